@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// The configuration of the daemon
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// The file in the form of resolv.conf(5) that may be replaced
+    #[arg(long, value_name = "FILE")]
+    resolv_conf: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
@@ -26,6 +29,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         interface: args.interface,
         key: args.key,
         config: args.config,
+        resolv_conf: args.resolv_conf,
     })?;
     Ok(())
 }

@@ -6,6 +6,7 @@
 
 mod change;
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,6 +22,22 @@ use weft_noise::PublicKey;
 use self::change::Change;
 use crate::failure::Failure;
 use crate::output::Out;
+
+/// The setting with the subnets that this node offers to its networks.
+const ADVERTISE: &str = "networks.advertise_routes";
+/// The setting by which this node uses those of other members.
+const ACCEPT: &str = "networks.accept_routes";
+
+/// Options of `set` that take the place of a setting and its value.
+const OPTIONS: &[&str] = &[
+    "advertise_route",
+    "accept_routes",
+    "advertise_exit",
+    "exit",
+    "no_exit",
+    "exit_strict",
+    "exit_lan",
+];
 
 /// Options of each command that changes the configuration.
 #[derive(Debug, clap::Args)]
@@ -60,14 +77,39 @@ pub(crate) enum PeerAction {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct SetArgs {
-    /// The setting, as TABLE.KEY: mesh.open
-    key: String,
+    /// The setting, as TABLE.KEY: mesh.open. advertise-routes and accept-routes are short for
+    /// networks.advertise_routes and networks.accept_routes
+    #[arg(required_unless_present_any = OPTIONS)]
+    key: Option<String>,
     /// Its new value, as in the configuration; quotation marks can be left out
-    #[arg(required_unless_present = "default")]
+    #[arg(required_unless_present_any = [&["default"], OPTIONS].concat())]
     value: Option<String>,
     /// Remove it from the configuration, so that its default applies
     #[arg(long, conflicts_with = "value")]
     default: bool,
+    /// Offer this subnet behind this machine to its networks, as 192.168.7.0/24; several times for
+    /// several subnets, which replace those before
+    #[arg(long, value_name = "SUBNET", conflicts_with_all = ["key", "default"])]
+    advertise_route: Vec<String>,
+    /// Whether subnets behind other members are used, once an administrator has approved them
+    #[arg(long, value_name = "BOOL", conflicts_with_all = ["key", "default"])]
+    accept_routes: Option<bool>,
+    /// Offer this machine to its networks as exit: members that choose it send to all other addresses
+    /// by it, once an administrator has approved it; =false withdraws that
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    advertise_exit: Option<bool>,
+    /// Send to all other addresses by this member, an approved exit: its name or npub; "" is none
+    #[arg(long, value_name = "MEMBER", conflicts_with_all = ["key", "default"])]
+    exit: Option<String>,
+    /// Use no exit
+    #[arg(long, conflicts_with_all = ["key", "default", "exit"])]
+    no_exit: bool,
+    /// Drop packets that cannot go by the exit; =false lets them leave without it while it fails
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    exit_strict: Option<bool>,
+    /// Reach the subnets that this machine is in without the exit; =false reaches them by it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    exit_lan: Option<bool>,
     #[command(flatten)]
     options: Options,
 }
@@ -87,7 +129,7 @@ pub(crate) enum ConfigAction {
 }
 
 /// Reads 60s, 5m or 1h: 1 s to 1 day.
-fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     let bad = || "write a number of seconds, minutes or hours, as 60s, 5m or 1h, up to 24h".to_owned();
     let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(at).ok_or_else(bad)?;
@@ -137,13 +179,84 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
 }
 
 pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
+    let settings = settings(args);
     let change = Change::open(paths, &args.options)?;
-    let done = change.make(|text| edit::set(text, &args.key, args.value.as_deref()))?;
-    let what = match &args.value {
-        Some(value) => format!("{} = {}", args.key, value.escape_debug()),
-        None => format!("{} has its default", args.key),
+    let done = change.make(|text| {
+        let set = |text: String, (key, value): &(String, Option<String>)| edit::set(&text, key, value.as_deref());
+        settings.iter().try_fold(text.to_owned(), set)
+    })?;
+    let what = |(key, value): &(String, Option<String>)| match value {
+        Some(value) => format!("{key} = {}", value.escape_debug()),
+        None => format!("{key} has its default"),
     };
-    report(&what, &done)
+    let mut lines: Vec<String> = settings.iter().map(what).collect();
+    let offers = settings.iter().filter(|(key, _)| key == ADVERTISE);
+    lines.extend(offers.flat_map(|(_, value)| not_forwarding(value.as_deref().unwrap_or_default())));
+    report(&lines.join("\n"), &done)
+}
+
+/// A line for each IP version of the offered subnets that this host does not forward.
+fn not_forwarding(subnets: &str) -> Vec<String> {
+    let versions = [
+        ('.', "IPv4", "net.ipv4.ip_forward"),
+        (':', "IPv6", "net.ipv6.conf.all.forwarding"),
+    ];
+    let off = |sysctl: &str| {
+        let path = format!("/proc/sys/{}", sysctl.replace('.', "/"));
+        fs::read_to_string(path).is_ok_and(|text| text.trim() == "0")
+    };
+    let needed = versions
+        .into_iter()
+        .filter(|(mark, _, sysctl)| subnets.contains(*mark) && off(sysctl));
+    needed
+        .map(|(_, version, sysctl)| format!("this machine does not forward {version} yet: `sysctl -w {sysctl}=1`"))
+        .collect()
+}
+
+/// The settings of a command line, each with its new value if it has one.
+fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
+    let list = |subnets: &[String]| {
+        let quoted: Vec<String> = subnets.iter().map(|subnet| format!("{subnet:?}")).collect();
+        format!("[{}]", quoted.join(", "))
+    };
+    let mut settings = Vec::new();
+    match args.key.as_deref() {
+        Some("advertise-routes") => {
+            let value = args.value.as_deref().map(|value| match value.starts_with('[') {
+                true => value.to_owned(),
+                false => list(
+                    &value
+                        .split(',')
+                        .map(|subnet| subnet.trim().to_owned())
+                        .collect::<Vec<_>>(),
+                ),
+            });
+            settings.push((ADVERTISE.to_owned(), value));
+        }
+        Some("accept-routes") => settings.push((ACCEPT.to_owned(), args.value.clone())),
+        Some(key) => settings.push((key.to_owned(), args.value.clone())),
+        None => {}
+    }
+    if !args.advertise_route.is_empty() {
+        settings.push((ADVERTISE.to_owned(), Some(list(&args.advertise_route))));
+    }
+    let accept = args
+        .accept_routes
+        .map(|accept| (ACCEPT.to_owned(), Some(accept.to_string())));
+    settings.extend(accept);
+    let exit = args.exit.as_ref().map(|exit| format!("{exit:?}"));
+    let flags = [
+        ("tun.advertise_exit", args.advertise_exit),
+        ("tun.exit_strict", args.exit_strict),
+        ("tun.exit_lan", args.exit_lan),
+    ];
+    let flags = flags.map(|(key, flag)| (key, flag.map(|flag| flag.to_string())));
+    let given = std::iter::once(("tun.exit", exit)).chain(flags);
+    settings.extend(given.filter_map(|(key, value)| Some((key.to_owned(), Some(value?)))));
+    if args.no_exit {
+        settings.push(("tun.exit".to_owned(), None));
+    }
+    settings
 }
 
 pub(crate) fn reload(paths: &StatePaths) -> Result<(), Failure> {
@@ -199,6 +312,63 @@ fn report(what: &str, done: &Option<Reloaded>) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn routes_have_short_names_and_options() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            set: SetArgs,
+        }
+        let of = |words: &[&str]| {
+            let line = <Line as clap::Parser>::try_parse_from([&["set"], words].concat());
+            line.map(|line| settings(&line.set)).ok()
+        };
+        let pair = |key: &str, value: &str| (format!("networks.{key}"), Some(value.to_owned()));
+        let one = vec![pair("advertise_routes", "[\"192.168.7.0/24\"]")];
+        assert_eq!(of(&["--advertise-route", "192.168.7.0/24"]), Some(one.clone()));
+        assert_eq!(of(&["advertise-routes", "192.168.7.0/24"]), Some(one));
+        let two = pair("advertise_routes", "[\"10.1.0.0/16\", \"10.2.0.0/16\"]");
+        assert_eq!(
+            of(&["advertise-routes", "10.1.0.0/16, 10.2.0.0/16"]),
+            Some(vec![two.clone()])
+        );
+        let accept = pair("accept_routes", "true");
+        assert_eq!(of(&["accept-routes", "true"]), Some(vec![accept.clone()]));
+        let words = [
+            "--advertise-route",
+            "10.1.0.0/16",
+            "--advertise-route",
+            "10.2.0.0/16",
+            "--accept-routes",
+            "true",
+        ];
+        assert_eq!(of(&words), Some(vec![two, accept]));
+        let exit = |key: &str, value: &str| (format!("tun.{key}"), Some(value.to_owned()));
+        let words = ["--exit", "nas", "--exit-strict", "--exit-lan=false"];
+        let three = [
+            exit("exit", "\"nas\""),
+            exit("exit_strict", "true"),
+            exit("exit_lan", "false"),
+        ];
+        assert_eq!(of(&words), Some(three.to_vec()));
+        assert_eq!(of(&["--advertise-exit"]), Some(vec![exit("advertise_exit", "true")]));
+        assert_eq!(of(&["--exit", ""]), Some(vec![exit("exit", "\"\"")]));
+        assert_eq!(of(&["--no-exit"]), Some(vec![("tun.exit".to_owned(), None)]));
+        let default = vec![("networks.advertise_routes".to_owned(), None)];
+        assert_eq!(of(&["advertise-routes", "--default"]), Some(default));
+        assert_eq!(
+            of(&["mesh.open", "true"]),
+            Some(vec![("mesh.open".to_owned(), Some("true".to_owned()))])
+        );
+        for words in [
+            &[][..],
+            &["mesh.open"],
+            &["mesh.open", "true", "--accept-routes", "true"],
+        ] {
+            assert_eq!(of(words), None, "{words:?}");
+        }
+    }
 
     #[test]
     fn times_have_a_unit_and_a_bound() {

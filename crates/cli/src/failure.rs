@@ -9,12 +9,15 @@ use weft_node::config::ConfigError;
 use weft_node::config::edit::EditError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
+use weft_node::keyfile::encrypted::EncryptedKeyError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
 use weft_node::state::StateError;
 use weft_os::process::PrivilegeError;
 use weft_perf::client::ClientError;
 use weft_perf::server::ServerError;
+use weft_roster::invite::CodeError;
+use weft_roster::names::NameError;
 
 use crate::service::ServiceError;
 
@@ -46,8 +49,56 @@ pub(crate) enum Failure {
     Import { from: String, problem: BadSecret },
     #[error("the key cannot be read ({source}): {}; check the path", .path.display())]
     ImportFile { path: PathBuf, source: io::Error },
+    #[error("{0}")]
+    Encrypted(#[from] EncryptedKeyError),
+    #[error("{problem}: {from}")]
+    EncryptedFile { from: String, problem: EncryptedKeyError },
+    #[error("there is another key already ({npub}): {}; --force replaces it and keeps the old one beside it", .path.display())]
+    OtherKey { path: PathBuf, npub: String },
+    #[error("the encrypted key cannot be {what} ({source}): {}; check the path", .path.display())]
+    KeyText {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+    #[error("the passphrase cannot be read ({source}): {from}")]
+    Passphrase { from: String, source: io::Error },
+    #[error(
+        "there is no terminal to ask for the passphrase; give a file that has it with --passphrase-file, or - for standard input"
+    )]
+    NoTerminal,
+    #[error("the two passphrases differ; nothing was written")]
+    PassphrasesDiffer,
+    #[error(
+        "both the encrypted key and the passphrase would be read from standard input; give --file, or a file with --passphrase-file"
+    )]
+    OneInput,
+    #[error("the manual pages cannot be written ({source}): {}; check the directory", .path.display())]
+    Man { path: PathBuf, source: io::Error },
     #[error("the code cannot be read ({source}): {}", .path.display())]
     CodeFile { path: PathBuf, source: io::Error },
+    #[error("the rules cannot be read ({source}): {}", .path.display())]
+    RuleFile { path: PathBuf, source: io::Error },
+    #[error("this node is in no network named {0}; `weft networks` lists them")]
+    NoNetwork(String),
+    /// The answer was reported: the flow does not pass.
+    #[error("the flow does not pass")]
+    DoesNotPass,
+    #[error("not within {seconds} s: {missing}")]
+    Waited { seconds: u64, missing: String },
+    #[error(transparent)]
+    Code(#[from] CodeError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("no daemon is running, and root alone can start one; use `sudo weft {0}`")]
+    NoDaemon(&'static str),
+    #[error("the daemon cannot be started ({0}); `weft up` starts one")]
+    Start(io::Error),
+    /// The daemon in the foreground has reported why it ended, and this is its exit status.
+    #[error("the daemon has ended")]
+    Ended(u8),
+    #[error("the daemon was ended by signal {0}; start it again with `weft up`")]
+    Killed(i32),
     #[error("not joined: {0}")]
     Refused(String),
     #[error("not a member yet: {0}; the node goes on asking, and `weft networks` shows how far it is")]
@@ -67,6 +118,9 @@ pub(crate) enum Failure {
     /// The figures were reported, and the reason why they are invalid.
     #[error("the run is invalid")]
     Invalid,
+    /// What was found was reported.
+    #[error("something was found")]
+    Findings,
     #[error("the plot cannot be written ({source}): {}; check the path", .path.display())]
     Plot { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -87,7 +141,7 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         match &self {
             Self::Closed => return ExitCode::SUCCESS,
-            Self::Told | Self::Helped | Self::Invalid => {}
+            Self::Told | Self::Helped | Self::Invalid | Self::DoesNotPass | Self::Findings | Self::Ended(_) => {}
             #[cfg(feature = "lab")]
             Self::Tool(failure) if failure.is_reported() => {}
             // If standard error is closed as well, nothing more can be done.
@@ -99,7 +153,10 @@ impl Failure {
             Self::Usage(_) | Self::Helped | Self::Config(_) | Self::NoConfig(_) | Self::Edit { .. } => {
                 ExitCode::from(2)
             }
-            Self::Invalid => ExitCode::from(3),
+            Self::Invalid | Self::DoesNotPass => ExitCode::from(3),
+            Self::Waited { .. } => ExitCode::from(4),
+            Self::Findings => ExitCode::from(5),
+            Self::Ended(code) => ExitCode::from(code),
             Self::Daemon(error) => ExitCode::from(error.exit_code()),
             #[cfg(feature = "lab")]
             Self::Tool(failure) => ExitCode::from(failure.exit_code()),

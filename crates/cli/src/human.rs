@@ -4,15 +4,16 @@ mod public;
 mod words;
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::status::{
-    ClonesStatus, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus,
-    PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, RightsStatus, SessionStatus, SizeSource, Status,
-    StrangerStatus, Traffic, TurnedAwayStatus, Word,
+    ClonesStatus, ExitStatus, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus,
+    PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, RightsStatus, ServesStatus, SessionStatus,
+    SizeSource, Status, StrangerStatus, Traffic, TurnedAwayStatus, Word,
 };
 
 pub(crate) use public::{public_peers, public_status};
+use weft_os::clock::unix_s;
+
 pub(crate) use words::width;
 use words::{Page, bytes, clip, duration, milliseconds};
 
@@ -30,6 +31,21 @@ pub(crate) fn status(status: &Status, width: usize) -> String {
     page.empty_line();
     put_peers(&mut page, &status.peers, &[]);
     put_turned_away(&mut page, status);
+    page.into_text()
+}
+
+/// Text without control characters, which would move the cursor.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// Labels, each with its text beside it. An empty label and an empty text make an empty line.
+pub(crate) fn columns(lines: &[(&str, String)], width: usize) -> String {
+    let mut page = Page::new(width);
+    let names = lines.iter().map(|(name, _)| name.len() + 2).max().unwrap_or(0);
+    for (name, text) in lines {
+        page.line(names, &format!("{name:<names$}{text}"));
+    }
     page.into_text()
 }
 
@@ -77,6 +93,8 @@ fn node_lines(status: &Status) -> Vec<String> {
     let offload = node.offload.as_ref().and_then(unused_offloads);
     let lanes = node.lanes.as_ref().and_then(lanes);
     let mesh = node.mesh.as_ref().map(mesh);
+    let exit = node.exit.as_ref().map(exit);
+    let serves = node.serves.as_ref().map(serves);
     let tests = node.perf.iter().map(|perf| format!("perf: {}", perf.why));
     let rights = node.rights.as_ref().and_then(missing_guards);
     let clones = node.clones.as_ref().map(clones);
@@ -92,8 +110,26 @@ fn node_lines(status: &Status) -> Vec<String> {
     });
     let waits = at_start.iter().chain(&confirm).next().is_some();
     let config = config.filter(|_| waits).into_iter().chain(at_start).chain(confirm);
-    let all = lines.into_iter().chain(clones).chain(lanes).chain(offload).chain(mesh);
+    let all = lines.into_iter().chain(exit).chain(serves).chain(clones);
+    let all = all.chain(lanes).chain(offload).chain(mesh);
     all.chain(names).chain(tests).chain(rights).chain(config).collect()
+}
+
+/// One line about the exit of this node.
+fn exit(exit: &ExitStatus) -> String {
+    let strict = if exit.strict { " (strict)" } else { "" };
+    format!("exit: {}{strict}: {}", exit.exit, exit.why)
+}
+
+/// One line about this node as exit of others.
+fn serves(serves: &ServesStatus) -> String {
+    let versions = match (serves.ipv4, serves.ipv6) {
+        (true, true) => "IPv4 and IPv6",
+        (true, false) => "IPv4",
+        (false, true) => "IPv6",
+        (false, false) => "no traffic yet",
+    };
+    format!("serves as exit: {versions}: {}", serves.why)
 }
 
 /// One line about the threads that move packets; `None` if one runs as configured.
@@ -307,8 +343,11 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         line("", both_ways(session.rx, session.tx));
         line("", quality(&session.quality));
     }
-    if let Some(networks) = &peer.networks {
-        line("networks", format!("{}: {}", networks.list.join(", "), networks.why));
+    if !peer.member_of.is_empty() {
+        line("networks", peer.member_of.join(", "));
+    }
+    if let Some(routes) = &peer.routes {
+        line("routes", format!("{}: {}", routes.list.join(", "), routes.why));
     }
     page.into_text()
 }
@@ -332,7 +371,7 @@ fn frames(frames: &FramesStatus, size: Option<&PathSizeStatus>) -> String {
     let suite = frames.suite.as_deref().unwrap_or("unknown cipher");
     let since = frames
         .downgraded_unix
-        .map(|at| format!(" {} ago", duration(unix_now().saturating_sub(at))));
+        .map(|at| format!(" {} ago", duration(unix_s().saturating_sub(at))));
     let since = since.unwrap_or_default();
     match frames.kind {
         FramesKind::Fast => format!("fast, {suite}{size}"),
@@ -344,12 +383,6 @@ fn frames(frames: &FramesStatus, size: Option<&PathSizeStatus>) -> String {
         FramesKind::Fips => format!("FIPS: {}", frames.why),
         FramesKind::Downgraded => format!("FIPS, downgraded from fast{since}: {}", frames.why),
     }
-}
-
-/// Seconds since 1970 (UTC).
-fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 /// The label of a peer: its name, or both ends of its key.

@@ -61,7 +61,7 @@ pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
 }
 
 /// The configuration has the path of the key, if there is a configuration.
-fn config(paths: &StatePaths) -> Result<Config, Failure> {
+pub(crate) fn config(paths: &StatePaths) -> Result<Config, Failure> {
     match Config::load(&paths.config()) {
         Err(ConfigError::NotFound { .. }) => Ok(Config::default()),
         config => Ok(config?),

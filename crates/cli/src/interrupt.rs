@@ -1,39 +1,90 @@
-//! Ctrl-C during a command that repeats an action.
+//! Ctrl-C during a command that repeats an action, or has a child.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::failure::Failure;
+use serde_json::Value;
+use weft_node::control::ControlError;
 
-/// Catches SIGINT from its creation on.
+use crate::failure::Failure;
+use crate::feed::Feed;
+
+/// What came first.
+pub(crate) enum Next {
+    /// An event.
+    Event(Result<Value, ControlError>),
+    /// The end of the events.
+    Ended,
+    /// The end of the wait.
+    Time,
+    /// Ctrl-C.
+    Interrupted,
+}
+
+/// Catches SIGINT from its creation on, and other signals that end a process.
 pub(crate) struct Interrupt {
     runtime: Runtime,
-    signal: Signal,
+    signals: Vec<Signal>,
 }
 
 impl Interrupt {
     pub(crate) fn catch() -> Result<Self, Failure> {
+        Self::of(&[SignalKind::interrupt()])
+    }
+
+    /// Catches SIGTERM, SIGHUP and SIGQUIT as well: they must not end this process before its child.
+    pub(crate) fn catch_all() -> Result<Self, Failure> {
+        Self::of(&[
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+            SignalKind::quit(),
+        ])
+    }
+
+    fn of(kinds: &[SignalKind]) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Failure::Signals)?;
-        let signal = {
+        let signals = {
             let _inside = runtime.enter();
-            signal(SignalKind::interrupt()).map_err(Failure::Signals)?
+            let signals = kinds.iter().map(|kind| signal(*kind));
+            signals.collect::<Result<_, _>>().map_err(Failure::Signals)?
         };
-        Ok(Self { runtime, signal })
+        Ok(Self { runtime, signals })
     }
 
     /// Waits for `time`. Returns false if Ctrl-C ended the wait.
     pub(crate) fn pause(&mut self, time: Duration) -> bool {
-        let signal = &mut self.signal;
+        let signals = &mut self.signals;
         self.runtime.block_on(async {
             tokio::select! {
                 () = tokio::time::sleep(time) => true,
-                _ = signal.recv() => false,
+                () = received(signals) => false,
+            }
+        })
+    }
+
+    /// Waits for the next event of the daemon, at most for `time`.
+    pub(crate) fn next(&mut self, feed: &mut Feed, time: Option<Duration>) -> Next {
+        let signals = &mut self.signals;
+        self.runtime.block_on(async {
+            let end = async {
+                match time {
+                    Some(time) => tokio::time::sleep(time).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                event = feed.next() => event.map_or(Next::Ended, Next::Event),
+                () = end => Next::Time,
+                () = received(signals) => Next::Interrupted,
             }
         })
     }
@@ -42,12 +93,24 @@ impl Interrupt {
     pub(crate) fn run<T: Send + 'static>(&mut self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = oneshot::channel();
         std::thread::spawn(move || done.send(work()));
-        let signal = &mut self.signal;
+        let signals = &mut self.signals;
         self.runtime.block_on(async {
             tokio::select! {
                 result = result => result.ok(),
-                _ = signal.recv() => None,
+                () = received(signals) => None,
             }
         })
     }
+}
+
+/// Waits for the first of the signals.
+async fn received(signals: &mut [Signal]) {
+    poll_fn(|context| {
+        let mut ready = signals.iter_mut().map(|signal| signal.poll_recv(context).is_ready());
+        match ready.any(|ready| ready) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }

@@ -2,36 +2,46 @@
 //! The feature `lab`, which is on by default, adds the demo, the simulator and the lab.
 //!
 //! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration;
-//! 3 measured, but what was measured changed meanwhile. An error is one line on standard error:
+//! 3 measured, but what was measured changed meanwhile; 4 waited in vain;
+//! 5 found something wrong with the host. An error is one line on standard error:
 //! what, where, what to do.
 
 mod broker;
 mod configure;
+mod doctor;
 mod down;
+mod events;
 mod failure;
+mod feed;
 mod human;
 mod identity;
 mod interrupt;
+mod key;
 mod network;
 mod output;
 mod peers;
 mod perf;
 mod ping;
+mod reference;
+mod rule;
 mod service;
+mod start;
 mod status;
 #[cfg(feature = "lab")]
 mod tools;
 mod trace;
 mod up;
+mod verify;
 mod version;
+mod wait;
+mod whois;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use weft_node::state::{StateError, StatePaths};
-
 use failure::Failure;
+use start::Place;
 
 /// Joins your machines into one private network, without server or account.
 #[derive(Debug, Parser)]
@@ -55,22 +65,38 @@ enum Command {
     Status(status::Args),
     /// List the peers, or show one in detail
     Peers(peers::Args),
-    /// Make a private network, with this machine as its first member
+    /// Make a private network, with this machine as its first member; start the daemon if none runs
     Create(network::CreateArgs),
     /// Print a code by which another machine joins the network
     Invite(network::InviteArgs),
-    /// Join a network with the code of an invite
+    /// Join a network with the code of an invite, or ask an administrator; start the daemon if none runs
     Join(network::JoinArgs),
+    /// List the requests for membership, and accept them for some time
+    Requests(network::RequestsArgs),
+    /// Make a node a member that has asked
+    Approve(network::ApproveArgs),
+    /// Deny the request of a node
+    Deny(network::DenyArgs),
     /// List the networks of this node
     Networks(network::ListArgs),
     /// List the members of the networks
     Members(network::ListArgs),
-    /// Remove or rename a member of a network
+    /// Remove, rename, tag or replace a member of a network
     #[command(subcommand)]
     Member(network::MemberAction),
     /// Let a member invite and remove others, or no longer
     #[command(subcommand)]
     Admin(network::AdminAction),
+    /// Show or change the rules of a network: which flows pass between its members
+    #[command(subcommand)]
+    Rule(rule::RuleAction),
+    /// Say whether a flow passes between two nodes, and which rule says so
+    Why(rule::WhyArgs),
+    /// List the subnets behind members: offered, approved, used
+    Routes(network::ListArgs),
+    /// Approve or revoke a subnet behind a member
+    #[command(subcommand)]
+    Route(network::route::RouteAction),
     /// List or revoke open invites
     Invites(network::InvitesArgs),
     /// Leave a network
@@ -87,6 +113,16 @@ enum Command {
     /// Show or check the configuration
     #[command(subcommand)]
     Config(configure::ConfigAction),
+    /// Show which node an address, a name or a key belongs to
+    Whois(whois::Args),
+    /// Look for what on this host keeps the node from working
+    Doctor(doctor::Args),
+    /// Show words by which two people compare the keys of their machines
+    Verify(verify::Args),
+    /// Wait until a peer is connected
+    Wait(wait::Args),
+    /// Print changes as they come, one JSON document a line: peers, paths, members
+    Events,
     /// Send echoes to a peer and show the path they take
     Ping(ping::Args),
     /// Measure throughput and round trips to a peer, and name the bottleneck
@@ -105,6 +141,13 @@ enum Command {
     /// Make, show or import the node's key
     #[command(subcommand)]
     Identity(identity::Action),
+    /// Export or import the node's key under a passphrase, as a backup
+    #[command(subcommand)]
+    Key(key::Action),
+    /// Print the completion script of a shell
+    Completion(reference::CompletionArgs),
+    /// Write the manual pages into a directory
+    Man(reference::ManArgs),
     /// Show version and commit
     Version(version::Args),
     #[cfg(feature = "lab")]
@@ -126,25 +169,27 @@ fn main() -> ExitCode {
 fn run(args: Args) -> Result<(), Failure> {
     let has_state = args.state.is_some();
     let named = args.state.or_else(|| std::env::var_os("WEFT_STATE").map(PathBuf::from));
-    let place = |unnamed: fn() -> Result<StatePaths, StateError>| match &named {
-        Some(directory) => Ok(StatePaths::new(directory)),
-        None => unnamed(),
-    };
-    // The state of this user's own node, and that of the daemon that a command addresses.
-    let paths = || place(StatePaths::default_place);
-    let daemon = || place(StatePaths::of_daemon);
+    let place = Place(named);
+    let (paths, daemon) = (|| place.own(), || place.daemon());
     match args.command {
         Command::Up(args) => up::run(paths()?, &args),
         Command::Down => down::run(&daemon()?),
         Command::Status(args) => status::run(&daemon()?, &args),
         Command::Peers(args) => peers::run(&daemon()?, args),
-        Command::Create(args) => network::create(&daemon()?, args),
+        Command::Create(args) => network::create(&place, args),
         Command::Invite(args) => network::invite(&daemon()?, args),
-        Command::Join(args) => network::join(&daemon()?, args),
+        Command::Join(args) => network::join(&place, args),
+        Command::Requests(args) => network::requests(&daemon()?, &args),
+        Command::Approve(args) => network::approve(&daemon()?, args),
+        Command::Deny(args) => network::deny(&daemon()?, &args),
         Command::Networks(args) => network::networks(&daemon()?, &args),
         Command::Members(args) => network::members(&daemon()?, &args),
         Command::Member(action) => network::member(&daemon()?, action),
         Command::Admin(action) => network::admin(&daemon()?, action),
+        Command::Rule(action) => rule::rule(&daemon()?, action),
+        Command::Why(args) => rule::why(&daemon()?, args),
+        Command::Routes(args) => network::route::routes(&daemon()?, &args),
+        Command::Route(action) => network::route::route(&daemon()?, action),
         Command::Invites(args) => network::invites(&daemon()?, args),
         Command::Leave(of) => network::leave(&daemon()?, of),
         Command::Peer(action) => configure::peer(&daemon()?, action),
@@ -152,6 +197,11 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Reload => configure::reload(&daemon()?),
         Command::Confirm => configure::confirm(&daemon()?),
         Command::Config(action) => configure::config(&daemon()?, action),
+        Command::Whois(args) => whois::run(&daemon()?, args),
+        Command::Doctor(args) => doctor::run(&daemon()?, &args),
+        Command::Verify(args) => verify::run(&daemon()?, &args),
+        Command::Wait(args) => wait::run(&daemon()?, &args),
+        Command::Events => events::run(&daemon()?),
         Command::Ping(args) => ping::run(&daemon()?, &args),
         Command::Perf(args) => perf::run(&daemon()?, &args),
         Command::Trace(args) => trace::run(&daemon()?, &args),
@@ -159,7 +209,11 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Broker(args) => broker::run(args),
         Command::Identity(action @ identity::Action::Show { .. }) => identity::run(daemon()?, action),
         Command::Identity(action) => identity::run(paths()?, action),
+        Command::Key(action @ key::Action::Export { .. }) => key::run(daemon()?, action),
+        Command::Key(action) => key::run(paths()?, action),
         Command::Service(action) => service::run(&action, has_state),
+        Command::Completion(args) => reference::completion(&args),
+        Command::Man(args) => reference::man(&args),
         Command::Version(args) => version::run(&args),
         #[cfg(feature = "lab")]
         Command::Tools(command) => tools::run(command),

@@ -1,6 +1,9 @@
 //! Commands about private networks: `create`, `invite`, `join`, `networks`, `members`, `member`,
-//! `admin`, `invites`, `leave`.
+//! `admin`, `invites`, `leave`; in `membership` those about membership without an invite.
 
+mod membership;
+mod qr;
+pub(crate) mod route;
 mod text;
 
 use std::fs;
@@ -10,13 +13,19 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+pub(crate) use membership::{ApproveArgs, DenyArgs, RequestsArgs, approve, deny, requests};
 use weft_node::control::{self, ControlCommand, ControlError, MemberChange, NetworkCommand};
 use weft_node::state::StatePaths;
-use weft_node::status::{Invited, NetworkList, NetworkState};
+use weft_node::status::{Invited, NetworkList, NetworkState, Status};
+use weft_noise::PublicKey;
+use weft_roster::invite::Code;
+use weft_roster::names::Name;
 
+use self::qr::{Qr, Showing};
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
+use crate::start::{Place, with_daemon};
 
 /// How long `join` waits to become a member.
 const JOINING: Duration = Duration::from_secs(60);
@@ -30,7 +39,7 @@ const MAX_CODE: u64 = 4_096;
 pub(crate) struct Of {
     /// The network, if this node is in several: its name or identifier
     #[arg(long, value_name = "NAME")]
-    network: Option<String>,
+    pub(crate) network: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -59,6 +68,12 @@ pub(crate) struct InviteArgs {
     /// Where this machine can be reached, as 203.0.113.7:2121 [default: addresses of its interfaces]
     #[arg(long, value_name = "ADDRESS")]
     address: Vec<SocketAddr>,
+    /// Print the code as a QR code as well, also if the terminal is too small or there is none
+    #[arg(long, conflicts_with_all = ["no_qr", "json"])]
+    qr: bool,
+    /// Print no QR code
+    #[arg(long)]
+    no_qr: bool,
     /// Print the document weft.invite/1
     #[arg(long)]
     json: bool,
@@ -71,11 +86,17 @@ pub(crate) struct JoinArgs {
     /// The code of the invite; left out, it is asked for, or read from standard input
     code: Option<String>,
     /// Read the code from this file; - is standard input
-    #[arg(long, conflicts_with = "code")]
-    file: Option<PathBuf>,
+    #[arg(long, alias = "file", value_name = "PATH", conflicts_with = "code")]
+    code_file: Option<PathBuf>,
     /// The name of this machine in the network [default: that of the invite, or the host name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, visible_alias = "name", value_name = "NAME")]
     host: Option<String>,
+    /// Ask this administrator instead, by its npub, and wait for its owner's decision
+    #[arg(long, value_name = "NPUB", conflicts_with_all = ["code", "code_file"])]
+    ask: Option<PublicKey>,
+    /// Where the administrator can be reached, as 203.0.113.7:2121 (with --ask)
+    #[arg(long, value_name = "ADDRESS", requires = "ask")]
+    address: Vec<SocketAddr>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -100,6 +121,28 @@ pub(crate) enum MemberAction {
         member: String,
         /// Its new name
         name: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Give a member tags
+    Tag {
+        /// Its name or npub
+        member: String,
+        /// The tags: letters a to z, digits, hyphens
+        #[arg(required = true)]
+        tag: Vec<String>,
+        /// Take these tags from it instead
+        #[arg(long)]
+        remove: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Let a new machine take over name, tags and fixed address of an old one, which is removed
+    Replace {
+        /// Name or npub of the old machine
+        old: String,
+        /// Name or npub of the new one: a member, or a machine whose request waits
+        new: String,
         #[command(flatten)]
         of: Of,
     },
@@ -141,17 +184,18 @@ pub(crate) enum InvitesAction {
     },
 }
 
-pub(crate) fn create(paths: &StatePaths, args: CreateArgs) -> Result<(), Failure> {
-    let command = NetworkCommand::Create {
-        name: args.name.clone(),
-        host: args.host.or_else(host_name),
-    };
-    let list = ask(paths, command)?;
-    let made = list
-        .networks
-        .iter()
-        .find(|network| network.name.as_ref() == Some(&args.name));
-    Out::new().text(&text::created(made))
+pub(crate) fn create(place: &Place, args: CreateArgs) -> Result<(), Failure> {
+    // What is wrong is found before a daemon is started for it.
+    Name::network(&args.name)?;
+    args.host.as_deref().map(Name::host).transpose()?;
+    with_daemon(place, "create", move |paths| {
+        let command = NetworkCommand::Create {
+            name: args.name,
+            host: args.host.or_else(host_name),
+        };
+        let made = ask(paths, command)?;
+        Out::new().text(&text::created(made.networks.first(), &interface(paths)?))
+    })
 }
 
 pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure> {
@@ -167,35 +211,38 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
         return Out::new().json(&control::call_raw(&paths.control(), &command)?);
     }
     let invited: Invited = control::call(&paths.control(), &command)?;
-    Out::new().text(&text::invited(&invited, args.expires))
+    let forced = if args.qr {
+        Some(true)
+    } else {
+        args.no_qr.then_some(false)
+    };
+    let qr = qr_code(&invited.code, forced);
+    Out::new().text(&text::invited(&invited, &qr, args.expires))
 }
 
-pub(crate) fn join(paths: &StatePaths, args: JoinArgs) -> Result<(), Failure> {
-    let code = match (args.code, args.file) {
+pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
+    if let Some(admin) = args.ask {
+        return membership::ask_admin(place, admin, args.address, args.host);
+    }
+    let code = match (args.code, args.code_file) {
         (Some(code), _) => code,
         (None, Some(path)) if path.as_os_str() != "-" => read_code(path)?,
         (None, _) => read_standard_input()?,
     };
-    let known: Vec<String> = ask(paths, NetworkCommand::List {})?
-        .networks
-        .into_iter()
-        .map(|n| n.id)
-        .collect();
+    Code::parse(&code)?;
+    args.host.as_deref().map(Name::host).transpose()?;
     let host = args.host.or_else(host_name);
-    let begun = ask(paths, NetworkCommand::Join { code, host })?;
-    let new = |network: &&weft_node::status::NetworkStatus| {
-        network.state == NetworkState::Joining && !known.contains(&network.id)
-    };
-    let joining = begun.networks.iter().find(new);
-    let joining = joining.or_else(|| {
-        begun
-            .networks
-            .iter()
-            .find(|network| network.state == NetworkState::Joining)
-    });
-    let Some(id) = joining.map(|network| network.id.clone()) else {
-        return Out::new().text("this node is a member\n");
-    };
+    with_daemon(place, "join", move |paths| {
+        let begun = ask(paths, NetworkCommand::Join { code, host })?;
+        let Some(id) = begun.networks.first().map(|network| network.id.clone()) else {
+            return Err(Failure::Join("the daemon names no network".to_owned()));
+        };
+        wait_for_membership(paths, id)
+    })
+}
+
+/// Waits until this node is a member, and shows what it is then.
+fn wait_for_membership(paths: &StatePaths, id: String) -> Result<(), Failure> {
     let end = Instant::now() + JOINING;
     loop {
         let list = ask(paths, NetworkCommand::List {})?;
@@ -203,7 +250,7 @@ pub(crate) fn join(paths: &StatePaths, args: JoinArgs) -> Result<(), Failure> {
             return Err(Failure::Join("the network was left meanwhile".to_owned()));
         };
         if network.state == NetworkState::Member {
-            return Out::new().text(&text::joined(&network));
+            return Out::new().text(&text::joined(&network, &interface(paths)?));
         }
         if network.refused {
             // Nothing is left of it.
@@ -215,6 +262,28 @@ pub(crate) fn join(paths: &StatePaths, args: JoinArgs) -> Result<(), Failure> {
         }
         sleep(LOOK);
     }
+}
+
+/// The code as a QR code, or the reason why it is left out, each with an empty line behind it; empty
+/// if none is wanted.
+fn qr_code(code: &str, forced: Option<bool>) -> String {
+    let terminal = qr::terminal();
+    let Some(qr) = Qr::of(code) else {
+        return String::new();
+    };
+    match qr.showing(forced, terminal) {
+        Showing::Printed => qr.text(terminal.is_some()) + "\n",
+        Showing::TooSmall { columns, rows } => format!(
+            "As a QR code it needs a terminal of {columns} columns and {rows} rows; `weft invite --qr` prints it anyway.\n\n"
+        ),
+        Showing::LeftOut => String::new(),
+    }
+}
+
+/// The name of the daemon's interface.
+fn interface(paths: &StatePaths) -> Result<String, ControlError> {
+    let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
+    Ok(status.node.tun.name)
 }
 
 pub(crate) fn networks(paths: &StatePaths, args: &ListArgs) -> Result<(), Failure> {
@@ -239,12 +308,47 @@ pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failu
 pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Failure> {
     match action {
         MemberAction::Remove { member, of } => {
-            change(paths, of, member.clone(), MemberChange::Remove, None)?;
+            change(paths, of, &member, Change::of(MemberChange::Remove))?;
             Out::new().text(&format!("{} removed\n", member.escape_debug()))
         }
         MemberAction::Rename { member, name, of } => {
-            change(paths, of, member, MemberChange::Rename, Some(name.clone()))?;
+            let renamed = Change {
+                name: Some(name.clone()),
+                ..Change::of(MemberChange::Rename)
+            };
+            change(paths, of, &member, renamed)?;
             Out::new().text(&format!("renamed to {}\n", name.escape_debug()))
+        }
+        MemberAction::Tag {
+            member,
+            tag,
+            remove,
+            of,
+        } => {
+            let (kind, done) = match remove {
+                true => (MemberChange::Untag, "has no longer"),
+                false => (MemberChange::Tag, "has"),
+            };
+            let text = format!("{} {done} {}\n", member.escape_debug(), tag.join(", ").escape_debug());
+            let tagged = Change {
+                tags: tag,
+                ..Change::of(kind)
+            };
+            change(paths, of, &member, tagged)?;
+            Out::new().text(&text)
+        }
+        MemberAction::Replace { old, new, of } => {
+            let text = format!(
+                "{} takes the place of {}, which is removed; the rights of an administrator do not pass on\n",
+                new.escape_debug(),
+                old.escape_debug()
+            );
+            let replaced = Change {
+                by: Some(new),
+                ..Change::of(MemberChange::Replace)
+            };
+            change(paths, of, &old, replaced)?;
+            Out::new().text(&text)
         }
     }
 }
@@ -254,7 +358,7 @@ pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failu
         AdminAction::Add { member, of } => (member, of, MemberChange::MakeAdmin, "an administrator now"),
         AdminAction::Remove { member, of } => (member, of, MemberChange::RevokeAdmin, "an administrator no longer"),
     };
-    change(paths, of, member.clone(), kind, None)?;
+    change(paths, of, &member, Change::of(kind))?;
     Out::new().text(&format!("{} is {text}\n", member.escape_debug()))
 }
 
@@ -263,18 +367,33 @@ pub(crate) fn leave(paths: &StatePaths, of: Of) -> Result<(), Failure> {
     Out::new().text("left; the other members list this node until an administrator removes it\n")
 }
 
-fn change(
-    paths: &StatePaths,
-    of: Of,
-    member: String,
-    change: MemberChange,
+/// A change of a member, with what belongs to it.
+struct Change {
+    kind: MemberChange,
     name: Option<String>,
-) -> Result<NetworkList, ControlError> {
+    tags: Vec<String>,
+    by: Option<String>,
+}
+
+impl Change {
+    const fn of(kind: MemberChange) -> Self {
+        Self {
+            kind,
+            name: None,
+            tags: Vec::new(),
+            by: None,
+        }
+    }
+}
+
+fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<NetworkList, ControlError> {
     let command = NetworkCommand::Member {
         network: of.network,
-        member,
-        change,
-        name,
+        member: member.to_owned(),
+        change: change.kind,
+        name: change.name,
+        tags: change.tags,
+        by: change.by,
     };
     ask(paths, command)
 }
@@ -333,19 +452,22 @@ fn host_name() -> Option<String> {
 
 /// Reads 10m, 24h or 7d: 1 minute to 30 days.
 fn expiry(text: &str) -> Result<u32, String> {
-    let bad = || "write a number of minutes, hours or days, as 10m, 24h or 7d, up to 30d".to_owned();
-    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at_checked(at).ok_or_else(bad)?;
+    period(text, 30 * 86_400)
+        .ok_or_else(|| "write a number of minutes, hours or days, as 10m, 24h or 7d, up to 30d".to_owned())
+}
+
+/// Reads a number of minutes, hours or days, as seconds: a minute at least and `most` at most.
+fn period(text: &str, most: u32) -> Option<u32> {
+    let at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at_checked(at)?;
     let unit = match unit {
         "m" => 60,
         "h" => 3_600,
         "d" => 86_400,
-        _ => return Err(bad()),
+        _ => return None,
     };
-    let seconds = number.parse::<u32>().ok().and_then(|number| number.checked_mul(unit));
-    seconds
-        .filter(|seconds| (60..=30 * 86_400).contains(seconds))
-        .ok_or_else(bad)
+    let seconds = number.parse::<u32>().ok()?.checked_mul(unit)?;
+    (60..=most).contains(&seconds).then_some(seconds)
 }
 
 #[cfg(test)]

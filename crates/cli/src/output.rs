@@ -32,6 +32,15 @@ impl Out {
         self.text(&format!("{document}\n"))
     }
 
+    /// Makes room for the next of several pages: clears the screen of a terminal; otherwise an empty
+    /// line is between two pages.
+    pub(crate) fn next_page(&mut self, is_next: bool) -> Result<(), Failure> {
+        match is_next && !io::stdout().is_terminal() {
+            true => self.text("\n"),
+            false => self.clear(),
+        }
+    }
+
     /// Clears the screen, if standard output is a terminal.
     pub(crate) fn clear(&mut self) -> Result<(), Failure> {
         if io::stdout().is_terminal() {

@@ -88,7 +88,13 @@ fn need_root(action: &'static str) -> Result<(), Failure> {
     }
 }
 
-fn install() -> Result<(), Failure> {
+/// Whether systemd runs here, so that the daemon can be its service.
+pub(crate) fn is_possible() -> bool {
+    systemd::runs()
+}
+
+/// Installs the service and starts it. The caller is root.
+pub(crate) fn install() -> Result<(), Failure> {
     let before = read_unit()?;
     if let Some(packaged) = PACKAGED.iter().find(|path| Path::new(path).exists()) {
         return Err(ServiceError::Packaged(packaged.into()).into());
@@ -198,6 +204,15 @@ fn uninstall() -> Result<(), Failure> {
     out.text(&format!(
         "kept      {state}: the node's key and configuration; without the key this node does not come back\n"
     ))
+}
+
+/// Whether the service is enabled and active, in the words of systemd; `None` if it is not installed.
+pub(crate) fn states() -> Option<(String, String)> {
+    if !systemd::runs() || !Path::new(UNIT).exists() {
+        return None;
+    }
+    let state = |question| systemd::state(question).unwrap_or_else(|_| "unknown".to_owned());
+    Some((state("is-enabled"), state("is-active")))
 }
 
 /// Returns the installed unit; `None` if there is none.

@@ -7,19 +7,22 @@ use weft_node::state::StatePaths;
 use weft_node::status::{PublicStatus, Status};
 
 use crate::failure::Failure;
+use crate::feed::Feed;
 use crate::human;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Next};
 use crate::output::Out;
 
-/// The interval between two updates of the screen.
-const REDRAW: Duration = Duration::from_secs(1);
+/// The interval between two updates of the screen if nothing changes.
+const REDRAW: Duration = Duration::from_secs(2);
+/// The pause before an update that a change causes, so that one covers what comes together.
+const SETTLE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Print the document weft.status/1, or weft.public-status/1 for users that do not own the node
     #[arg(long)]
     json: bool,
-    /// Show it anew each second until Ctrl-C; with --json, one document a line
+    /// Show it again at each change, and every 2 seconds, until Ctrl-C; with --json, one document a line
     #[arg(long)]
     watch: bool,
     /// Add the counters that are not zero: what was dropped and why, back-pressure, offloads
@@ -37,6 +40,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }
     let mut interrupt = Interrupt::catch()?;
     let mut shown = false;
+    let mut feed = None;
     loop {
         if args.json {
             out.json_line(&control::call_raw(&paths.control(), &ControlCommand::Status {})?)?;
@@ -46,12 +50,34 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
                 Err(error) if shown => format!("{error}\n"),
                 text => text?,
             };
-            out.clear()?;
+            out.next_page(shown)?;
             out.text(&text)?;
         }
         shown = true;
-        if !interrupt.pause(REDRAW) {
+        if !pause(&mut interrupt, &mut feed, paths) {
             return Ok(());
+        }
+    }
+}
+
+/// Waits until there may be something new. Returns false at Ctrl-C. Without events, as of an earlier
+/// daemon or while none runs, that is when the interval has passed.
+fn pause(interrupt: &mut Interrupt, feed: &mut Option<Feed>, paths: &StatePaths) -> bool {
+    let Some(events) = feed else {
+        *feed = Feed::open(&paths.control()).ok().map(|(feed, _)| feed);
+        return interrupt.pause(REDRAW);
+    };
+    match interrupt.next(events, Some(REDRAW)) {
+        Next::Time => true,
+        Next::Interrupted => false,
+        Next::Event(Ok(_)) => {
+            let goes_on = interrupt.pause(SETTLE);
+            events.skip();
+            goes_on
+        }
+        Next::Event(Err(_)) | Next::Ended => {
+            *feed = None;
+            interrupt.pause(SETTLE)
         }
     }
 }

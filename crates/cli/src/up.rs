@@ -1,7 +1,6 @@
 //! `weft up`: the daemon in the foreground.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use weft_node::Identity;
 use weft_node::config::{Config, ConfigError, Pending};
@@ -9,6 +8,7 @@ use weft_node::daemon;
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::logging::{self, LogFilter};
 use weft_node::state::{StateDir, StatePaths};
+use weft_os::clock::unix_s;
 use weft_os::process::forbid_core_dumps;
 
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     // Read before any file is created, so that a wrong configuration leaves nothing behind.
     let path = args.config.clone().unwrap_or_else(|| paths.config());
     // A change that was not confirmed must not outlive a crash.
-    let (pending, taken_back) = Pending::settle(&path, unix_now())?;
+    let (pending, taken_back) = Pending::settle(&path, unix_s())?;
     let (mut config, new_config) = match Config::load(&path) {
         Err(ConfigError::NotFound { .. }) if args.config.is_none() => (Config::default(), true),
         config => (config?, false),
@@ -73,7 +73,7 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         // The system's own link: the file may have been replaced by the time it is needed.
         program: PathBuf::from("/proc/self/exe"),
         log: args.log.is_none().then_some(log),
-        confirm: pending.and_then(|pending| pending.left(unix_now())),
+        confirm: pending.and_then(|pending| pending.left(unix_s())),
         taken_back,
     })?;
     Ok(())
@@ -91,10 +91,4 @@ fn welcome(identity: &Identity, config: &Path) -> String {
         identity.node_addr().to_ipv6(),
         config.display()
     )
-}
-
-/// Seconds since 1970 (UTC).
-fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -286,6 +286,8 @@ impl Double {
                         }
                         ControlCommand::Status {} => request.reply.json(status()),
                         ControlCommand::Version {}
+                        | ControlCommand::Whois { .. }
+                        | ControlCommand::Events {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Reload { .. }
                         | ControlCommand::Network(_)
@@ -460,4 +462,185 @@ fn a_plot_that_cannot_be_written_is_refused_before_the_run() {
     let place = Place::new();
     let line = failed(&place.run(&["perf", "bob", "--plot", "/nonexistent/x.svg"]), 1);
     assert!(line.contains("the plot cannot be written"), "{line}");
+}
+
+/// A passphrase in a file of the place.
+fn passphrase(place: &Place, text: &str) -> String {
+    let path = place.0.path().join("passphrase");
+    fs::write(&path, format!("{text}\n")).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_key_is_exported_under_a_passphrase_and_imported_elsewhere() {
+    let place = Place::new();
+    done(&place.run(&["identity", "new"]));
+    let secret = fs::read_to_string(place.key()).unwrap();
+    let secret = secret
+        .lines()
+        .find(|line| line.starts_with("nsec1"))
+        .unwrap()
+        .to_owned();
+    let with = passphrase(&place, "correct horse");
+    let file = place.0.path().join("backup");
+    let export = [
+        "key",
+        "export",
+        "--file",
+        file.to_str().unwrap(),
+        "--passphrase-file",
+        &with,
+    ];
+    let text = done(&place.run(&export));
+    assert!(
+        text.contains(place.show()["npub"].as_str().unwrap()) && !text.contains("nsec1"),
+        "{text}"
+    );
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let backup = fs::read_to_string(&file).unwrap();
+    assert!(backup.contains("ncryptsec1") && !backup.contains(&secret), "{backup}");
+    let line = failed(&place.run(&export), 1);
+    assert!(
+        line.contains("backup") && fs::read_to_string(&file).unwrap() == backup,
+        "{line}"
+    );
+    // To standard output, and from standard input.
+    let printed = done(&place.run(&["key", "export", "--passphrase-file", &with]));
+    let other = Place::new();
+    done(&other.run_with_input(&["key", "import", "--passphrase-file", &with], &printed));
+    assert_eq!(other.show()["npub"], place.show()["npub"]);
+    let again = other.run_with_input(&["key", "import", "--passphrase-file", &with], &printed);
+    assert!(done(&again).contains("is the key already"));
+    // From a file, with the passphrase from standard input.
+    let import = [
+        "key",
+        "import",
+        "--file",
+        file.to_str().unwrap(),
+        "--passphrase-file",
+        "-",
+    ];
+    let third = Place::new();
+    let line = failed(&third.run_with_input(&import, "wrong horse\n"), 1);
+    assert!(
+        line.contains("the passphrase is wrong") && line.contains("backup"),
+        "{line}"
+    );
+    assert!(!third.key().exists());
+    done(&third.run_with_input(&import, "correct horse\n"));
+    assert_eq!(third.show()["npub"], place.show()["npub"]);
+}
+
+#[test]
+fn an_import_replaces_another_key_only_by_force_and_keeps_it() {
+    let [place, other] = [Place::new(), Place::new()];
+    done(&place.run(&["identity", "new"]));
+    done(&other.run(&["identity", "new"]));
+    let with = passphrase(&place, "correct horse");
+    let printed = done(&place.run(&["key", "export", "--passphrase-file", &with]));
+    let old = fs::read(other.key()).unwrap();
+    let npub = other.show()["npub"].as_str().unwrap().to_owned();
+    let line = failed(
+        &other.run_with_input(&["key", "import", "--passphrase-file", &with], &printed),
+        1,
+    );
+    assert!(line.contains("--force") && line.contains(&npub), "{line}");
+    assert_eq!(fs::read(other.key()).unwrap(), old);
+    let force = ["key", "import", "--passphrase-file", &with, "--force"];
+    let lock = weft_os::lock::FileLock::acquire(&other.state().join("lock")).unwrap();
+    let line = failed(&other.run_with_input(&force, &printed), 1);
+    assert!(line.contains("weft down"), "{line}");
+    drop(lock);
+    let text = done(&other.run_with_input(&force, &printed));
+    assert_eq!(other.show()["npub"], place.show()["npub"]);
+    let kept = format!("{}.old-{}", other.key().display(), &npub[..16]);
+    assert!(text.contains(&kept), "{text}");
+    assert_eq!(fs::read(&kept).unwrap(), old);
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    done(&other.run(&["identity", "import", &kept, "--force"]));
+    assert_eq!(other.show()["npub"], npub);
+}
+
+#[test]
+fn exports_and_imports_that_are_refused() {
+    let place = Place::new();
+    done(&place.run(&["identity", "new"]));
+    let short = passphrase(&place, "1234567");
+    let line = failed(&place.run(&["key", "export", "--passphrase-file", &short]), 1);
+    assert!(line.contains("8 characters"), "{line}");
+    let line = failed(&place.run(&["key", "export", "--passphrase-file", "/nonexistent"]), 1);
+    assert!(line.contains("/nonexistent"), "{line}");
+    let line = failed(&place.run(&["key", "import", "--passphrase-file", "-"]), 1);
+    assert!(line.contains("--file"), "{line}");
+    let line = failed(
+        &place.run_with_input(&["key", "import", "--passphrase-file", &short], "nsec1x"),
+        1,
+    );
+    assert!(line.contains("no encrypted key") && !line.contains("nsec1x"), "{line}");
+    // A process without a terminal.
+    let mut command = Command::new("setsid");
+    command
+        .args(["--wait", WEFT, "key", "export", "--state"])
+        .arg(place.state())
+        .stdin(Stdio::null());
+    let line = failed(&command.output().unwrap(), 1);
+    assert!(line.contains("--passphrase-file"), "{line}");
+}
+
+/// The visible commands below a command, from its help.
+fn commands(path: &[&str]) -> Vec<String> {
+    let help = done(&Command::new(WEFT).args(path).arg("-h").output().unwrap());
+    let list = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+    let list = list.split("\n\n").next().unwrap_or_default();
+    // The names are indented by two columns, continued descriptions by more.
+    let names = list.lines().filter_map(|line| {
+        line.strip_prefix("  ")?
+            .split_whitespace()
+            .next()
+            .filter(|_| !line.starts_with("   "))
+    });
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_has_a_page() {
+    fn check(directory: &Path, path: &[&str]) -> usize {
+        let name = [&["weft"], path].concat().join("-");
+        let page =
+            fs::read_to_string(directory.join(format!("{name}.1"))).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{name}");
+        1 + commands(path)
+            .iter()
+            .map(|below| check(directory, &[path, &[below.as_str()]].concat()))
+            .sum::<usize>()
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man1");
+    done(&Command::new(WEFT).arg("man").arg(&pages).output().unwrap());
+    let found = check(&pages, &[]);
+    assert!(found > 40, "{found}");
+    assert_eq!(fs::read_dir(&pages).unwrap().count(), found, "no other page");
+    let line = failed(&Command::new(WEFT).args(["man", "/proc/nowhere"]).output().unwrap(), 1);
+    assert!(line.contains("/proc/nowhere"), "{line}");
+}
+
+#[test]
+fn completions_are_scripts_of_their_shell_with_all_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = done(&Command::new(WEFT).args(["completion", shell]).output().unwrap());
+        for command in commands(&[]) {
+            assert!(script.contains(&command), "{command} in {shell}");
+        }
+        let mut check = match Command::new(shell).arg("-n").stdin(Stdio::piped()).spawn() {
+            Ok(check) => check,
+            // bash is everywhere where tests run.
+            Err(error) => {
+                assert_ne!(shell, "bash", "{error}");
+                continue;
+            }
+        };
+        check.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(check.wait().unwrap().success(), "{shell}");
+    }
+    failed(&Command::new(WEFT).args(["completion", "tcsh"]).output().unwrap(), 2);
 }

@@ -54,3 +54,4 @@ pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
 pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
 pub use turned_away::TurnedAway;
+pub use weft_packet::firewall;

@@ -669,7 +669,7 @@ impl Link {
         ctx.change_link(self.id, LinkCommand::Remove);
     }
 
-    /// Ends the link with a peer that is no longer configured, and every attempt at one.
+    /// Ends the link with a peer that was removed from the configuration, or the attempt to link.
     pub(crate) fn remove(&mut self, ctx: &mut Context, now: u64) {
         if self.is_up() {
             self.disconnect(ctx, DisconnectReason::ConfigurationChange);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rand_core::CryptoRng;
 use weft_noise::Identity;
+use weft_packet::firewall::Policy;
 use weft_packet::{Expected, LinkId, TableCommand};
 use weft_wire::NodeAddr;
 use weft_wire::link::DisconnectReason;
@@ -93,6 +94,8 @@ pub struct Node {
     twin: Option<Twin>,
     /// Nodes that asked to link and are not configured.
     turned_away: TurnedAwayNodes,
+    /// The rules for IP packets, as the lanes have them.
+    policy: Option<Arc<Policy>>,
     counters: NodeCounters,
 }
 
@@ -121,6 +124,7 @@ impl Node {
             lanes: Lanes::default(),
             twin: None,
             turned_away: TurnedAwayNodes::default(),
+            policy: None,
             counters: NodeCounters::default(),
         }
     }

@@ -234,7 +234,7 @@ pub struct PeerStatus {
     pub frames: Frames,
     /// Data goes in fast frames or not at all.
     pub require_fast: bool,
-    /// The peer reads fast frames of packets that keep their whole header: those of networks.
+    /// The peer reads fast frames of packets that keep their whole header: those of subnets.
     pub reads_full: bool,
     /// Data goes in fast frames at present.
     pub fast: bool,

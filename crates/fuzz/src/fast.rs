@@ -12,7 +12,7 @@ use weft_packet::{
     ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, TableCommand, Train,
 };
 use weft_wire::virtio::VirtioNetHdr;
-use weft_wire::{Network, NodeAddr, session};
+use weft_wire::{NodeAddr, Subnet, session};
 
 use super::input::Input;
 use super::lane::{Sent, cut, key, salt, tun_read};
@@ -144,7 +144,7 @@ impl Trio {
         for (me, peers) in [(ME, &[HONEST, HOSTILE][..]), (HONEST, &[ME])] {
             let (ours, theirs) = (vec![behind(me)], peers.iter().map(|peer| (behind(*peer), *peer)));
             let theirs = theirs.collect();
-            trio.apply(me, Command::Table(TableCommand::SetNetworks { ours, theirs }));
+            trio.apply(me, Command::Table(TableCommand::SetSubnets { ours, theirs }));
         }
         trio
     }
@@ -554,10 +554,10 @@ impl Trio {
     }
 }
 
-/// The network behind a node.
-fn behind(node: NodeAddr) -> Network {
-    let network = Network::around([10, node.as_bytes()[0], 0, 0].into(), 16);
-    network.unwrap_or_else(|| Network::host(node.to_ipv6().into()))
+/// The subnet behind a node.
+fn behind(node: NodeAddr) -> Subnet {
+    let subnet = Subnet::around([10, node.as_bytes()[0], 0, 0].into(), 16);
+    subnet.unwrap_or_else(|| Subnet::host(node.to_ipv6().into()))
 }
 
 fn link_to(peer: NodeAddr) -> LinkId {
@@ -583,7 +583,7 @@ mod tests {
         trio.apply(ME, Command::Session(HOSTILE, SessionCommand::Remove));
         trio.id += 1;
         trio.install_fips(ME, HOSTILE);
-        // To the network behind it, which only fast frames reach, and longer than one frame.
+        // To the subnet behind it, which only fast frames reach, and longer than one frame.
         let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, model::UDP, 0, 0];
         packet.extend([10, ME.as_bytes()[0], 0, 1, 10, HOSTILE.as_bytes()[0], 0, 1]);
         packet.resize(3_000, 0);

@@ -12,6 +12,7 @@
 //!   flow in order.
 //! - [`lane`]: a lane with keys, its peer, and an attacker between them that controls neither.
 //! - [`fast`]: like [`lane`], with fast frames, and with a peer that has keys and obeys no rule.
+//! - [`rules`]: two lanes with firewalls under random rules against a slow model of rules and flows.
 //! - [`core`]: two nodes and a hostile one, on a network that the bytes control.
 //! - [`mesh`]: up to eight nodes that relay for each other, some of which send forged messages.
 //! - [`handshake`]: two nodes and an attacker that forges, replays, spoofs and floods, and drops
@@ -45,6 +46,7 @@ mod lane;
 mod mesh;
 mod model;
 mod roster;
+mod rules;
 mod split;
 mod stream;
 mod wire;
@@ -60,6 +62,7 @@ pub use handshake::handshake;
 pub use lane::lane;
 pub use mesh::mesh;
 pub use roster::roster;
+pub use rules::rules;
 pub use split::split;
 pub use stream::stream;
 pub use wire::wire;
@@ -74,6 +77,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("coalesce", coalesce),
     ("lane", lane),
     ("fast", fast),
+    ("rules", rules),
     ("core", core),
     ("mesh", mesh),
     ("handshake", handshake),

@@ -7,7 +7,7 @@ use weft_roster::event::{Event, Unverified};
 use weft_roster::invite::Code;
 use weft_roster::key::RecordKey;
 use weft_roster::network_id::NetworkId;
-use weft_roster::record::{Body, Draft, Member, Network, Record};
+use weft_roster::record::{Body, Draft, Exit, Member, Network, Record};
 use weft_roster::rules::{Policy, Rule};
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
@@ -27,7 +27,8 @@ const NONCE: [u8; 16] = [7; 16];
 /// Reads the bytes behind the first one as what that one says.
 ///
 /// # Panics
-/// If what is read is not written as it was, or an order of arrival matters.
+/// If a value is written differently from the bytes that it was read from, or if two orders of
+/// arrival give different states.
 pub fn roster(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else {
         return;
@@ -130,7 +131,7 @@ fn chosen(input: &mut Input<'_>, network: NetworkId) -> Option<Arc<Record>> {
     let (key, body) = match input.below(4) {
         0 => (RecordKey::Admin(subject), Body::Plain),
         1 => (RecordKey::Member(subject), Body::Member(Member::default())),
-        2 => (RecordKey::Exit(subject), Body::Plain),
+        2 => (RecordKey::Exit(subject), Body::Exit(Exit::default())),
         _ => {
             let content = Network {
                 name: None,

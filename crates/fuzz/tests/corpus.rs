@@ -108,6 +108,7 @@ tests! {
     coalesce: 3_000 of up to 400 bytes;
     lane: 2_000 of up to 600 bytes;
     fast: 1_500 of up to 600 bytes;
+    rules: 3_000 of up to 300 bytes;
     core: 3000 of up to 300 bytes;
     mesh: 150 of up to 300 bytes;
     handshake: 60 of up to 300 bytes;

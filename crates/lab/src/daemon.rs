@@ -12,7 +12,7 @@ pub use weft_core::PeerState;
 use weft_os::process::Usage;
 
 use crate::child::{ChildError, LoggedChild, run_command};
-use crate::host::Host;
+use crate::host::{Host, HostCommandError};
 use crate::log;
 use crate::spec::NodeSpec;
 
@@ -233,6 +233,16 @@ impl Daemon {
         run_weft(&self.weft, &self.identity.state, arguments)
     }
 
+    /// Runs a `weft` command against this daemon on its host to its end, whatever its exit status.
+    ///
+    /// # Errors
+    /// If the command cannot be run, or takes longer than `limit`.
+    pub fn attempt(&self, arguments: &[&str], limit: Duration) -> Result<Output, DaemonError> {
+        let mut command = Command::new(&self.weft);
+        command.args(arguments).arg("--state").arg(&self.identity.state);
+        Ok(self.host.command(command, limit)?)
+    }
+
     /// The process's resource use since its last start.
     ///
     /// # Errors
@@ -317,6 +327,9 @@ pub enum DaemonError {
     /// Its process could not be run.
     #[error(transparent)]
     Child(#[from] ChildError),
+    /// A command could not be run on its host.
+    #[error(transparent)]
+    Host(#[from] HostCommandError),
     /// A file or directory of it could not be used.
     #[error("{} could not be used", .path.display())]
     File {

@@ -7,7 +7,8 @@
 //! | `check` | validation |
 //! | [`topology`], [`wire`], `node_config` | machines, networks and links, built; the configurations of nodes |
 //! | [`load`] | traffic that a step starts |
-//! | [`mod@expect`] | checking of expectations |
+//! | [`command`] | commands of the real program at a node |
+//! | [`mod@expect`], `resolve` | checking of expectations; names |
 //! | [`run`], `execute`, `observe`, [`results`] | a run from the first step to the last, and its results |
 //! | [`story`] | how a run is printed |
 //! | [`hold`] | a topology that persists, and commands in it |
@@ -16,6 +17,7 @@
 //! docs/guides/lab.md explains how to write one.
 
 mod check;
+pub mod command;
 mod execute;
 pub mod expect;
 pub mod expected;
@@ -26,6 +28,7 @@ pub mod load;
 mod node_config;
 mod observe;
 pub mod pcap;
+mod resolve;
 pub mod results;
 pub mod run;
 pub mod source;

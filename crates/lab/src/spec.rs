@@ -69,9 +69,9 @@ pub struct PeerSpec {
     pub name: String,
     /// Its UDP addresses; may be empty.
     pub addresses: Vec<SocketAddr>,
-    /// Networks behind it, such as `10.1.0.0/16`.
+    /// Subnets behind it, such as `10.1.0.0/16`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub networks: Vec<String>,
+    pub routes: Vec<String>,
 }
 
 impl Default for NodeSpec {
@@ -113,7 +113,7 @@ impl NodeSpec {
             npub: npub.to_owned(),
             name: name.to_owned(),
             addresses: addresses.to_vec(),
-            networks: Vec::new(),
+            routes: Vec::new(),
         });
         self
     }

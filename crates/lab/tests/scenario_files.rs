@@ -246,6 +246,22 @@ fn a_fault_of_a_step_names_its_line_and_what_to_do() {
             "step 2 \"row\" (ping a to b): another step is called \"row\"",
         ),
         (
+            "do = \"weft\"\non = \"plain\"\nrun = [\"status\"]",
+            "step 2 (plain$ weft status): plain has no node",
+        ),
+        (
+            "do = \"weft\"\non = \"a\"\nrun = []",
+            "step 2 (a$ weft ): run: write the arguments of weft, ",
+        ),
+        (
+            "do = \"weft\"\non = \"a\"\nrun = [\"join\", \"{code}\"]",
+            "step 2 (a$ weft join {code}): no earlier step has keep = \"code\"",
+        ),
+        (
+            "expect = \"name\"\non = \"plain\"\nresolves = \"a.home.weft\"\nto = \"a\"",
+            "step 2 (expect name a.home.weft on plain): plain has no node",
+        ),
+        (
             "expect = \"load\"\nof = \"column\"\nlost_at_most = 0",
             "step 2 (expect load column): no earlier step is called \"column\"",
         ),

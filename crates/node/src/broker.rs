@@ -3,7 +3,8 @@
 //!
 //! The daemon starts the broker before it gives up its rights, and before it reads any data from
 //! other nodes. The two processes share a stream socket. Requests are of a closed list,
-//! [`Request`], and their parameters are numbers: the daemon sends no path, no command and no text.
+//! [`Request`], and their parameters are numbers and names of networks, each a label of DNS: the
+//! daemon sends no path, no command and no other text.
 //! The broker gets what it acts on (the interface, the node's own name, the configuration file) at
 //! its start. It holds no key, opens no port, and ends with the daemon. docs/decisions/0025-rights.md says why it is a
 //! process and what it keeps.
@@ -29,7 +30,7 @@ use std::os::unix::net::UnixStream as StdStream;
 use tokio::net::UnixStream;
 
 pub use client::{Alive, Broker, Client};
-pub use message::{BadMessage, MAX_REPLY, MAX_REQUEST, Reply, Request};
+pub use message::{BadMessage, MAX_LANS, MAX_REPLY, MAX_REQUEST, Reply, Request};
 pub use server::{BrokerError, Options, serve};
 
 fn asynchronous(stream: StdStream) -> io::Result<UnixStream> {

@@ -27,9 +27,10 @@ use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
 use weft_packet::MAX_TRAIN_SEGMENTS;
 use weft_perf::limits::Limits;
-use weft_wire::Network;
+use weft_roster::rules::Rule;
+use weft_wire::Subnet;
 use weft_wire::fast::IPV6_OVERHEAD;
-use weft_wire::network::{self, BadNetwork};
+use weft_wire::subnet::{self, BadSubnet};
 
 pub use changes::Changes;
 pub use error::{ConfigError, Problem};
@@ -37,7 +38,7 @@ pub use pending::Pending;
 use reader::{Fault, Lines};
 
 use crate::logging::{LogFilter, LogFormat};
-use crate::peer::PeerName;
+use crate::peer::{PeerName, PeerRef};
 
 /// The UDP port of FIPS.
 pub const DEFAULT_PORT: u16 = 2121;
@@ -83,6 +84,10 @@ pub struct Config {
     pub session_idle: Duration,
     /// `[mesh]`
     pub mesh: MeshConfig,
+    /// Rules for packets of peers to this node, before those of networks (`rules.local`).
+    pub local_rules: Vec<Rule>,
+    /// `[networks]`
+    pub networks: NetworksConfig,
     /// `[dns]`
     pub dns: DnsConfig,
     /// `[fast]`
@@ -131,11 +136,19 @@ pub struct TunConfig {
     pub offload: bool,
     /// Further addresses of the interface, besides the address that follows from the key.
     pub addresses: Vec<InterfaceAddress>,
-    /// Networks behind this node to which peers may send. No network or address occurs twice.
-    pub networks: Vec<Network>,
+    /// Subnets behind this node to which peers may send (`tun.routes`). No subnet or address occurs twice.
+    pub routes: Vec<Subnet>,
+    /// Whether this node offers its networks to be an exit: to forward to all other addresses.
+    pub advertise_exit: bool,
+    /// The member by which packets to all other addresses go (`tun.exit`).
+    pub exit: Option<PeerRef>,
+    /// Whether packets that cannot go by the exit are dropped (`tun.exit_strict`).
+    pub exit_strict: bool,
+    /// Whether hosts of the subnets that this host is in are reached directly (`tun.exit_lan`).
+    pub exit_lan: bool,
 }
 
-/// An address of the node's interface, and the prefix length of its network.
+/// An address of the node's interface, and the prefix length of its subnet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceAddress {
     /// The address.
@@ -162,6 +175,16 @@ pub struct MeshConfig {
     pub deny: BTreeSet<PublicKey>,
 }
 
+/// The node's part in private networks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworksConfig {
+    /// Subnets behind this node that it offers to its networks; at most
+    /// [`MAX_OFFERED`](crate::networks::MAX_OFFERED).
+    pub advertise_routes: BTreeSet<Subnet>,
+    /// Whether approved routes of other members are used.
+    pub accept_routes: bool,
+}
+
 /// Names below `.fips`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
@@ -170,8 +193,23 @@ pub struct DnsConfig {
     /// Loopback addresses on which queries are answered, over UDP and TCP. Port 0 selects a free
     /// port. Never empty.
     pub listen: Vec<SocketAddr>,
-    /// Whether the responder is registered with systemd-resolved, if that runs.
+    /// Whether the system's resolver is set up to ask the responder: systemd-resolved if that runs,
+    /// or else the file of `resolv_conf`.
     pub register: bool,
+    /// The file that is replaced on a system without systemd-resolved.
+    pub resolv_conf: ResolvConfSetting,
+}
+
+/// The file in the form of resolv.conf(5) that the daemon may replace while it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ResolvConfSetting {
+    /// `/etc/resolv.conf`, in the network namespace of process 1 only: other namespaces often share
+    /// the file with it.
+    Auto,
+    /// None.
+    Off,
+    /// This one, in any namespace; an absolute path.
+    At(PathBuf),
 }
 
 /// Fast frames with other weft nodes.
@@ -280,9 +318,9 @@ pub struct PeerConfig {
     /// Whether data for it is sent in fast frames or not at all (`require_fast`, by default
     /// `fast.require`).
     pub require_fast: bool,
-    /// Networks behind it: packets to them go to the peer, and packets from them are accepted from
+    /// Subnets behind it (`peer.routes`): packets to them go to the peer, and packets from them are accepted from
     /// it. The longest prefix decides.
-    pub networks: Vec<Network>,
+    pub routes: Vec<Subnet>,
     /// The line of its `npub` in the file, from 1; 0 if it was not read from a file.
     pub line: usize,
 }
@@ -310,10 +348,10 @@ pub fn write_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
 }
 
 impl FromStr for InterfaceAddress {
-    type Err = BadNetwork;
+    type Err = BadSubnet;
 
-    fn from_str(text: &str) -> Result<Self, BadNetwork> {
-        let (address, prefix_len) = network::split(text)?;
+    fn from_str(text: &str) -> Result<Self, BadSubnet> {
+        let (address, prefix_len) = subnet::split(text)?;
         Ok(Self { address, prefix_len })
     }
 }
@@ -361,7 +399,11 @@ impl Default for Config {
                 mtu: None,
                 offload: true,
                 addresses: Vec::new(),
-                networks: Vec::new(),
+                routes: Vec::new(),
+                advertise_exit: false,
+                exit: None,
+                exit_strict: false,
+                exit_lan: false,
             },
             link: LinkConfig {
                 heartbeat: Duration::from_secs(10),
@@ -376,6 +418,8 @@ impl Default for Config {
                 allow: BTreeSet::new(),
                 deny: BTreeSet::new(),
             },
+            local_rules: Vec::new(),
+            networks: NetworksConfig::default(),
             dns: DnsConfig {
                 enabled: true,
                 listen: vec![
@@ -383,6 +427,7 @@ impl Default for Config {
                     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), DEFAULT_DNS_PORT),
                 ],
                 register: true,
+                resolv_conf: ResolvConfSetting::Auto,
             },
             // 2^23 frames are some 12 GB.
             fast: FastConfig {
@@ -446,12 +491,12 @@ impl Config {
         self.tun.mtu.unwrap_or(fits.max(LEAST_TUN_MTU))
     }
 
-    /// All addresses and networks to which peers may send: the node's further addresses, and the
-    /// networks behind it.
+    /// All addresses and subnets to which peers may send: the node's further addresses, and the
+    /// subnets behind it.
     #[must_use]
-    pub fn own_networks(&self) -> Vec<Network> {
-        let addresses = self.tun.addresses.iter().map(|own| Network::host(own.address));
-        addresses.chain(self.tun.networks.iter().copied()).collect()
+    pub fn own_subnets(&self) -> Vec<Subnet> {
+        let addresses = self.tun.addresses.iter().map(|own| Subnet::host(own.address));
+        addresses.chain(self.tun.routes.iter().copied()).collect()
     }
 
     /// Refuses a peer that is the node itself. Separate from reading, because the key is known

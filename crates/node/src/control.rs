@@ -8,17 +8,19 @@
 mod client;
 mod clients;
 mod server;
+mod stream;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use client::{ControlError, Visible, call, call_and_wait, call_raw, call_visible};
+pub use client::{ControlError, EventStream, Visible, call, call_and_wait, call_raw, call_visible};
 pub use clients::{Audience, OWNERS_GROUP, Owners};
 pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
+pub use stream::{QUEUE, Subscriber};
 
-use crate::peer::PeerRef;
+use crate::peer::{NodeRef, PeerRef};
 
 /// The `schema` of a request.
 pub const SCHEMA: &str = "weft.control/1";
@@ -47,6 +49,14 @@ pub enum ControlCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         peer: Option<PeerRef>,
     },
+    /// The nodes that an address, a name or a key belongs to: [`crate::status::Whois`].
+    Whois {
+        /// The address, name or key.
+        node: NodeRef,
+    },
+    /// Events until the client ends the connection: answers of [`crate::status::Event`], one for each
+    /// change. A client that does not read is refused as `too-slow` and its connection ends.
+    Events {},
     /// One echo through the mesh: [`crate::status::Pong`], even if no answer arrives.
     Ping {
         /// The destination.
@@ -82,6 +92,9 @@ pub enum ControlCommand {
     Version {},
 }
 
+/// The longest time for which [`NetworkCommand::Requests`] accepts requests, in seconds.
+pub const MAX_ACCEPTED_S: u32 = 86_400;
+
 /// A command about private networks. `network` names one by name or identifier; it can be left out
 /// if the node is in one network only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +102,7 @@ pub enum ControlCommand {
 pub enum NetworkCommand {
     /// All networks of the node: [`crate::status::NetworkList`].
     List {},
-    /// Founds a network: [`crate::status::NetworkList`].
+    /// Founds a network: [`crate::status::NetworkList`] of that one.
     Create {
         /// Its name.
         name: String,
@@ -116,13 +129,51 @@ pub enum NetworkCommand {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         addresses: Vec<SocketAddr>,
     },
-    /// Begins to join a network: [`crate::status::NetworkList`], which says how far it is.
+    /// Begins to join a network: [`crate::status::NetworkList`] of that one, which says how far it
+    /// is.
     Join {
         /// The code.
         code: String,
         /// The name that this node would like in the network.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<String>,
+    },
+    /// Begins to ask an administrator for membership without an invite:
+    /// [`crate::status::NetworkList`] without networks, which says how far that is.
+    Ask {
+        /// Its npub.
+        admin: String,
+        /// Where it may be reached.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        addresses: Vec<SocketAddr>,
+        /// The name that this node would like in the network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host: Option<String>,
+    },
+    /// Requests that wait for a decision: [`crate::status::RequestList`].
+    Requests {
+        /// Accepts requests for this many seconds, [`MAX_ACCEPTED_S`] at most; 0 refuses further ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        accept_s: Option<u32>,
+    },
+    /// Takes a node in that has asked: [`crate::status::NetworkList`] of that network.
+    Approve {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// Its npub.
+        node: String,
+        /// Its name; `None` for the one that it would like.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// Its tags.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+    },
+    /// Denies the request of a node: [`crate::status::RequestList`].
+    Deny {
+        /// Its npub.
+        node: String,
     },
     /// Forgets a network: [`crate::status::NetworkList`].
     Leave {
@@ -142,6 +193,45 @@ pub enum NetworkCommand {
         /// Its new name, for [`MemberChange::Rename`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
+        /// The tags, for [`MemberChange::Tag`] and [`MemberChange::Untag`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+        /// Name or npub of the member that takes over, for [`MemberChange::Replace`]; also the npub of
+        /// a node that has asked for membership.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// Changes the rules: [`crate::status::NetworkList`] of that network.
+    Rules {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// The change.
+        change: RuleChange,
+    },
+    /// Asks what the rules say about a flow: [`crate::status::Why`].
+    Why {
+        /// The name or npub of the node that begins it.
+        from: String,
+        /// The name or npub of the node that it goes to, or `exit`.
+        to: String,
+        /// An address behind that node, unless it goes to the node itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        behind: Option<IpAddr>,
+        /// Protocol and port, as `tcp/22`.
+        service: String,
+    },
+    /// Approves or revokes a route of a member: [`crate::status::NetworkList`] of its network.
+    Route {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// The name or npub of the member.
+        member: String,
+        /// The subnet, as `192.168.7.0/24`, or `exit`.
+        subnet: String,
+        /// The change.
+        change: RouteChange,
     },
     /// Revokes an open invite: [`crate::status::NetworkList`].
     Revoke {
@@ -153,6 +243,45 @@ pub enum NetworkCommand {
     },
 }
 
+/// A change of the rules of a network. In rules members may be named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RuleChange {
+    /// A rule is added.
+    Add {
+        /// The rule.
+        rule: String,
+        /// The number that it gets, from 1; without one it is the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        at: Option<usize>,
+    },
+    /// A rule is removed.
+    Remove {
+        /// Its number, from 1.
+        at: usize,
+    },
+    /// All rules are replaced.
+    Set {
+        /// The rules.
+        rules: Vec<String>,
+    },
+    /// What is done with flows that no rule matches.
+    Default {
+        /// `allow` or `deny`.
+        policy: String,
+    },
+}
+
+/// A change of a route of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouteChange {
+    /// Members may use it.
+    Approve,
+    /// They may not any longer.
+    Revoke,
+}
+
 /// A change of a member of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -161,6 +290,12 @@ pub enum MemberChange {
     Remove,
     /// It gets another name.
     Rename,
+    /// It gets tags.
+    Tag,
+    /// It loses tags.
+    Untag,
+    /// It is removed, and another member takes over its name, tags and fixed address.
+    Replace,
     /// It becomes an administrator.
     MakeAdmin,
     /// It is an administrator no longer.
@@ -261,12 +396,14 @@ pub enum ErrorCode {
     WrongSchema,
     /// The request has more than [`MAX_REQUEST`] bytes; the connection is closed.
     TooLong,
-    /// There is no connection left for this user, of [`MAX_CONNECTIONS`]; this one is closed.
+    /// This user holds its share of the [`MAX_CONNECTIONS`] already; the new connection is closed.
     Busy,
     /// The user of the client may not request this.
     Forbidden,
     /// The user of the client requests this too often.
     TooOften,
+    /// Events come faster than the client reads them; the connection is closed.
+    TooSlow,
     /// The peer is not configured.
     UnknownPeer,
     /// The configuration cannot be read, or is not valid. The daemon keeps the one that it has.
@@ -347,6 +484,16 @@ mod tests {
                     network: Some("home".to_owned()),
                 }),
                 r#"{"schema":"weft.control/1","cmd":"network","action":"leave","network":"home"}"#,
+            ),
+            (
+                ControlCommand::Whois {
+                    node: "nas.home.weft".parse().unwrap(),
+                },
+                r#"{"schema":"weft.control/1","cmd":"whois","node":"nas.home.weft"}"#,
+            ),
+            (
+                ControlCommand::Events {},
+                r#"{"schema":"weft.control/1","cmd":"events"}"#,
             ),
             (ControlCommand::Down {}, r#"{"schema":"weft.control/1","cmd":"down"}"#),
             (

@@ -6,10 +6,14 @@
 
 mod configuration;
 mod echo;
+mod events;
+mod exit;
 mod inquiries;
 mod interface;
 mod lanes;
+mod member_routes;
 mod members;
+mod membership;
 mod moves;
 mod names;
 mod network_commands;
@@ -27,17 +31,17 @@ mod suites;
 mod trace_timeout;
 mod unproven;
 mod watch;
+mod whois;
 mod why;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_core::{Admit, Node};
 use weft_noise::{Identity, PublicKey};
-use weft_os::clock::ContinuityWatch;
-use weft_os::clock::boottime_ms;
+use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::process::{PrivilegeError, give_up_nice, group_id, permit_nice};
 use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
@@ -53,8 +57,10 @@ use crate::fast_peers::FastPeers;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::networks::{Networks, store};
+use crate::rules::compile::{ByHand, compile};
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
+use exit::Exits;
 use interface::{Interface, InterfaceError};
 use lanes::MoreLanes;
 use members::Members;
@@ -155,16 +161,11 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         tracing::info!("the last change of the configuration was not confirmed and is taken back");
     }
     let identity = Arc::new(identity);
-    let networks = Networks::new(
-        Arc::clone(&identity),
-        store::load(state.paths().directory(), &identity.public()),
-    );
-    let members = Members::of(&config, &networks);
     // A confined process cannot open the files that these read.
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
     let mut sockets = bind(&config)?;
-    let interface = Interface::create(&config, &members, identity.node_addr())?;
+    let interface = Interface::create(&config, &Members::configured(&config), identity.node_addr())?;
     interface.limit_trains(config.udp.largest());
     let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
     let names = names::bind(&config);
@@ -178,10 +179,16 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             interface: interface.index(),
             key: identity.public(),
             config: config.path.clone(),
+            resolv_conf: names.as_ref().and_then(|names| names.resolv_conf()).map(Path::to_owned),
         },
     );
     let access = control_access(&config, &state);
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
+    // The daemon writes these files, so root does not read them.
+    let kept = store::load(state.paths().directory(), &identity.public());
+    let mut networks = Networks::new(Arc::clone(&identity), kept);
+    networks.set_offer(&exit::offer(&config, interface.index()));
+    let members = Members::of(&config, &networks);
     // After this the generator does not fail.
     let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
     random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
@@ -207,6 +214,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let (admit, allowed, denied) = admission(&config);
     node.set_admission(admit, allowed, denied);
     let now = boottime_ms();
+    let rules = compile(&key, &networks, &ByHand::of(&config), &config.local_rules, unix_s());
+    node.set_rules(rules.peers.clone());
     members.apply(&Members::default(), &mut node, now);
     node.listen(vec![weft_stream::PORT]);
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
@@ -218,7 +227,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for key in fast.iter() {
         node.remember_fast(key);
     }
-    subnets::tell(&mut node, &config, &networks, &members);
+    // It is no exit before the system is ready for that.
+    subnets::tell(&mut node, &config, &networks, &members, None);
 
     // The runtime and its sockets are dropped with this function, on every return path.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -266,6 +276,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             give_up_nice()?;
         }
         let configuration = Configuration::start(config, &broker, confirm);
+        let exits = Exits::start(&broker);
         let parts = run::Parts {
             node,
             lanes,
@@ -273,8 +284,10 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             state,
             addresses,
             configuration,
+            exits,
             members,
             networks,
+            rules,
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             routes,
             log,
@@ -345,9 +358,6 @@ fn admission(config: &Config) -> (Admit, BTreeSet<NodeAddr>, BTreeSet<NodeAddr>)
 }
 
 fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
-    let unix = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
     let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
     weft_core::Config {
         heartbeat: ms(config.link.heartbeat),
@@ -369,6 +379,6 @@ fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_cor
         link_reports: config.reports.link,
         session_reports: config.reports.session,
         admit: admission(config).0,
-        unix_at_zero: unix.saturating_sub(boottime_ms() / 1000),
+        unix_at_zero: unix_s().saturating_sub(boottime_ms() / 1000),
     }
 }

@@ -1,24 +1,34 @@
-//! Names: a DNS responder for `NAME.fips` and `npub1....fips`, and its registration with the
-//! system's resolver.
+//! Names: a DNS responder for `NAME.fips`, `npub1....fips` and `NAME.NETWORK.weft`, and the set-up of
+//! the system's resolver.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`message`] | DNS messages: one question in, at most one record out |
 //! | [`zone`] | which names exist, and the answers for others |
 //! | [`Responder`] | the thread that answers, over UDP and TCP |
-//! | `resolved` | tells systemd-resolved, and no other resolver, where `.fips` is answered |
+//! | `system` | keeps the system's resolver set up |
+//! | `resolved` | systemd-resolved: which domains are answered here |
+//! | [`resolv_conf`] | elsewhere: the file that names this node as the first server |
+//! | `forward` | with that file only: queries for other names go to the servers that it named before |
 //!
-//! Never here: queries to other servers. A name outside `.fips` is refused, so the responder is not
-//! a path to other servers. The system's own configuration is not edited: queries for other names
-//! go to the same servers as before.
+//! Without the file, a name outside of the domains is refused: the responder is not a path to other
+//! servers, and queries for other names go to the same servers as before.
 
+mod forward;
 pub mod message;
+pub mod resolv_conf;
 mod resolved;
 mod responder;
+mod reverse;
+mod search;
 mod server;
+mod system;
 pub mod zone;
 
+pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_SAME, MAX_UDP};
 pub use resolved::{RegisterError, Resolved};
 pub use responder::{Responder, Setup, off};
+pub use search::{BadSearch, Search};
 pub use server::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST};
+pub use system::System;
 pub use zone::Zone;

@@ -4,6 +4,8 @@
 //! with `#` are skipped; 64 hexadecimal digits are accepted in place of an `nsec`. Buffers that
 //! held a secret are wiped.
 
+pub mod encrypted;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -53,6 +55,25 @@ pub fn replace(path: &Path, identity: &Identity) -> Result<(), KeyFileError> {
         .and_then(|()| fs::rename(&new, path).inspect_err(|_| drop(fs::remove_file(&new))))
         .and_then(|()| sync_parent(path));
     replaced.map_err(|source| unwritable(path, source))
+}
+
+/// As [`replace`], but keeps the present key beside it: as `FILE.old-` and the beginning of its npub.
+/// Returns that path.
+///
+/// # Errors
+/// [`KeyFileError`]; the old key then stays where it is.
+pub fn replace_and_keep(path: &Path, identity: &Identity) -> Result<PathBuf, KeyFileError> {
+    let npub = load(path)?.public().to_string();
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".old-{}", npub.get(..16).unwrap_or(&npub)));
+    let kept = path.with_file_name(name);
+    // A second name, so that at no moment the key is nowhere. One that was kept before is the same key.
+    match fs::hard_link(path, &kept) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(unwritable(&kept, error)),
+        _ => {}
+    }
+    replace(path, identity)?;
+    Ok(kept)
 }
 
 /// Reads the identity in `path`.

@@ -14,6 +14,7 @@
 //! | [`status`] | the documents that the control socket returns |
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //! | [`networks`] | private networks: their records, and the documents about them |
+//! | [`exit`] | exits, as the system carries them out |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
@@ -25,12 +26,15 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod dns;
+pub mod exit;
 pub mod fast_peers;
 pub mod keyfile;
 pub mod last_addresses;
 pub mod logging;
 pub mod networks;
 pub mod peer;
+mod reserved;
+pub mod rules;
 pub mod state;
 mod statefile;
 pub mod status;

@@ -4,13 +4,24 @@
 //! |---|---|
 //! | [`Networks`] | all networks of the node: commands, documents and time in, documents out |
 //! | `network` | one network: its records, its members, the request to join it |
+//! | `labels` | the names by which this node tells its networks apart |
+//! | `addresses` | IPv4 addresses that members of several networks have in common |
+//! | `offers` | the routes that members offer to administrators |
 //! | `document` | the documents on the service port of Weft, as bytes |
+//! | `membership` | membership without an invite: requests, approvals, denials |
+//! | `requests`, `asked` | such requests at the administrator, and at the node that asks |
 //! | [`store`] | the files that keep networks between two runs |
 //!
 //! Never here: sessions and the packet path, which follow from [`Networks::rows`].
 
+pub(crate) mod addresses;
+mod asked;
 mod document;
+mod labels;
+mod membership;
 mod network;
+mod offers;
+mod requests;
 pub mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,9 +32,18 @@ use weft_noise::{Identity, PublicKey};
 use weft_roster::invite::{Code, Seed};
 use weft_roster::names::Name;
 use weft_roster::network_id::{NetworkId, Nonce};
+use weft_roster::record::Exit;
+use weft_roster::rules::{MAX_RULES, Policy, RuleError};
+use weft_wire::Subnet;
 
-pub use self::document::{Document, DocumentError, Refusal};
-pub use self::network::{Joining, Network, is_global};
+pub use self::addresses::Shadowed;
+pub use self::asked::{Asked, MAX_ASKED};
+pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
+pub use self::membership::{Approval, fingerprint};
+pub use self::network::{Joining, Network};
+pub use self::offers::{MAX_OFFERED, exit_of, of_exit};
+use self::requests::Requests;
+pub use self::requests::{MAX_REQUESTS, Request};
 use crate::networks::network::Enrolment;
 
 /// Maximum number of networks of one node.
@@ -60,9 +80,77 @@ pub enum NetworkError {
     /// No member has this name or key.
     #[error("the network has no member {0}; `weft members` lists them")]
     NoMember(String),
+    /// A member does not have this tag.
+    #[error("{member} has no tag {tag}; `weft members` lists its tags")]
+    NoTag {
+        /// The member, as it was named.
+        member: String,
+        /// The tag.
+        tag: Name,
+    },
+    /// A member would take over from itself.
+    #[error("{0} is both the old machine and the new one; name two")]
+    SameMember(String),
+    /// This node would be removed by its own command.
+    #[error("this node cannot replace itself; ask another administrator, or make one with `weft admin add`")]
+    ReplacesItself,
     /// No open invite begins like this.
     #[error("the network has no open invite {0}; `weft invites` lists them")]
     NoInvite(String),
+    /// A rule cannot be read.
+    #[error("rule {text:?}: {error}; as in `allow from tag:family to nas tcp/22`")]
+    BadRule {
+        /// The rule.
+        text: String,
+        /// What is wrong with it.
+        error: RuleError,
+    },
+    /// No rule has this number.
+    #[error("the network has no rule {0}; `weft rule list` shows them with their numbers")]
+    NoRule(usize),
+    /// More rules than a network can have.
+    #[error("a network has at most {MAX_RULES} rules")]
+    TooManyRules,
+    /// The rules in force have parts that this version does not know.
+    #[error(
+        "the rules are those of a later version of weft; update this node, or replace them all with `weft rule set`"
+    )]
+    RulesNotUnderstood,
+    /// A node has not asked for membership.
+    #[error("no request of {0} waits; `weft requests` lists them")]
+    NoRequest(String),
+    /// A request would go to this node itself.
+    #[error("{0} is this node itself; name an administrator of the network")]
+    Itself(PublicKey),
+    /// The node asks too many administrators.
+    #[error("this node asks {MAX_ASKED} administrators already; wait until one has answered")]
+    AskedTooMany,
+    /// The network has no room for another member.
+    #[error("the network has as many members as it can have; remove one")]
+    TooManyMembers,
+    /// The member does not offer this route.
+    #[error("{0} does not offer the route {1}; `weft routes` lists what members offer")]
+    NotOffered(String, Subnet),
+    /// The member does not offer to be an exit.
+    #[error("{0} does not offer to be an exit; `weft set --advertise-exit` there does")]
+    NoExitOffered(String),
+    /// The member is no exit.
+    #[error("{0} is no approved exit; `weft routes` lists them")]
+    NoExit(String),
+    /// The member has no such route.
+    #[error("{0} has no approved route {1}; `weft routes` lists them")]
+    NoRoute(String, Subnet),
+    /// Records of this node about this administrator do not count.
+    #[error(
+        "{0} is an administrator of the same rank or a higher one; itself or one above it decides about its routes"
+    )]
+    Senior(String),
+    /// The subnet cannot be behind a member.
+    #[error("{0} is {1}; a route needs another subnet")]
+    Reserved(Subnet, &'static str),
+    /// The subnet contains the address of a member.
+    #[error("{0} contains the address of {1}; a route needs a subnet without members")]
+    Covers(Subnet, String),
     /// The invite has expired.
     #[error("the invite has expired; ask for a new one")]
     Expired,
@@ -86,8 +174,10 @@ pub struct Row {
     pub name: Option<Name>,
     /// Addresses at which it may be.
     pub addresses: Vec<SocketAddr>,
-    /// Its IPv4 address in the network.
+    /// Its IPv4 address in the network, if packets to it go to this node.
     pub ipv4: Option<Ipv4Addr>,
+    /// The IPv4 address of this node in the network.
+    pub source: Option<Ipv4Addr>,
     /// Whether IP packets pass: it and this node are members.
     pub member: bool,
 }
@@ -109,6 +199,24 @@ pub struct NewInvite {
     pub entry: Option<weft_roster::invite::EntryPoint>,
 }
 
+/// A change of the rules of a network. Members may be named in the text of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleChange {
+    /// A rule is added in front of the one with this number, or at the end.
+    Add {
+        /// The rule.
+        rule: String,
+        /// The number, from 1.
+        at: Option<usize>,
+    },
+    /// The rule with this number, from 1, is removed.
+    Remove(usize),
+    /// All rules are replaced.
+    Set(Vec<String>),
+    /// What is done with flows that no rule matches.
+    Default(Policy),
+}
+
 /// All networks of a node. Times are ms on a clock that never goes back; `unix` is seconds since
 /// 1970.
 pub struct Networks {
@@ -121,6 +229,12 @@ pub struct Networks {
     passed_on: BTreeMap<(NetworkId, PublicKey), PublicKey>,
     /// Nodes that can be reached now.
     reachable: BTreeSet<PublicKey>,
+    /// Requests of other nodes for membership.
+    requests: Requests,
+    /// Administrators that this node asks for membership.
+    asked: BTreeMap<PublicKey, Asked>,
+    /// The subnets that this node offers.
+    offer: BTreeSet<Subnet>,
     /// Something changed that others follow: members, names, addresses.
     changed: bool,
 }
@@ -129,15 +243,20 @@ impl Networks {
     /// The networks of the node `identity`, as they were kept.
     #[must_use]
     pub fn new(identity: Arc<Identity>, kept: Vec<Network>) -> Self {
-        Self {
+        let mut networks = Self {
             own: identity.public(),
             identity,
             all: kept.into_iter().map(|network| (network.id(), network)).collect(),
             out: Vec::new(),
             passed_on: BTreeMap::new(),
             reachable: BTreeSet::new(),
+            requests: Requests::default(),
+            asked: BTreeMap::new(),
+            offer: BTreeSet::new(),
             changed: true,
-        }
+        };
+        networks.label_networks();
+        networks
     }
 
     /// All networks, by identifier.
@@ -163,14 +282,11 @@ impl Networks {
         unix: u64,
     ) -> Result<NetworkId, NetworkError> {
         self.check_room()?;
-        if self.all.values().any(|network| network.name() == Some(&name)) {
+        if self.all.values().any(|network| network.label() == Some(&name)) {
             return Err(NetworkError::NameTaken(name));
         }
         let network = Network::found(&self.identity, name, host, nonce, unix)?;
-        let id = network.id();
-        self.all.insert(id, network);
-        self.changed = true;
-        Ok(id)
+        Ok(self.insert(network))
     }
 
     /// Makes an invite, and returns its code.
@@ -205,9 +321,7 @@ impl Networks {
             None => self.check_room()?,
         }
         let network = Network::join(&self.own, code, host, now);
-        self.all.insert(code.network, network);
-        self.changed = true;
-        Ok(code.network)
+        Ok(self.insert(network))
     }
 
     /// Removes a member, or changes its name.
@@ -222,10 +336,121 @@ impl Networks {
         (now, unix): (u64, u64),
     ) -> Result<PublicKey, NetworkError> {
         let id = self.find(of)?;
+        if let MemberChange::ReplaceBy(new) = &change {
+            self.take_in_successor(id, member, new, (now, unix))?;
+        }
         let (identity, network) = self.with(id)?;
         let key = network.change_member(identity, member, change, now, unix)?;
         self.changed = true;
         Ok(key)
+    }
+
+    /// Changes the rules of a network.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_rules(
+        &mut self,
+        of: Option<&str>,
+        change: RuleChange,
+        (now, unix): (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.change_rules(identity, change, now, unix)?;
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Approves or revokes a route of a member.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_route(
+        &mut self,
+        of: Option<&str>,
+        route: (&str, Subnet),
+        change: RouteChange,
+        times: (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.change_route(identity, route, change, times)?;
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Approves a member as exit, or revokes that.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_exit(
+        &mut self,
+        of: Option<&str>,
+        member: &str,
+        change: RouteChange,
+        times: (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.change_exit(identity, member, change, times)?;
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Sets the subnets that this node offers to all its networks. All addresses of an IP version
+    /// offer it as exit.
+    pub fn set_offer(&mut self, subnets: &BTreeSet<Subnet>) {
+        self.offer.clone_from(subnets);
+        for network in self.all.values_mut() {
+            network.set_offer(subnets.clone());
+        }
+    }
+
+    /// The approved routes of all networks that this node is a member of, each with the members that
+    /// have it.
+    #[must_use]
+    pub fn routes(&self) -> BTreeMap<Subnet, BTreeSet<PublicKey>> {
+        let mut routes: BTreeMap<Subnet, BTreeSet<PublicKey>> = BTreeMap::new();
+        for network in self.all.values().filter(|network| network.is_member(&self.own)) {
+            for (subnet, members) in network.routes() {
+                routes.entry(*subnet).or_default().extend(members);
+            }
+        }
+        routes
+    }
+
+    /// The routes that this node offers and that are approved.
+    #[must_use]
+    pub fn own_routes(&self) -> BTreeSet<Subnet> {
+        let approved = self.routes();
+        let own = |subnet: &&Subnet| approved.get(subnet).is_some_and(|members| members.contains(&self.own));
+        self.offer.iter().filter(own).copied().collect()
+    }
+
+    /// The members that are exits in a network that this node is a member of.
+    #[must_use]
+    pub fn exits(&self) -> BTreeMap<PublicKey, Exit> {
+        let joined = self.all.values().filter(|network| network.is_member(&self.own));
+        let mut exits: BTreeMap<PublicKey, Exit> = BTreeMap::new();
+        for (key, exit) in joined.flat_map(|network| &network.state().exits) {
+            let known = exits.entry(*key).or_insert(*exit);
+            known.ipv4 |= exit.ipv4;
+            known.ipv6 |= exit.ipv6;
+        }
+        exits
+    }
+
+    /// What this node forwards as exit: the IP versions that it offers and that are approved.
+    #[must_use]
+    pub fn own_exit(&self) -> Option<Exit> {
+        let approved = self.exits().remove(&self.own)?;
+        let offered = exit_of(&self.offer)?;
+        let both = Exit {
+            ipv4: approved.ipv4 && offered.ipv4,
+            ipv6: approved.ipv6 && offered.ipv6,
+        };
+        (both.ipv4 || both.ipv6).then_some(both)
     }
 
     /// Revokes the open invite whose key begins with `prefix`.
@@ -245,7 +470,12 @@ impl Networks {
     /// # Errors
     /// [`NetworkError`]
     pub fn forget(&mut self, of: Option<&str>) -> Result<NetworkId, NetworkError> {
-        let id = self.find(of)?;
+        let mut all = self.all.keys();
+        let id = match (of, all.next(), all.next()) {
+            // Also one that has removed this node.
+            (None, Some(only), None) => *only,
+            _ => self.find(of)?,
+        };
         self.all.remove(&id);
         self.changed = true;
         Ok(id)
@@ -259,8 +489,15 @@ impl Networks {
         match Document::decode(bytes)? {
             Document::Sync { network, message } => {
                 let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
-                self.changed |= known.handle_sync(&self.own, &from, message, now)?;
+                if known.handle_sync(&self.own, &from, message, now)? {
+                    self.label_networks();
+                    self.changed = true;
+                }
                 Ok(())
+            }
+            Document::Offer { network, subnets } => {
+                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
+                known.take_offer(&self.own, from, subnets, now)
             }
             Document::Ask(ask) => {
                 let outcome = match self.all.get_mut(&ask.network) {
@@ -268,6 +505,7 @@ impl Networks {
                     None => Enrolment::Refused(Refusal::OtherNetwork),
                 };
                 let refusal = match outcome {
+                    Enrolment::Member => None,
                     Enrolment::Done => {
                         self.changed = true;
                         None
@@ -306,8 +544,20 @@ impl Networks {
                 }
                 Ok(())
             }
+            Document::Request { name } => {
+                self.answer_request(from, name, now);
+                Ok(())
+            }
+            Document::Verdict { network, verdict } => {
+                self.handle_verdict(from, network, verdict);
+                Ok(())
+            }
             Document::Answer { network, member, .. } => {
-                if let Some(back) = self.passed_on.remove(&(network, member)) {
+                // Those that were asked are administrators.
+                let known = self.all.get(&network).ok_or(DocumentError::OtherNetwork)?;
+                if known.state().admins.rank(&from).is_some()
+                    && let Some(back) = self.passed_on.remove(&(network, member))
+                {
                     self.out.push((back, bytes.to_vec()));
                 }
                 Ok(())
@@ -331,12 +581,18 @@ impl Networks {
                 self.out.push(document);
             }
         }
+        self.ask(now);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do, if nothing else happens.
     #[must_use]
     pub fn timeout(&self) -> Option<u64> {
-        self.all.values().filter_map(Network::timeout).min()
+        let asked = self.asked.values().map(Asked::timeout);
+        self.all
+            .values()
+            .filter_map(|network| network.timeout(&self.own))
+            .chain(asked)
+            .min()
     }
 
     /// Takes the documents to send, each with its receiver.
@@ -349,32 +605,55 @@ impl Networks {
         std::mem::take(&mut self.changed)
     }
 
-    /// Takes the networks that have changed and are to be written.
-    pub fn take_unsaved(&mut self) -> Vec<&Network> {
-        let unsaved = self
-            .all
-            .values_mut()
-            .filter_map(|network| network.take_unsaved().then_some(&*network));
-        unsaved.collect()
+    /// Records that a network was written as it is.
+    pub fn note_saved(&mut self, network: NetworkId) {
+        if let Some(network) = self.all.get_mut(&network) {
+            network.note_saved();
+        }
     }
 
-    /// The nodes of all networks: members, and contacts of those that this node joins. A node of
-    /// several networks has several rows.
+    /// The nodes of all networks: members, and contacts of those that this node joins, and
+    /// administrators that it asks. A node of several networks has several rows.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
-        self.all.values().flat_map(|network| network.rows(&self.own))
+        let asked = self.asked.iter().filter_map(|(admin, asked)| asked.row(admin));
+        let owners = self.owners();
+        let of_networks = self
+            .in_order()
+            .flat_map(move |network| network.rows(&self.own, &owners));
+        of_networks.chain(asked)
     }
 
-    /// The IPv4 addresses of this node, one of each network that it is a member of.
-    pub fn own_ipv4(&self) -> impl Iterator<Item = Ipv4Addr> {
-        self.all.values().filter_map(|network| network.ipv4(&self.own))
-    }
-
-    /// Whether a network of this node has an invite that has not expired, so that guests are welcome.
+    /// The labels of the networks of this node that each member is in.
     #[must_use]
-    pub fn welcomes_guests(&self, unix: u64) -> bool {
-        self.all
-            .values()
-            .any(|network| network.is_member(&self.own) && network.has_invite(unix))
+    pub fn names_by_member(&self) -> BTreeMap<PublicKey, Vec<String>> {
+        let mut names: BTreeMap<PublicKey, Vec<String>> = BTreeMap::new();
+        for network in self.all.values().filter(|network| network.is_member(&self.own)) {
+            let Some(name) = network.label() else { continue };
+            for member in network.state().members.keys() {
+                names.entry(*member).or_default().push(name.to_string());
+            }
+        }
+        names
+    }
+
+    /// Whether guests are welcome: a network of this node has an invite that has not expired, or
+    /// this node accepts requests without one.
+    #[must_use]
+    pub fn welcomes_guests(&self, now: u64, unix: u64) -> bool {
+        let mut networks = self.all.values();
+        let invites = networks.any(|network| network.is_member(&self.own) && network.has_invite(unix));
+        invites || self.requests.welcome_guests(now)
+    }
+
+    fn insert(&mut self, mut network: Network) -> NetworkId {
+        let id = network.id();
+        network.set_offer(self.offer.clone());
+        let before = self.all.get(&id);
+        network.set_place(before.map_or_else(|| self.next_place(), Network::place));
+        self.all.insert(id, network);
+        self.label_networks();
+        self.changed = true;
+        id
     }
 
     fn check_room(&self) -> Result<(), NetworkError> {
@@ -385,7 +664,7 @@ impl Networks {
         }
     }
 
-    /// The network of this name or identifier, or the only one.
+    /// The network of this label or identifier, or the only one.
     fn find(&self, named: Option<&str>) -> Result<NetworkId, NetworkError> {
         let Some(wanted) = named else {
             let mut members = self.all.values().filter(|network| network.is_member(&self.own));
@@ -396,7 +675,7 @@ impl Networks {
             };
         };
         let named = |network: &&Network| {
-            network.name().is_some_and(|name| name.as_str() == wanted) || network.id().to_string() == wanted
+            network.label().is_some_and(|label| label.as_str() == wanted) || network.id().to_string() == wanted
         };
         let found = self.all.values().find(named).map(Network::id);
         found.ok_or_else(|| NetworkError::Unknown(wanted.escape_debug().to_string()))
@@ -410,6 +689,15 @@ impl Networks {
     }
 }
 
+/// A change of a route of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteChange {
+    /// It is used from now on.
+    Approve,
+    /// It is used no longer.
+    Revoke,
+}
+
 /// A change of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
@@ -417,6 +705,12 @@ pub enum MemberChange {
     Remove,
     /// It gets another name.
     Rename(Name),
+    /// It gets these tags, and keeps those that it has.
+    Tag(BTreeSet<Name>),
+    /// It has these tags no longer.
+    Untag(BTreeSet<Name>),
+    /// It is removed, and the member of this name or npub takes over its name, tags and fixed address.
+    ReplaceBy(String),
     /// It becomes an administrator.
     MakeAdmin,
     /// It is an administrator no longer. Records of its own that stay are signed again.

@@ -1,7 +1,7 @@
 //! The forms in which a user names a peer.
 
 use std::fmt;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::de::Error as _;
@@ -11,6 +11,8 @@ use weft_wire::FIPS_PREFIX;
 
 /// The zone of all names.
 const ZONE: &str = ".fips";
+/// The zone of private networks: members of `home` are below `home.weft`.
+const NETWORKS: &str = ".weft";
 
 /// A configured name: one DNS label (RFC 1123), kept in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,6 +154,71 @@ impl<'de> Deserialize<'de> for PeerRef {
     }
 }
 
+/// A reference to any known node: a peer, a member of a network, this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeRef {
+    /// By public key: `npub1...`.
+    Key(PublicKey),
+    /// By an address of its own or behind it.
+    Address(IpAddr),
+    /// By its name on this node or in a network; also written as `NAME.fips`.
+    Name(PeerName),
+    /// By its name in one network: `NAME.NETWORK.weft`.
+    Member {
+        /// The name of the node.
+        name: PeerName,
+        /// The name of the network.
+        network: PeerName,
+    },
+}
+
+impl FromStr for NodeRef {
+    type Err = BadPeerRef;
+
+    fn from_str(text: &str) -> Result<Self, BadPeerRef> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Address(address.to_canonical()));
+        }
+        let lower = text.to_ascii_lowercase();
+        let member = lower.strip_suffix('.').unwrap_or(&lower).strip_suffix(NETWORKS);
+        if let Some((name, network)) = member.and_then(|member| member.split_once('.')) {
+            return Ok(Self::Member {
+                name: name.parse()?,
+                network: network.parse()?,
+            });
+        }
+        Ok(match text.parse()? {
+            PeerRef::Key(key) => Self::Key(key),
+            PeerRef::Address(address) => Self::Address(address.into()),
+            PeerRef::Name(name) => Self::Name(name),
+        })
+    }
+}
+
+impl fmt::Display for NodeRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => key.fmt(f),
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name) => name.fmt(f),
+            Self::Member { name, network } => write!(f, "{name}.{network}{NETWORKS}"),
+        }
+    }
+}
+
+impl Serialize for NodeRef {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for NodeRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
 /// The reason why a text does not name a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPeerRef {
@@ -205,6 +272,40 @@ mod tests {
             assert!(peer.matches(&key(), Some(&name)), "{text}");
         }
         assert!(!"bob".parse::<PeerRef>().unwrap().matches(&key(), None));
+    }
+
+    #[test]
+    fn each_form_of_a_node_is_read_and_written() {
+        let key = key();
+        for text in [
+            key.to_string(),
+            key.node_addr().to_ipv6().to_string(),
+            "10.1.2.3".to_owned(),
+            "2001:db8::1".to_owned(),
+            "bob".to_owned(),
+            "nas.home.weft".to_owned(),
+        ] {
+            let node: NodeRef = text.parse().unwrap();
+            assert_eq!(node.to_string(), text);
+            assert_eq!(
+                serde_json::from_value::<NodeRef>(serde_json::json!(node)).unwrap(),
+                node
+            );
+        }
+        let same = |one: &str, other: &str| assert_eq!(one.parse::<NodeRef>(), other.parse::<NodeRef>(), "{one}");
+        same("Bob.fips", "bob");
+        same("NAS.home.weft.", "nas.home.weft");
+        same("::ffff:10.1.2.3", "10.1.2.3");
+        for text in [
+            "",
+            "home.weft",
+            "a.b.home.weft",
+            "bob.example",
+            "npub1bob",
+            "-.home.weft",
+        ] {
+            assert!(text.parse::<NodeRef>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use weft_os::process::{Ids, give_file, is_service_group};
 
 use crate::config::Config;
 use crate::keyfile::effective_uid;
+use crate::networks::store;
 
 /// The state directory of root's daemon.
 const SYSTEM: &str = "/var/lib/weft";
@@ -144,9 +145,9 @@ impl StatePaths {
 
     /// The files that a daemon writes while it runs.
     fn written(&self) -> impl Iterator<Item = PathBuf> {
-        let documents = [self.last_addresses(), self.fast_peers()];
+        let documents = [self.last_addresses(), self.fast_peers()].into_iter();
         let names = documents
-            .into_iter()
+            .chain(store::files(&self.directory))
             .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));
         names.chain([self.directory.join("control.sock")])
     }

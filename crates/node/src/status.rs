@@ -6,11 +6,13 @@
 //! bytes, unless the name says otherwise. Ages and totals count from the start of what they
 //! describe and are whole numbers.
 
+mod event;
 mod networks;
 mod node;
 mod peer;
 mod public;
 mod rights;
+mod whois;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -19,16 +21,22 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::networks::{InviteStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus};
+pub use self::event::{Event, EventKind, PublicEvent};
+pub use self::networks::{
+    AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus,
+    RequestList, RequestStatus, ShadowedStatus, ShadowingNode, Why,
+};
 pub use self::node::{
-    DnsState, DnsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, TunStatus,
+    DnsState, DnsStatus, ExitStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState,
+    PerfStatus, ServesStatus, TunStatus,
 };
 pub use self::peer::{
-    ClonesStatus, FramesKind, FramesStatus, LinkStatus, NetworksStatus, PathChangeStatus, PathSizeStatus, PathStatus,
-    PeerStatus, QualityStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus, TurnedAwayStatus,
+    ClonesStatus, FramesKind, FramesStatus, LinkStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus,
+    QualityStatus, RoutesStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus, TurnedAwayStatus,
 };
 pub use self::public::{PublicNode, PublicPath, PublicPeer, PublicPeers, PublicStatus, is_public};
 pub use self::rights::{GuardStatus, RightsStatus};
+pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
 pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
 
 /// A document with a schema.
@@ -72,10 +80,15 @@ documents! {
     PublicPeers => "weft.public-peers/1";
     Pong => "weft.ping/1", public: public::pong;
     Version => "weft.version/1", public: public::version;
+    Event => "weft.event/1", public: PublicEvent::from;
+    PublicEvent => "weft.public-event/1";
+    Whois => "weft.whois/1", public: Whois::clone;
     Stopping => "weft.down/1";
     Reloaded => "weft.reload/1";
     NetworkList => "weft.networks/1";
+    Why => "weft.why/1";
     Invited => "weft.invite/1";
+    RequestList => "weft.requests/1";
     crate::trace::TraceDocument => "weft.trace/1";
 }
 
@@ -330,6 +343,16 @@ mod tests {
             (
                 pong.for_all_users(),
                 below("", "schema npub name address rtt_ms path why").collect(),
+            ),
+            (
+                Event {
+                    npub: Some("npub1x".to_owned()),
+                    path: status.peers[0].path.clone(),
+                    why: Some("no answer from 192.0.2.2:2121".to_owned()),
+                    ..Event::of_daemon(EventKind::PeerUp, 1)
+                }
+                .for_all_users(),
+                below("", "schema event unix_ms npub name address standing path").collect(),
             ),
             (
                 Version::of_this_build().for_all_users(),

@@ -240,7 +240,7 @@ mod tests {
     }
 
     /// Counters that are neither a drop nor a fallback: amounts and kinds of traffic.
-    const OTHERS: [&str; 27] = [
+    const OTHERS: [&str; 28] = [
         "tun_rx",
         "tun_tx",
         "udp_rx",
@@ -260,6 +260,7 @@ mod tests {
         "ce_underlay",
         "path_copies",
         "icmp_sent",
+        "icmp_denied",
         "tun_reads",
         "tun_writes",
         "tun_coalesced",

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use weft_core::ReportMode;
-use weft_node::config::{Config, ConfigError, PerfAllow, PerfConfig};
+use weft_node::config::{Config, ConfigError, PerfAllow, PerfConfig, ResolvConfSetting};
 use weft_node::logging::LogFormat;
 use weft_perf::limits::Limits;
-use weft_wire::Network;
+use weft_wire::Subnet;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     Config::parse(text, Path::new("weft.toml"))
@@ -39,7 +39,7 @@ fn everything_set() {
         mtu = 0x578
         offload = false
         addresses = ["10.1.0.1/24", "2001:db8:1::1/64"]
-        networks = ["192.168.7.0/24"]
+        routes = ["192.168.7.0/24"]
         [link]
         heartbeat_s = 1
         dead_after_s = 3
@@ -55,6 +55,7 @@ fn everything_set() {
         enabled = false
         listen = ["127.0.0.2:53", "[::1]:0"]
         register = false
+        resolv_conf = "/etc/netns/a/resolv.conf"
         [perf]
         allow = "off"
         raw = true
@@ -77,7 +78,7 @@ fn everything_set() {
         [[peer]]
         npub = "{}"
         require_fast = false
-        networks = ["10.2.0.0/16", "10.2.3.0/24", "2001:db8:2::/48"]
+        routes = ["10.2.0.0/16", "10.2.3.0/24", "2001:db8:2::/48"]
         [fast]
         require = true
         suite = "aes-256-gcm"
@@ -106,6 +107,8 @@ fn everything_set() {
     assert_eq!(config.rekey_interval, Duration::from_secs(5));
     assert_eq!(config.session_idle, Duration::from_secs(60));
     assert_eq!((config.dns.enabled, config.dns.register), (false, false));
+    let file = ResolvConfSetting::At("/etc/netns/a/resolv.conf".into());
+    assert_eq!(config.dns.resolv_conf, file);
     let names: Vec<_> = config.dns.listen.iter().map(ToString::to_string).collect();
     assert_eq!(names, ["127.0.0.2:53", "[::1]:0"]);
     let limits = Limits {
@@ -134,62 +137,86 @@ fn everything_set() {
     assert_eq!(config.fast.phase_frames, 1_000);
     assert_eq!(carol.key.to_string(), npub(2));
     assert!(carol.addresses.is_empty() && carol.name.is_none());
-    let text = |networks: &[Network]| networks.iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(text(&carol.networks), ["10.2.0.0/16", "10.2.3.0/24", "2001:db8:2::/48"]);
-    assert!(bob.networks.is_empty());
-    let own = config.own_networks();
+    let text = |subnets: &[Subnet]| subnets.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(text(&carol.routes), ["10.2.0.0/16", "10.2.3.0/24", "2001:db8:2::/48"]);
+    assert!(bob.routes.is_empty());
+    let own = config.own_subnets();
     assert_eq!(text(&own), ["10.1.0.1/32", "2001:db8:1::1/128", "192.168.7.0/24"]);
     assert_eq!(config.tun.addresses[0].to_string(), "10.1.0.1/24");
 }
 
 #[test]
-fn networks_that_cannot_be() {
+fn routes_that_cannot_be() {
     let peer = format!("[[peer]]\nnpub = \"{}\"\n", npub(1));
     let form = "write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\"";
-    let hosts = "write a network or an address of hosts, as \"10.1.0.0/16\"";
+    let hosts = "write a subnet or an address of hosts, as \"10.1.0.0/16\"";
     let cases = [
-        ("10.1.0.0", format!("'10.1.0.0' is no network; {form}")),
-        ("10.1.0.0/33", format!("'10.1.0.0/33' is no network; {form}")),
-        ("10.1.0.1/16", "'10.1.0.1/16' has bits set behind its prefix; write \"10.1.0.0/16\"".to_owned()),
+        ("10.1.0.0", format!("'10.1.0.0' is no subnet; {form}")),
+        ("10.1.0.0/33", format!("'10.1.0.0/33' is no subnet; {form}")),
+        (
+            "10.1.0.1/16",
+            "'10.1.0.1/16' has bits set behind its prefix; write \"10.1.0.0/16\"".to_owned(),
+        ),
         (
             "0.0.0.0/0",
-            "a default route is not possible yet: our own datagrams would take it too; write the networks that are wanted"
+            "a default route is an exit, which a member of a network is: tun.exit; write the routes that are wanted"
                 .to_owned(),
         ),
-        ("fd12::/16", format!("'fd12::/16' is in fd00::/8, where the addresses of nodes are; {hosts}")),
-        ("fc00::/7", format!("'fc00::/7' is in fd00::/8, where the addresses of nodes are; {hosts}")),
+        (
+            "fd12::/16",
+            format!("'fd12::/16' is in fd00::/8, where the addresses of nodes are; {hosts}"),
+        ),
+        (
+            "fc00::/7",
+            format!("'fc00::/7' is in fd00::/8, where the addresses of nodes are; {hosts}"),
+        ),
         ("127.0.0.0/16", format!("'127.0.0.0/16' is loopback; {hosts}")),
         ("128.0.0.0/1", format!("'128.0.0.0/1' is link-local; {hosts}")),
         ("ff0e::/16", format!("'ff0e::/16' is multicast; {hosts}")),
     ];
-    for (network, problem) in cases {
-        let error = parse(&format!("{peer}networks = [\"10.9.0.0/16\", \"{network}\"]")).unwrap_err();
-        assert_eq!(error.to_string(), format!("weft.toml:3: peer.networks[1]: {problem}"));
+    for (route, problem) in cases {
+        let error = parse(&format!("{peer}routes = [\"10.9.0.0/16\", \"{route}\"]")).unwrap_err();
+        assert_eq!(error.to_string(), format!("weft.toml:3: peer.routes[1]: {problem}"));
     }
-    let twice = format!("[tun]\nnetworks = [\"10.1.0.0/16\"]\n{peer}networks = [\"10.1.0.0/24\", \"10.1.0.0/16\"]");
+    let twice = format!("[tun]\nroutes = [\"10.1.0.0/16\"]\n{peer}routes = [\"10.1.0.0/24\", \"10.1.0.0/16\"]");
     let error = parse(&twice).unwrap_err().to_string();
     assert_eq!(
         error,
-        "weft.toml:5: peer.networks[1]: already in line 2; remove one of the two"
+        "weft.toml:5: peer.routes[1]: already in line 2; remove one of the two"
     );
-    let own = format!("[tun]\naddresses = [\"10.1.0.1/16\"]\n{peer}networks = [\"10.1.0.1/32\"]");
+    let own = format!("[tun]\naddresses = [\"10.1.0.1/16\"]\n{peer}routes = [\"10.1.0.1/32\"]");
     let error = parse(&own).unwrap_err().to_string();
     assert_eq!(
         error,
-        "weft.toml:5: peer.networks[0]: already in line 2; remove one of the two"
+        "weft.toml:5: peer.routes[0]: already in line 2; remove one of the two"
     );
     let error = parse("[tun]\naddresses = [\"10.1.0.1\"]").unwrap_err().to_string();
     assert_eq!(
         error,
         "weft.toml:2: tun.addresses[0]: '10.1.0.1' is no address of an interface; write it with the length of its \
-         network's prefix, as \"10.1.0.1/24\""
+         subnet's prefix, as \"10.1.0.1/24\""
     );
-    let slow = format!("[fast]\nenabled = false\n{peer}networks = [\"10.1.0.0/16\"]");
+    let slow = format!("[fast]\nenabled = false\n{peer}routes = [\"10.1.0.0/16\"]");
     let error = parse(&slow).unwrap_err().to_string();
     assert_eq!(
         error,
-        "weft.toml:5: peer.networks: needs fast.enabled = true; set that, or remove this"
+        "weft.toml:5: peer.routes: needs fast.enabled = true; set that, or remove this"
     );
+}
+
+#[test]
+fn the_key_of_earlier_versions_is_refused_with_its_new_name() {
+    let peer = format!("[[peer]]\nnpub = \"{}\"\n", npub(1));
+    for (text, key) in [
+        ("[tun]\nname = \"weft0\"\nnetworks = []".to_owned(), "tun"),
+        (format!("{peer}networks = [\"10.2.0.0/16\"]"), "peer"),
+    ] {
+        let error = parse(&text).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("weft.toml:3: {key}.networks: this key has the name routes now; rename it")
+        );
+    }
 }
 
 #[test]
@@ -235,7 +262,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 60, "every setting, every table, and [[peer]]");
+    assert_eq!(settings, 70, "every setting, every table, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -257,14 +284,18 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, control, log, peer",
+            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, rules, dns, fast, networks, reports, perf, control, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
             "2: mesh.allow[0]: this is not a public key: expected npub1... or 64 hexadecimal digits; copy it from the peer's `weft identity show`",
         ),
-        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, networks"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, control, log, peer"),
+        (
+            "[rules]\nlocal = [\"allow from any to any\", \"deny to any\"]",
+            "2: rules.local[1]: the word `from` follows `allow` or `deny`; as in \"deny from tag:guest to any tcp/22\"",
+        ),
+        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, routes, advertise_exit, exit, exit_strict, exit_lan"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, rules, dns, fast, networks, reports, perf, control, log, peer"),
         ("lanes = 0", "1: lanes: 0 is out of range; write 1 to 16 (lanes)"),
         ("prefer_lanes = 1", "1: prefer_lanes: a whole number where true or false is expected"),
         ("lanes = \"many\"", "1: lanes: a string where a whole number is expected"),
@@ -337,6 +368,10 @@ fn each_fault_is_one_exact_line() {
             "2: dns.listen[0]: '::1' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\"",
         ),
         (
+            "[dns]\nresolv_conf = \"resolv.conf\"",
+            "2: dns.resolv_conf: 'resolv.conf' is no file; write \"auto\", \"off\", or the absolute path of a file such as /etc/resolv.conf",
+        ),
+        (
             "[control]\noperator = \"no-such-user\"",
             "2: control.operator: 'no-such-user' is no user of /etc/passwd; write the name or the number of a user, as \"alice\" or \"1000\"",
         ),
@@ -345,7 +380,7 @@ fn each_fault_is_one_exact_line() {
             "2: control.operator: '65534' stands for all users that this system does not know; write the name or the number of a user, as \"alice\" or \"1000\"",
         ),
         ("[control]\noperator = 1000", "2: control.operator: a whole number where a string: \"...\" is expected"),
-        ("[dns]\nport = 53", "2: dns.port: unknown key; the ones here are enabled, listen, register"),
+        ("[dns]\nport = 53", "2: dns.port: unknown key; the ones here are enabled, listen, register, resolv_conf"),
         (
             "[tun]\nname = \"a-very-long-name\"",
             "2: tun.name: 'a-very-long-name' is no interface name; write 1 to 15 characters without space, '/', ':' and '%'",
@@ -372,7 +407,7 @@ fn each_fault_is_one_exact_line() {
         ("[log]\nlevel = \"info", "2: level: a quotation mark is missing; write level = \"...\""),
         ("[log]\nlevel =", "2: level: the value is missing"),
         ("the peers", "1: 'the peers' is neither a setting nor a comment; begin a comment with #"),
-        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, dns, fast, reports, perf, control, log, peer"),
+        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, rules, dns, fast, networks, reports, perf, control, log, peer"),
     ]
     .map(|(text, line)| (text.to_owned(), line.to_owned()))
     .into_iter()
@@ -393,7 +428,7 @@ fn each_fault_is_one_exact_line() {
                 "addresses = [\"0.0.0.0:2121\"]",
                 "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the peer listens",
             ),
-            ("address = []", "3: peer.address: unknown key; did you mean addresses?; the ones here are npub, name, addresses, require_fast, networks"),
+            ("address = []", "3: peer.address: unknown key; did you mean addresses?; the ones here are npub, name, addresses, require_fast, routes"),
         ]
         .map(|(setting, line)| (format!("{peer}{setting}"), line.to_owned())),
     )

@@ -10,9 +10,9 @@ use std::thread::{self, JoinHandle};
 
 use weft_node::control::{
     self, Access, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST,
-    Refusal,
+    QUEUE, Refusal,
 };
-use weft_node::status::{Peers, Stopping, Version};
+use weft_node::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, Version};
 
 /// A daemon without peers that ends at `down`.
 struct Daemon {
@@ -29,20 +29,43 @@ impl Daemon {
             runtime().block_on(async {
                 let mut server = ControlServer::bind(&path, Access::default()).await.unwrap();
                 ready.send(()).unwrap();
+                let mut subscribers = Vec::new();
                 while let Some(request) = server.next().await {
                     match request.command {
                         ControlCommand::Version {} => request.reply.ok(&Version::of_this_build()),
                         ControlCommand::Ping { peer, .. } => {
                             request.reply.refuse(Refusal::unknown_peer(&peer));
                         }
+                        ControlCommand::Events {} => subscribers.push(request.reply.stream()),
+                        // Sends so many events.
+                        ControlCommand::Reload { confirm_s } => {
+                            let event = |number: u32| Event::of_daemon(EventKind::Path, number.into());
+                            for number in 0..confirm_s.unwrap_or(1) {
+                                subscribers.retain(|subscriber| subscriber.send(&event(number)));
+                            }
+                            subscribers.retain(|subscriber| !subscriber.is_gone());
+                            let confirm_s = Some(subscribers.len() as u64);
+                            let (live, at_start) = (Vec::new(), Vec::new());
+                            let schema = Reloaded::SCHEMA.to_owned();
+                            request.reply.ok(&Reloaded {
+                                schema,
+                                live,
+                                at_start,
+                                refused: Vec::new(),
+                                confirm_s,
+                            });
+                        }
                         ControlCommand::Down {} => {
+                            for subscriber in &subscribers {
+                                assert!(subscriber.send(&Event::of_daemon(EventKind::Stopping, 1)));
+                            }
                             request.reply.ok(&Stopping::this_process());
                             break;
                         }
                         ControlCommand::Peers { .. } => request.reply.ok(&Version::of_this_build()),
                         ControlCommand::Status {}
+                        | ControlCommand::Whois { .. }
                         | ControlCommand::Trace { .. }
-                        | ControlCommand::Reload { .. }
                         | ControlCommand::Network(_)
                         | ControlCommand::Confirm {} => drop(request),
                     }
@@ -230,6 +253,80 @@ fn connections_are_limited_and_come_free_again() {
     drop(held);
     // The daemon notices the end of connections after a while.
     while control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_err() {
+        thread::yield_now();
+    }
+}
+
+const EVENTS: &[u8] = b"{\"schema\":\"weft.control/1\",\"cmd\":\"events\"}\n";
+
+/// Lets the daemon send `number` events. Returns how many clients listen after that.
+fn send_events(daemon: &Daemon, number: usize) -> u64 {
+    let confirm_s = Some(u32::try_from(number).unwrap());
+    let done: Reloaded = control::call(&daemon.path(), &ControlCommand::Reload { confirm_s }).unwrap();
+    done.confirm_s.unwrap()
+}
+
+#[test]
+fn events_come_until_the_daemon_ends() {
+    let mut daemon = Daemon::start();
+    let mut raw = daemon.connect();
+    raw.0.get_mut().write_all(EVENTS).unwrap();
+    let mut stream = control::EventStream::open(&daemon.path()).unwrap();
+    // Both requests arrive before the daemon sends.
+    while send_events(&daemon, 0) < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(send_events(&daemon, 2), 2);
+    for number in 0..2 {
+        let line = raw.read();
+        assert_eq!((&line["ok"], &line["data"]["event"]), (&true.into(), &"path".into()));
+        let event = stream.next_event().unwrap().unwrap();
+        assert_eq!(
+            (&event["schema"], &event["unix_ms"]),
+            (&"weft.event/1".into(), &number.into())
+        );
+    }
+    daemon.down().unwrap();
+    assert_eq!(stream.next_event().unwrap().unwrap()["event"], "stopping");
+    assert_eq!(stream.next_event().unwrap(), None);
+    assert_eq!(raw.read()["data"]["event"], "stopping");
+    assert!(raw.ended());
+}
+
+#[test]
+fn a_client_that_does_not_read_events_is_ended_and_delays_none() {
+    let daemon = Daemon::start();
+    let mut slow = daemon.connect();
+    slow.0.get_mut().write_all(EVENTS).unwrap();
+    while send_events(&daemon, 0) < 1 {
+        thread::yield_now();
+    }
+    assert_eq!(send_events(&daemon, QUEUE + 1), 0, "more than the queue holds");
+    for _ in 0..QUEUE {
+        assert_eq!(slow.read()["ok"], true);
+    }
+    assert_eq!(slow.read()["error"]["code"], "too-slow");
+    assert!(slow.ended());
+}
+
+#[test]
+fn a_client_of_events_that_leaves_or_asks_again_gives_its_place_back() {
+    let daemon = Daemon::start();
+    let mut held: Vec<_> = (1..MAX_CONNECTIONS)
+        .map(|_| {
+            let mut raw = daemon.connect();
+            raw.0.get_mut().write_all(EVENTS).unwrap();
+            raw
+        })
+        .collect();
+    while send_events(&daemon, 0) < MAX_CONNECTIONS as u64 - 1 {
+        thread::yield_now();
+    }
+    let mut asks = held.pop().unwrap();
+    asks.0.get_mut().write_all(EVENTS).unwrap();
+    assert!(asks.ended());
+    drop(held);
+    while send_events(&daemon, 0) > 0 {
         thread::yield_now();
     }
 }

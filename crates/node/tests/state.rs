@@ -58,14 +58,15 @@ fn the_daemons_user_gets_what_the_daemon_writes_and_no_more() {
         other => return weft_os::test_support::skip(format!("becoming another user: {other:?}")),
     };
     fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
-    for name in ["peers.json", "fast.json", "identity.key", "weft.toml"] {
+    let network = format!("network-{}.json", "5a".repeat(16));
+    for name in ["peers.json", "fast.json", &network, "identity.key", "weft.toml"] {
         fs::write(base.path().join(name), "").unwrap();
     }
     let state = StateDir::open(StatePaths::new(base.path())).unwrap();
     state.hand_over(ids).unwrap();
     state.hand_over(ids).unwrap();
     let of = |name: &str| fs::metadata(base.path().join(name)).unwrap();
-    for name in ["peers.json", "fast.json"] {
+    for name in ["peers.json", "fast.json", &network] {
         assert_eq!((of(name).uid(), of(name).gid()), (ids.uid, ids.gid), "{name}");
     }
     for name in ["identity.key", "weft.toml", "lock", "."] {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Milliseconds since boot, including the time in which the machine was suspended
 /// (`CLOCK_BOOTTIME`), so that a laptop that wakes up knows at once that its links are old.
@@ -9,6 +10,19 @@ use std::os::unix::fs::FileExt as _;
 #[must_use]
 pub fn boottime_ms() -> u64 {
     read(libc::CLOCK_BOOTTIME).map_or(0, |time| time.tv_sec as u64 * 1000 + time.tv_nsec as u64 / 1_000_000)
+}
+
+/// Seconds since 1970 (UTC) on the clock that users see and set; 0 before 1970.
+#[must_use]
+pub fn unix_s() -> u64 {
+    unix_ms() / 1000
+}
+
+/// Milliseconds since 1970 (UTC), by the clock of the system, which can be wrong and can jump.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// Nanoseconds on a monotonic clock (`CLOCK_MONOTONIC`), to measure durations.

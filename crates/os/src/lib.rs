@@ -31,6 +31,8 @@ compile_error!("weft-os is written for Linux only so far");
 pub mod clock;
 #[cfg(target_os = "linux")]
 pub mod ethtool;
+
+pub mod file;
 #[cfg(target_os = "linux")]
 pub mod icmp;
 #[cfg(target_os = "linux")]

@@ -8,6 +8,7 @@ mod address;
 mod link;
 mod monitor;
 mod neighbour;
+mod policy;
 mod route;
 
 use std::fs::File;
@@ -24,6 +25,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 pub use self::address::InterfaceAddress;
 pub use self::link::{Interface, VethEnd};
 pub use self::monitor::Monitor;
+pub use self::policy::{DefaultRoute, MAIN, Rule};
 pub use self::route::Route;
 
 /// The kernel never builds a longer answer (32 KiB) for a reader with a buffer of this size.

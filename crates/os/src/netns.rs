@@ -12,15 +12,18 @@ mod visit;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::process::{Child, Command};
 use std::thread;
 
+use rand_core::TryRng as _;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 pub use self::user::{Access, enter, probe};
 pub(crate) use self::user::{IdMaps, enter_user_namespace};
 use crate::netlink::{Netlink, NetlinkError};
+use crate::random::SystemRng;
 
 /// A network namespace without a name.
 #[derive(Debug)]
@@ -28,16 +31,26 @@ pub struct NetNs {
     fd: OwnedFd,
 }
 
-/// Whether this process is in the network namespace of process 1, which is that of the system's
-/// services. Also false if that cannot be determined: it needs root, or a process 1 without more
-/// rights than this one.
+/// Whether the calling thread is in the network namespace of process 1, which is that of the
+/// system's services. Also false if that cannot be determined, because this process may not see
+/// process 1 in /proc.
+///
+/// A service may not read `/proc/1/ns/net`, because process 1 has more rights than it. The list of
+/// the Unix sockets in a namespace is open to all processes, so the thread binds one with a random
+/// name and looks for it in the list of process 1.
 #[must_use]
 pub fn is_init_namespace() -> bool {
-    let identity = |path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
-    match (identity("/proc/1/ns/net"), identity("/proc/thread-self/ns/net")) {
-        (Ok(init), Ok(own)) => init == own,
-        _ => false,
-    }
+    let mut random = [0; 16];
+    let Ok(()) = SystemRng.try_fill_bytes(&mut random);
+    let name = format!("weft-namespace-{:032x}", u128::from_ne_bytes(random));
+    let sockets = || -> io::Result<String> {
+        let address = SocketAddr::from_abstract_name(&name)?;
+        let _bound = UnixDatagram::bind_addr(&address)?;
+        let sockets = std::fs::read("/proc/1/net/unix")?;
+        Ok(String::from_utf8_lossy(&sockets).into_owned())
+    };
+    let listed = format!("@{name}");
+    sockets().is_ok_and(|sockets| sockets.lines().any(|socket| socket.ends_with(&listed)))
 }
 
 impl NetNs {

@@ -62,6 +62,15 @@ pub fn usage_of(pid: u32) -> io::Result<Usage> {
     })
 }
 
+/// The domain of this host: what follows the first dot of its name, if it has one.
+#[must_use]
+pub fn host_domain() -> Option<String> {
+    let name = rustix::system::uname();
+    let (_, domain) = name.nodename().to_str().ok()?.split_once('.')?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    (!domain.is_empty() && domain.chars().all(plain)).then(|| domain.to_owned())
+}
+
 fn cpu_time(pid: u32) -> io::Result<Duration> {
     const CPUCLOCK_SCHED: libc::clockid_t = 2;
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;

@@ -5,6 +5,14 @@ use std::os::fd::AsFd;
 
 use crate::syscall;
 
+/// The index of the interface `name` in the calling thread's network namespace.
+///
+/// # Errors
+/// An error without a kind (ENODEV) if there is no such interface.
+pub fn interface_index(name: &str) -> io::Result<u32> {
+    syscall::interface_index(name)
+}
+
 /// Makes the socket send and receive by the interface `name` only.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use self::address::RawAddress;
-pub use self::bind::{BindError, BindOptions, BufferSizes};
+pub use self::bind::{BindError, BindOptions, BufferSizes, MARK};
 pub use self::inquiry::{Finding, Inquiry};
 pub use self::share::Steering;
 use crate::poll::wait_writable;

@@ -56,6 +56,7 @@ fn main() {
         user: user.ids(),
         files: Some(&[(Path::new("."), Access::Keep)]),
         filter: true,
+        packet_filter: false,
     };
     let confinement = rights.confine().unwrap();
     assert_eq!(confinement.seccomp, Part::Active);

@@ -14,6 +14,8 @@
 
 #[path = "guard/hops.rs"]
 mod hops;
+#[path = "guard/rules.rs"]
+mod rules;
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -45,7 +47,7 @@ const NOW: u64 = 1_000;
 /// The name of a case, its unit, and the function that runs a number of units.
 type Case = (&'static str, &'static str, fn(usize));
 
-const CASES: [Case; 13] = [
+const CASES: [Case; 19] = [
     ("split", "super-packet of 48 TCP segments", split),
     ("coalesce", "batch of 48 TCP segments, one flow", coalesce),
     ("classify", "flow hash of a TCP segment", classify),
@@ -71,6 +73,36 @@ const CASES: [Case; 13] = [
         hops::fast_relay,
     ),
     ("fast_small", "packet of 100 bytes into a fast frame", fast_small),
+    (
+        "flows_turns",
+        "receive of 48 fast frames of 48 flows",
+        rules::turns_without_rules,
+    ),
+    (
+        "rules_turns",
+        "receive of 48 of 10,000 flows, with 1,000 rules",
+        rules::turns,
+    ),
+    (
+        "rules_runs",
+        "receive of 48 fast frames of one of these flows",
+        rules::runs,
+    ),
+    (
+        "rules_receive",
+        "receive as fast_receive, with these rules and flows",
+        rules::one,
+    ),
+    (
+        "rules_first",
+        "receive of the first packets of 48 flows, with rules",
+        rules::first,
+    ),
+    (
+        "rules_small",
+        "packet of 100 bytes into a fast frame, with rules",
+        rules::small,
+    ),
 ];
 
 fn main() {
@@ -221,7 +253,11 @@ fn fast_open(count: usize) {
 }
 
 fn fast_receive(count: usize) {
-    let [(mut sender, mut sent), (mut lane, mut train)] = fast_pair();
+    receive(fast_pair(), count);
+}
+
+/// Measures receives of 48 frames of one flow.
+fn receive([(mut sender, mut sent), (mut lane, mut train)]: [End; 2], count: usize) {
     let (hdr, packet) = super_packet();
     let mut receives: Vec<Vec<u8>> = Vec::new();
     for _ in 0..count {

@@ -123,7 +123,7 @@ counters! {
         /// IP packets sealed in fast frames.
         fast_tx,
         /// IP packets sealed in fast frames with their whole header: IPv4, and IPv6 to or from a
-        /// network behind a node. They count as `fast_tx` too.
+        /// subnet behind a node. They count as `fast_tx` too.
         full_tx,
         /// IP packets with their whole header that were received and went to the TUN.
         full_rx,
@@ -153,6 +153,8 @@ counters! {
         fast_waited,
         /// ICMPv6 errors sent to senders on this host.
         icmp_sent,
+        /// ICMP errors sent to peers about packets that the rules denied.
+        icmp_denied,
         /// Datagrams that arrived with CE in their IP header, opened or not.
         ce_underlay,
         /// Frames sent a second time, to an address other than the one that the peer has proven.
@@ -212,22 +214,28 @@ counters! {
         Ttl => "ttl_expired",
         /// IP packets from a node that is not a configured peer.
         NotAllowed => "not_allowed",
-        /// IP packets from a peer whose source is neither its address nor in a network behind it.
+        /// IP packets from a peer that the rules do not allow.
+        Denied => "denied_by_rules",
+        /// IP packets of new flows, of a peer or of this host, for which the table of flows has no
+        /// room.
+        FlowsFull => "flows_full",
+        /// IP packets from a peer whose source is neither its address nor in a subnet behind it.
         ForeignSource => "foreign_source",
         /// IP packets from a peer whose destination is neither the address of this node nor in a
-        /// network behind it.
+        /// subnet behind it.
         ForeignDestination => "foreign_destination",
-        /// TUN packets that are not IPv6, if no networks are configured, or not IP at all.
+        /// TUN packets that are not IPv6, if no subnets are configured, or not IP at all.
         NotIp => "not_ipv6",
-        /// TUN packets whose source is neither the address of this node nor in a network behind it.
+        /// TUN packets whose source is neither the address of this node nor in a subnet behind it, or
+        /// is not in a network with the peer that they would go to.
         WrongSource => "wrong_source",
-        /// TUN packets to an address that is neither that of a configured peer nor in a network
+        /// TUN packets to an address that is neither that of a configured peer nor in a subnet
         /// behind one.
         NoRoute => "no_route",
-        /// TUN packets to or from networks behind nodes that cannot be sent to their peer: there
+        /// TUN packets to or from subnets behind nodes that cannot be sent to their peer: there
         /// are no fast frames, or the peer does not read packets with their whole header.
         NoFullFrames => "no_full_frames",
-        /// This node's own datagrams to a peer, which a route to a network behind that peer has led
+        /// This node's own datagrams to a peer, which a route to a subnet behind that peer has led
         /// to the TUN.
         UnderlayLoop => "underlay_loops",
         /// TUN packets larger than the session takes.

@@ -26,15 +26,19 @@ impl FlowHasher {
             Version::V4 => inner.addresses(),
         };
         let (words, _) = addresses.as_chunks::<8>();
-        let state = words
-            .iter()
-            .fold(self.key, |state, word| mix(state, u64::from_le_bytes(*word)));
+        let state = self.hash_words(words.iter().map(|word| u64::from_le_bytes(*word)));
         let (protocol, ports) = match inner.ports() {
             _ if inner.is_fragment() => (0, 0),
             Some(ports) => (inner.protocol(), u32::from_le_bytes(ports)),
             None => (inner.protocol(), 0),
         };
         mix(state, u64::from(ports) << 8 | u64::from(protocol))
+    }
+
+    /// Returns the hash of words. Their number is fixed by the caller.
+    #[inline]
+    pub(crate) fn hash_words(self, words: impl IntoIterator<Item = u64>) -> u64 {
+        words.into_iter().fold(self.key, mix)
     }
 }
 

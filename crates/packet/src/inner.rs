@@ -72,6 +72,7 @@ pub(crate) struct Inner<'a> {
     fragment: bool,
     later_fragment: bool,
     source_routed: bool,
+    ident: u32,
 }
 
 impl<'a> Inner<'a> {
@@ -82,14 +83,44 @@ impl<'a> Inner<'a> {
             Err(_) if version(packet) == Some(4) => return Self::parse_v4(packet),
             Err(error) => return Err(error.into()),
         };
+        Self::walk_v6(&packet[..Ipv6Header::LEN + ip.payload().len()], ip.next_header())
+    }
+
+    /// Walks the headers of a packet that an ICMP error quotes. The end of the packet may be
+    /// missing, so its length is not checked.
+    pub(crate) fn parse_quoted(packet: &'a [u8]) -> Option<Self> {
+        match version(packet)? {
+            6 if packet.len() >= Ipv6Header::LEN => Self::walk_v6(packet, packet[Ipv6Header::NEXT_HEADER_AT]).ok(),
+            4 => {
+                let header = packet.first_chunk::<{ Ipv4Header::MIN_LEN }>()?;
+                let transport = usize::from(header[0] & 15) * 4;
+                let options = packet.get(Ipv4Header::MIN_LEN..transport)?;
+                let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
+                Some(Self {
+                    packet,
+                    version: Version::V4,
+                    transport,
+                    protocol: header[Ipv4Header::PROTOCOL_AT],
+                    fragment: fragment != 0,
+                    later_fragment: fragment & 0x1fff != 0,
+                    source_routed: has_source_route(options),
+                    ident: u32::from(u16::from_be_bytes([header[4], header[5]])),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    fn walk_v6(packet: &'a [u8], first: u8) -> Result<Self, InnerError> {
         let mut inner = Self {
-            packet: &packet[..Ipv6Header::LEN + ip.payload().len()],
+            packet,
             version: Version::V6,
             transport: Ipv6Header::LEN,
-            protocol: ip.next_header(),
+            protocol: first,
             fragment: false,
             later_fragment: false,
             source_routed: false,
+            ident: 0,
         };
         for _ in 0..MAX_EXTENSIONS {
             if !inner.step()? {
@@ -111,6 +142,7 @@ impl<'a> Inner<'a> {
             fragment: ip.is_fragment(),
             later_fragment: ip.is_later_fragment(),
             source_routed: has_source_route(ip.options_bytes()),
+            ident: u32::from(u16::from_be_bytes([packet[4], packet[5]])),
         })
     }
 
@@ -126,6 +158,7 @@ impl<'a> Inner<'a> {
             FRAGMENT => {
                 self.fragment = true;
                 self.later_fragment = u16::from_be_bytes([header[2], header[3]]) >> 3 != 0;
+                self.ident = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
                 8
             }
             ROUTING => {
@@ -182,6 +215,12 @@ impl<'a> Inner<'a> {
     /// Returns whether this is a fragment without the transport header.
     pub(crate) fn is_later_fragment(&self) -> bool {
         self.later_fragment
+    }
+
+    /// Returns the identification that all fragments of a packet share. IPv6 packets that are not
+    /// fragments have none, which is 0 here.
+    pub(crate) fn fragment_ident(&self) -> u32 {
+        self.ident
     }
 
     /// Returns whether no router may fragment the packet, which holds for all of IPv6.

@@ -12,7 +12,8 @@
 //!   sent.
 //! - `fast`: fast frames, sealed once, under keys that advance phase by phase.
 //! - [`split`], [`coalesce`]: TUN super-packets to segments, and segments to super-packets.
-//! - `networks`, `routed`: networks behind nodes, and the routes to them.
+//! - `routed`: subnets behind nodes, and the routes to them.
+//! - [`firewall`]: which packets of peers go to the TUN, by rules and known flows.
 //! - [`mss`], [`icmp`]: sizes and reachability, as an endpoint announces them to TCP and to its own
 //!   host.
 //! - [`Train`]: datagrams of equal length one behind the other, for one system call.
@@ -39,6 +40,7 @@ mod echo;
 mod ecn;
 mod fast;
 mod fips;
+pub mod firewall;
 pub mod flow;
 mod gate;
 pub mod icmp;

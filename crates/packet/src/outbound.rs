@@ -82,6 +82,11 @@ impl<T: Transmit> Sender<'_, T> {
     /// Sends a packet in frames as `egress` specifies.
     #[inline]
     pub(crate) fn in_frames(&mut self, egress: Egress, packet: TunPacket<'_>) {
+        if let Err(reason) = self.tables.firewall.outbound(self.now, packet.bytes) {
+            self.out.count(reason);
+            self.out.answer(self.now, IcmpError::AddressUnreachable, packet.bytes);
+            return;
+        }
         match Splitter::new(packet.hdr, packet.bytes, egress.max_inner()) {
             Ok(splitter) => self.packets(egress, splitter),
             Err(SplitError::TooBig { .. }) => self.oversized(egress, packet),

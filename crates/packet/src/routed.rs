@@ -1,4 +1,4 @@
-//! From the TUN to the networks behind peers: the peer of a packet, and its frames.
+//! From the TUN to the subnets behind peers: the peer of a packet, and its frames.
 //!
 //! Only [`Kind::Full`](weft_wire::fast::Kind::Full) carries such packets. FIPS frames cannot, so
 //! their senders receive an ICMP error while there are no fast frames.
@@ -31,7 +31,7 @@ impl<T: Transmit> Sender<'_, T> {
 
     fn try_routed(&mut self, packet: TunPacket<'_>) -> Result<Outbound, DropReason> {
         let routes = &self.tables.routes;
-        let known = addresses(packet.bytes).filter(|(source, _)| source.is_ipv6() || routes.has_networks());
+        let known = addresses(packet.bytes).filter(|(source, _)| source.is_ipv6() || routes.has_subnets());
         let (source, dest) = known.ok_or(DropReason::NotIp)?;
         if !routes.is_ours(source) {
             return Err(DropReason::WrongSource);
@@ -40,6 +40,11 @@ impl<T: Transmit> Sender<'_, T> {
             self.out.answer(self.now, IcmpError::NoRoute, packet.bytes);
             return Err(DropReason::NoRoute);
         };
+        let peer = self.tables.sessions.get(session).map(|session| session.peer);
+        let may_leave = |peer| self.tables.firewall.may_leave(peer, (source, dest));
+        if !peer.is_some_and(may_leave) {
+            return Err(DropReason::WrongSource);
+        }
         let egress = self.tables.egress(session).full();
         if let Some(elsewhere) = self.goes_elsewhere(egress, packet) {
             return Ok(elsewhere);

@@ -17,6 +17,7 @@ use weft_wire::NodeAddr;
 
 use crate::control::{EpochUse, FastKeys, LinkId, LinkKeys};
 use crate::fast::FastEpoch;
+use crate::firewall::Firewall;
 use crate::lane::LaneConfig;
 use crate::link::Link;
 use crate::session::Session;
@@ -58,6 +59,7 @@ pub(crate) struct Tables {
     /// The owner of each receiver index of fast frames.
     pub(crate) fast_indices: BTreeMap<u32, FastOwner>,
     pub(crate) routes: Routes,
+    pub(crate) firewall: Firewall,
     /// The link of the next hop, for the destinations of forwarded datagrams.
     pub(crate) next_hops: BTreeMap<NodeAddr, LinkId>,
     /// The nodes that receive data in fast frames only.
@@ -79,6 +81,7 @@ impl Tables {
             indices: BTreeMap::new(),
             fast_indices: BTreeMap::new(),
             routes: Routes::new(config.me),
+            firewall: Firewall::default(),
             next_hops: BTreeMap::new(),
             fast_only: BTreeSet::new(),
             whole: false,

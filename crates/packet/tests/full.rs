@@ -1,4 +1,4 @@
-//! Packets with their whole header between two lanes: IPv4, and IPv6 of networks behind nodes. A
+//! Packets with their whole header between two lanes: IPv4, and IPv6 of subnets behind nodes. A
 //! packet that is allowed arrives as its sender without offloads would have sent it. Any other is
 //! counted under a reason of its own.
 
@@ -25,7 +25,7 @@ use weft_packet::{
 };
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
-use weft_wire::{Network, NodeAddr, fast};
+use weft_wire::{NodeAddr, Subnet, fast};
 
 const A: NodeAddr = NodeAddr::new([1; 16]);
 const B: NodeAddr = NodeAddr::new([2; 16]);
@@ -64,11 +64,11 @@ fn key(kind: u8, from: NodeAddr) -> Key {
     Key::from_bytes([kind << 4 | from.as_bytes()[0]; 32])
 }
 
-fn networks(texts: &[&str]) -> Vec<Network> {
+fn subnets(texts: &[&str]) -> Vec<Subnet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// The networks behind both: the hosts of the model, numbers 1 and 2, and more.
+/// The subnets behind both: the hosts of the model, numbers 1 and 2, and more.
 const BEHIND_A: [&str; 3] = ["10.1.0.1/32", "10.7.0.0/16", "fdab::1/128"];
 const BEHIND_B: [&str; 3] = ["10.1.0.2/32", "10.8.0.0/16", "fdab::2/128"];
 
@@ -124,9 +124,9 @@ impl End {
         } else {
             (BEHIND_B, BEHIND_A)
         };
-        end.apply(Command::Table(TableCommand::SetNetworks {
-            ours: networks(&ours),
-            theirs: networks(&theirs).into_iter().map(|network| (network, other)).collect(),
+        end.apply(Command::Table(TableCommand::SetSubnets {
+            ours: subnets(&ours),
+            theirs: subnets(&theirs).into_iter().map(|subnet| (subnet, other)).collect(),
         }));
         end
     }
@@ -281,7 +281,7 @@ proptest! {
         const LEN: usize = 90;
         let frames: Vec<Vec<u8>> = (1_000..).zip(frames).map(|(counter, (ends, partial, fate))| {
             let packet = match ends {
-                // A node's own address is not in its networks. Networks may be IPv6 too.
+                // A node's own address is not in its subnets. Subnets may be IPv6 too.
                 0 => ipv6(A.to_ipv6(), B.to_ipv6(), LEN),
                 1 => ipv6("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap(), LEN),
                 2 => ipv6("fdab::2".parse().unwrap(), "fdab::2".parse().unwrap(), LEN),
@@ -361,7 +361,7 @@ fn ipv6(source: Ipv6Addr, dest: Ipv6Addr, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn a_peer_sends_from_its_networks_to_ours_alone() {
+fn a_peer_sends_from_its_subnets_to_ours_alone() {
     let cases = [
         ([10, 7, 1, 1], [10, 8, 1, 1], ""),
         ([10, 1, 0, 1], [10, 8, 255, 255], ""),
@@ -432,8 +432,8 @@ fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
         (told[9], &told[12..20], &told[20..22]),
         (1, &[10, 9, 0, 1, 10, 7, 0, 1][..], &[3, 0][..])
     );
-    // Without networks, IPv4 is not accepted either.
-    a.apply(Command::Table(TableCommand::SetNetworks {
+    // Without subnets, IPv4 is not accepted either.
+    a.apply(Command::Table(TableCommand::SetSubnets {
         ours: Vec::new(),
         theirs: Vec::new(),
     }));
@@ -442,7 +442,7 @@ fn nothing_leaves_that_is_not_from_here_or_has_nowhere_to_go() {
 }
 
 #[test]
-fn networks_and_nodes_reach_each_other() {
+fn subnets_and_nodes_reach_each_other() {
     let (mut a, mut b) = pair(1_280);
     let (host_a, host_b): (Ipv6Addr, Ipv6Addr) = ("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap());
     let (node_a, node_b) = (A.to_ipv6(), B.to_ipv6());
@@ -462,10 +462,10 @@ fn networks_and_nodes_reach_each_other() {
 #[test]
 fn the_longest_prefix_decides_whose_it_is() {
     let (mut a, mut b) = pair(1_280);
-    let theirs = networks(&["10.8.0.0/16", "10.8.9.0/24"]);
+    let theirs = subnets(&["10.8.0.0/16", "10.8.9.0/24"]);
     let other = NodeAddr::new([3; 16]);
-    a.apply(Command::Table(TableCommand::SetNetworks {
-        ours: networks(&BEHIND_A),
+    a.apply(Command::Table(TableCommand::SetSubnets {
+        ours: subnets(&BEHIND_A),
         theirs: vec![(theirs[0], B), (theirs[1], other)],
     }));
     // The longer prefix belongs to a node that is not a peer.
@@ -545,8 +545,8 @@ fn pieces_that_use_up_the_keys_are_noticed() {
 #[test]
 fn pieces_obey_the_same_policy() {
     let (mut a, mut b) = pair(1_280);
-    b.apply(Command::Table(TableCommand::SetNetworks {
-        ours: networks(&BEHIND_B),
+    b.apply(Command::Table(TableCommand::SetSubnets {
+        ours: subnets(&BEHIND_B),
         theirs: Vec::new(),
     }));
     let frames = a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 3_000, false));
@@ -630,9 +630,9 @@ fn packets_wait_for_fast_frames_as_long_as_those_may_come() {
 #[test]
 fn datagrams_of_our_own_do_not_come_back_again() {
     let (mut a, _) = pair(1_280);
-    a.apply(Command::Table(TableCommand::SetNetworks {
-        ours: networks(&["192.0.2.1/32"]),
-        theirs: vec![(networks(&["192.0.2.0/24"])[0], B)],
+    a.apply(Command::Table(TableCommand::SetSubnets {
+        ours: subnets(&["192.0.2.1/32"]),
+        theirs: vec![(subnets(&["192.0.2.0/24"])[0], B)],
     }));
     let mut looped = udp([192, 0, 2, 1], [192, 0, 2, 2], 10, true);
     assert_eq!(a.send(WHOLE, &looped).len(), 1, "of somebody else's");

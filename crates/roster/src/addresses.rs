@@ -34,16 +34,13 @@ pub fn derived(network: &str, key: &PublicKey) -> Ipv4Addr {
     address(&digest(network, key))
 }
 
-/// Whether an administrator may fix this address: one of a single host that is not the host itself.
+/// Whether an administrator may fix this address: one of the ranges for private use (RFC 1918) or of
+/// the range for carriers (RFC 6598). With one of the Internet, an administrator would have members
+/// send there what is meant for another host.
 #[must_use]
 pub const fn may_be_fixed(address: Ipv4Addr) -> bool {
-    !(address.is_unspecified()
-        || address.is_loopback()
-        || address.is_multicast()
-        || address.is_broadcast()
-        || address.is_link_local()
-        || address.octets()[0] == 0
-        || address.octets()[0] >= 240)
+    let [first, second, ..] = address.octets();
+    address.is_private() || first == 100 && second & 0xc0 == 64
 }
 
 /// Two members with one address.
@@ -161,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_hosts_may_be_fixed() {
-        for address in ["10.44.3.4", "192.168.1.1", "100.64.0.1"] {
+    fn private_addresses_may_be_fixed() {
+        for address in ["10.44.3.4", "192.168.1.1", "172.31.0.1", "100.64.0.1", "100.127.0.1"] {
             assert!(may_be_fixed(address.parse().unwrap()), "{address}");
         }
         for address in [
@@ -173,6 +170,10 @@ mod tests {
             "255.255.255.255",
             "169.254.1.1",
             "240.0.0.1",
+            "8.8.8.8",
+            "100.63.0.1",
+            "100.128.0.1",
+            "172.32.0.1",
         ] {
             assert!(!may_be_fixed(address.parse().unwrap()), "{address}");
         }

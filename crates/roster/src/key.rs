@@ -7,7 +7,7 @@ use std::str::FromStr;
 use data_encoding::HEXLOWER;
 use thiserror::Error;
 use weft_noise::PublicKey;
-use weft_wire::{FIPS_PREFIX, Network};
+use weft_wire::{FIPS_PREFIX, Subnet};
 
 use crate::network_id::hex;
 
@@ -24,7 +24,7 @@ pub enum RecordKey {
     /// `member/NPUB`: the node exchanges packets with other members.
     Member(PublicKey),
     /// `route/NPUB/PREFIX`: the addresses of a subnet are behind the member.
-    Route(PublicKey, Network),
+    Route(PublicKey, Subnet),
     /// `exit/NPUB`: the member forwards to all other addresses.
     Exit(PublicKey),
     /// `guest/KEY`: a key of another protocol, 64 hexadecimal digits.
@@ -80,7 +80,7 @@ impl RecordKey {
             "route" => {
                 let (node, prefix) = subject.split_once('/').ok_or(RecordKeyError::Subject("route"))?;
                 let node = npub(node, "route")?;
-                let prefix: Network = prefix.parse().map_err(|_| RecordKeyError::Subject("route"))?;
+                let prefix: Subnet = prefix.parse().map_err(|_| RecordKeyError::Subject("route"))?;
                 Self::Route(node, routable(prefix)?)
             }
             _ => Self::Unknown(text.to_owned()),
@@ -92,8 +92,8 @@ impl RecordKey {
 ///
 /// # Errors
 /// [`RecordKeyError::Prefix`].
-pub fn routable(prefix: Network) -> Result<Network, RecordKeyError> {
-    let mesh = Network::around(
+pub fn routable(prefix: Subnet) -> Result<Subnet, RecordKeyError> {
+    let mesh = Subnet::around(
         IpAddr::from([FIPS_PREFIX, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
         8,
     );

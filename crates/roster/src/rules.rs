@@ -13,7 +13,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use weft_noise::PublicKey;
-use weft_wire::Network;
+use weft_wire::Subnet;
 
 use crate::names::Name;
 
@@ -70,7 +70,7 @@ pub enum Target {
     /// Members, at their own addresses. `any` is every destination: members, routes and exits.
     Members(Selector),
     /// `route:PREFIX`: the addresses of a subnet behind any member.
-    Route(Network),
+    Route(Subnet),
     /// `exit`: everything behind an exit.
     Exit,
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use weft_noise::PublicKey;
-use weft_wire::Network as Prefix;
+use weft_wire::Subnet as Prefix;
 
 use crate::addresses::{self, Addresses};
 use crate::admins::{Admins, Rank};
 use crate::key::RecordKey;
 use crate::names::{self, Name};
 use crate::network_id::NetworkId;
-use crate::record::{Body, Guest, Invite, Member, Record, RuleList};
+use crate::record::{Body, Exit, Guest, Invite, Member, Record, RuleList};
 use crate::rules::{Policy, Rule, Table};
 use crate::set::RecordSet;
 
@@ -47,8 +47,8 @@ pub struct State {
     pub addresses: Addresses,
     /// Subnets, and the members that they are behind.
     pub routes: BTreeMap<Prefix, BTreeSet<PublicKey>>,
-    /// Members that forward to all other addresses.
-    pub exits: BTreeSet<PublicKey>,
+    /// Members that forward to all other addresses, and the IP versions of each.
+    pub exits: BTreeMap<PublicKey, Exit>,
     /// Keys of other protocols.
     pub guests: BTreeMap<[u8; 32], Guest>,
     /// Invites, closed ones included.
@@ -300,9 +300,9 @@ impl<'a> Winners<'a> {
         routes
     }
 
-    fn exits(&self, members: &BTreeMap<PublicKey, Member>) -> BTreeSet<PublicKey> {
-        let exit = |(key, _): (&RecordKey, &Record)| match key {
-            RecordKey::Exit(member) if members.contains_key(member) => Some(*member),
+    fn exits(&self, members: &BTreeMap<PublicKey, Member>) -> BTreeMap<PublicKey, Exit> {
+        let exit = |(key, record): (&RecordKey, &Record)| match (key, record.body()) {
+            (RecordKey::Exit(member), Body::Exit(exit)) if members.contains_key(member) => Some((*member, *exit)),
             _ => None,
         };
         self.present().filter_map(exit).collect()

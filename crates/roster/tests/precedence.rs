@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::*;
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Draft, Network, Record};
+use weft_roster::record::{Body, Draft, Exit, Network, Record};
 use weft_roster::rules::Policy;
 use weft_roster::set::Insertion;
 use weft_roster::state::{InviteClosed, State};
@@ -314,7 +314,7 @@ fn rules_that_are_not_understood_never_open() {
 fn routes_and_exits_are_those_of_members() {
     let prefix = "192.168.7.0/24".parse().unwrap();
     let route = |by, n| record(by, RecordKey::Route(key(n), prefix), 1, false, &Body::Plain);
-    let exit = |by, n| record(by, RecordKey::Exit(key(n)), 1, false, &Body::Plain);
+    let exit = |by, n| record(by, RecordKey::Exit(key(n)), 1, false, &Body::Exit(Exit::default()));
     let records = [
         founding(1, None),
         member(1, 7, 1),
@@ -326,7 +326,7 @@ fn routes_and_exits_are_those_of_members() {
     ];
     let state = in_all_orders(&records);
     assert_eq!(state.routes[&prefix].iter().copied().collect::<Vec<_>>(), [key(7)]);
-    assert_eq!(state.exits.iter().copied().collect::<Vec<_>>(), [key(7)]);
+    assert_eq!(state.exits.keys().copied().collect::<Vec<_>>(), [key(7)]);
 }
 
 #[test]

@@ -24,7 +24,7 @@
 //! - [`session::DataPorts`] precedes an IP packet behind the [`shim`].
 //! - [`fast`]: fast frames, and the session messages that agree on them.
 //! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them.
-//!   [`network`]: IP prefixes that a node routes.
+//!   [`subnet`]: IP prefixes that a node routes.
 //!
 //! # Never here
 //! Keys, seals and signatures (weft-noise); what a message means and whether to believe it
@@ -47,10 +47,10 @@ pub mod ip;
 pub mod link;
 pub mod lookup;
 pub mod mmp;
-pub mod network;
 pub mod session;
 pub mod shim;
 pub mod signal;
+pub mod subnet;
 pub mod transport;
 pub mod tree;
 pub mod virtio;
@@ -58,4 +58,4 @@ pub mod virtio;
 pub use addr::{FIPS_PREFIX, NodeAddr};
 pub use coords::{Coords, CoordsPair};
 pub use error::WireError;
-pub use network::Network;
+pub use subnet::Subnet;

@@ -2,13 +2,14 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use weft_node::config::edit::EditError;
 use weft_node::config::{self, Config, ConfigError, Pending};
 use weft_node::control::{self, ControlCommand, ControlError};
 use weft_node::state::StatePaths;
 use weft_node::status::{Reloaded, Status};
+use weft_os::clock::unix_s;
 
 use super::Options;
 use crate::failure::Failure;
@@ -81,7 +82,7 @@ impl<'a> Change<'a> {
             })?;
         }
         let kept = match self.confirm {
-            Some(limit) => Pending::begin(&self.path, unix_now(), limit)?,
+            Some(limit) => Pending::begin(&self.path, unix_s(), limit)?,
             None => false,
         };
         let written = config::write_text(&self.path, &new).map_err(Failure::from);
@@ -128,9 +129,4 @@ fn lock(path: &Path) -> Result<File, Failure> {
         }
         .into(),
     })
-}
-
-fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -1,36 +1,35 @@
 //! Documents about networks as text for the user. Names come from other nodes, which the daemon has
 //! checked to be labels of DNS.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use weft_node::status::{Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus};
+use weft_node::networks::fingerprint;
+use weft_node::status::{Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, RequestList, ShadowedStatus};
+use weft_noise::PublicKey;
+use weft_os::clock::unix_s;
 
 /// What `create` prints.
-pub(super) fn created(network: Option<&NetworkStatus>) -> String {
+pub(super) fn created(network: Option<&NetworkStatus>, interface: &str) -> String {
     let Some(network) = network else {
         return "created\n".to_owned();
     };
     format!(
-        "{} created; this machine is {} with the address {}\n\n\
+        "{} created; this machine is {}\n\n{}\n\
          `weft invite` prints a code, and `sudo weft join` with it on another machine makes that a member.\n\
          This machine is the only administrator: if its key is lost, no machine can be added or removed any more.\n\
          `weft admin add` makes another member one.\n",
         name(network),
-        own(network).and_then(|own| own.name.as_deref()).unwrap_or("a member"),
-        network
-            .ipv4
-            .map_or_else(|| "that its key has".to_owned(), |ip| ip.to_string()),
+        own_name(network),
+        addresses(network, interface),
     )
 }
 
 /// What `invite` prints.
-pub(super) fn invited(invited: &Invited, seconds: u32) -> String {
+pub(super) fn invited(invited: &Invited, qr: &str, seconds: u32) -> String {
     let machines = match invited.uses {
         1 => "one machine".to_owned(),
         n => format!("{n} machines"),
     };
     format!(
-        "{}\n\nOn the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
+        "{}\n\n{qr}On the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
          within {}.\n",
         invited.code,
         time(seconds.into()),
@@ -38,30 +37,74 @@ pub(super) fn invited(invited: &Invited, seconds: u32) -> String {
 }
 
 /// What `join` prints.
-pub(super) fn joined(network: &NetworkStatus) -> String {
-    let own = own(network);
-    let mut text = format!(
-        "{} joined; this machine is {}",
+pub(super) fn joined(network: &NetworkStatus, interface: &str) -> String {
+    format!(
+        "{} joined; this machine is {}\n{}\n{}\n{}{}",
         name(network),
-        own.and_then(|own| own.name.as_deref())
-            .unwrap_or("a member without a name"),
-    );
-    let addresses: Vec<String> = own
-        .into_iter()
-        .flat_map(|own| {
-            own.ipv4
-                .map(|ip| ip.to_string())
-                .into_iter()
-                .chain([own.address.to_string()])
-        })
-        .collect();
-    text.push_str(&format!(", with the addresses {}\n\n", addresses.join(" and ")));
-    text.push_str(&table(network));
-    text
+        own_name(network),
+        other_name(network),
+        addresses(network, interface),
+        table(network),
+        shadowed(network)
+    )
+}
+
+/// A line about a network whose name here is another one than its members elsewhere use.
+fn other_name(network: &NetworkStatus) -> String {
+    match (&network.name, &network.label) {
+        (Some(name), Some(label)) if name != label => {
+            format!("Its name is {name}, as is that of another network of this machine; here it is {label}.\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// Lines about members whose IPv4 address leads elsewhere.
+fn shadowed(network: &NetworkStatus) -> String {
+    let line = |shadowed: &ShadowedStatus| {
+        let leads_to = &shadowed.leads_to;
+        let named = |own: bool, name: &Option<String>, npub: &String| match own {
+            true => "this machine".to_owned(),
+            false => name.as_ref().unwrap_or(npub).clone(),
+        };
+        let other = named(leads_to.own, &leads_to.name, &leads_to.npub);
+        let reached = match shadowed.own {
+            true => "this machine has no IPv4 in this network",
+            false => "its name and its IPv6 address reach it",
+        };
+        format!(
+            "{}, the address of {}, is here that of {other} in {}; {reached}.\n",
+            shadowed.ipv4,
+            named(shadowed.own, &shadowed.name, &shadowed.npub),
+            leads_to.network.as_deref().unwrap_or("another network"),
+        )
+    };
+    network.shadowed.iter().map(line).collect()
+}
+
+fn own_name(network: &NetworkStatus) -> &str {
+    let name = own(network).and_then(|own| own.name.as_deref());
+    name.unwrap_or("a member without a name")
+}
+
+/// Where this machine is in a network.
+fn addresses(network: &NetworkStatus, interface: &str) -> String {
+    let ipv4 = network.ipv4.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
+    let ipv6 = own(network).map_or_else(|| "-".to_owned(), |own| own.address.to_string());
+    let host = own(network).and_then(|own| own.name.as_deref());
+    let dns = host.map_or_else(|| "-".to_owned(), |host| format!("{host}.{}.weft", name(network)));
+    format!("  interface  {interface}\n  name       {dns}\n  IPv4       {ipv4}\n  IPv6       {ipv6}\n")
 }
 
 /// What `networks` prints.
 pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
+    let open = list.asked.iter().filter(|asked| asked.network.is_none());
+    let asked: String = open
+        .map(|asked| format!("asked {}  {}\n", asked.fingerprint, asked.why))
+        .collect();
+    if list.networks.is_empty() && !asked.is_empty() {
+        return asked;
+    }
     if list.networks.is_empty() {
         return "No network. `weft create` makes one, and `weft join` joins one.\n".to_owned();
     }
@@ -77,7 +120,60 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
         ),
         _ => format!("{}  {}\n", name(network), network.why),
     };
-    list.networks.iter().map(line).collect()
+    let lines = list.networks.iter().map(|network| line(network) + &shadowed(network));
+    lines.collect::<String>() + &asked
+}
+
+/// What `join --ask` prints before it waits.
+pub(super) fn asking(admin: &PublicKey, own: &RequestList) -> String {
+    format!(
+        "This machine ({}) asks {} for membership.\n\n\
+         On the administrator's machine:\n\n  sudo weft requests --accept 10m\n  sudo weft approve {}\n\n\
+         Compare the two short forms with those that it shows.\n",
+        own.fingerprint,
+        fingerprint(admin),
+        own.npub
+    )
+}
+
+/// What `requests` prints.
+pub(super) fn requests(list: &RequestList) -> String {
+    let mut text = match list.accepted_s {
+        Some(seconds) => format!("Requests are accepted for {} more.\n", time(seconds)),
+        None => "No requests are accepted: `weft requests --accept 10m` lets unknown nodes ask.\n".to_owned(),
+    };
+    text.push_str(&format!("This machine is {}.\n", list.fingerprint));
+    for request in &list.requests {
+        text.push_str(&format!(
+            "\n{}  {}  asked {} ago\n  {}\n",
+            request.fingerprint,
+            request
+                .name
+                .as_deref()
+                .map_or_else(|| "without a name".to_owned(), |name| name.escape_debug().to_string()),
+            time(request.age_s),
+            request.npub
+        ));
+    }
+    if !list.requests.is_empty() {
+        text.push_str("\nCompare the short form with the one that the machine itself shows; then `weft approve NPUB` or `weft deny NPUB`.\n");
+    }
+    text
+}
+
+/// What `approve` prints.
+pub(super) fn approved(network: Option<&NetworkStatus>, npub: &str) -> String {
+    let member = network.and_then(|network| network.members.iter().find(|member| member.npub == npub));
+    let (Some(network), Some(member)) = (network, member) else {
+        return "approved\n".to_owned();
+    };
+    format!(
+        "{} is a member of {}, with the addresses {} and {}\n",
+        member.name.as_deref().unwrap_or(npub),
+        name(network),
+        member.ipv4.map_or_else(|| "-".to_owned(), |ip| ip.to_string()),
+        member.address
+    )
 }
 
 /// What `members` prints.
@@ -88,7 +184,7 @@ pub(super) fn members(list: &NetworkList, width: usize) -> String {
     let parts = list
         .networks
         .iter()
-        .map(|network| format!("{}\n{}", name(network), table(network)));
+        .map(|network| format!("{}\n{}{}", name(network), table(network), shadowed(network)));
     parts.collect::<Vec<_>>().join("\n")
 }
 
@@ -97,9 +193,7 @@ pub(super) fn invites(list: &NetworkList, width: usize) -> String {
     if list.networks.is_empty() {
         return networks(list, width);
     }
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let now = unix_s();
     let mut text = String::new();
     for network in &list.networks {
         for invite in &network.invites {
@@ -146,7 +240,8 @@ fn table(network: &NetworkStatus) -> String {
 }
 
 fn name(network: &NetworkStatus) -> &str {
-    network.name.as_deref().unwrap_or("(joining)")
+    let label = network.label.as_deref();
+    label.or(network.name.as_deref()).unwrap_or("(joining)")
 }
 
 fn own(network: &NetworkStatus) -> Option<&MemberStatus> {

@@ -46,7 +46,8 @@ impl Unit {
     /// unit limits what it has until then, and what the broker keeps. Two settings that suggest
     /// themselves are missing: `ProtectKernelTunables` would make `/proc/sys` read-only, where the
     /// daemon switches IPv6 on for its interface, and `StateDirectory` would make root the owner of
-    /// files that the daemon wrote.
+    /// files that the daemon wrote. `/etc` is writable for `/etc/resolv.conf`, which is replaced as a
+    /// whole; the daemon gives up the right to write there before the first packet.
     pub(super) fn text(&self) -> String {
         let program = self.program.display();
         let copy = self.copy.map(|stamp| format!("\n[X-Weft]\n{COPY}{}\n", stamp.text()));
@@ -84,7 +85,7 @@ ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectSystem=strict
-ReadWritePaths=/var/lib/weft
+ReadWritePaths=/etc /var/lib/weft
 RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX
 RestrictNamespaces=yes
 RestrictRealtime=yes

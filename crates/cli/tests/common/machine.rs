@@ -1,5 +1,5 @@
-//! A host with files of its own where root's daemon and its service have theirs: `/run`, `/var/lib`
-//! and, for the service, the directories of units and programs. And other users of it.
+//! A host with files of its own where root's daemon and its service have theirs: `/run`, `/var/lib`,
+//! `/etc` and, for the service, the directories of units and programs. And other users of it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,11 @@ pub const GROUP: u32 = 4962;
 const PREPARE: &str = r#"
 set -e
 for directory in /run /var/lib /usr/local/bin; do mount -t tmpfs -o mode=755 none $directory; done
-mkdir -p /run/test/bin
+mkdir -p /run/test/bin /run/test/etc
+cp -a /etc/. /run/test/etc 2> /dev/null || true
+rm -f /run/test/etc/resolv.conf
+echo 'nameserver 192.0.2.53' > /run/test/etc/resolv.conf
+mount --bind /run/test/etc /etc
 if [ -d /etc/systemd/system ]; then mount -t tmpfs -o mode=755 none /etc/systemd/system; fi
 printf 'root:x:0:\nweft:x:4962:\n' > /run/test/group
 mount --bind /run/test/group /etc/group
@@ -93,7 +98,7 @@ pub const fn user(uid: u32) -> User {
 
 pub struct Machine {
     pub host: Host,
-    world: World,
+    world: Arc<World>,
     holder: LoggedChild,
     /// A process in the machine's namespaces.
     pid: u32,
@@ -107,12 +112,18 @@ impl Machine {
     pub fn new() -> Self {
         let world = World::new().unwrap();
         let host = world.host("a").unwrap();
+        Self::on(&Arc::new(world), host)
+    }
+
+    /// A machine that is this host of a world.
+    pub fn on(world: &Arc<World>, host: Host) -> Self {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", &format!("{PREPARE}{HOLD}"), WEFT]);
-        let holder = LoggedChild::start(&host, command, &world.directory().join("files.log")).unwrap();
+        let log = world.directory().join(format!("{}-files.log", host.name()));
+        let holder = LoggedChild::start(&host, command, &log).unwrap();
         let machine = Self {
             host,
-            world,
+            world: Arc::clone(world),
             pid: holder.pid(),
             holder,
             namespaces: &[],
@@ -126,12 +137,17 @@ impl Machine {
 
     /// A machine with systemd as its init; `None`, with a skip, if it does not start here.
     pub fn booted() -> Option<Self> {
+        let world = Arc::new(World::new().unwrap());
+        let host = world.host("a").unwrap();
+        Self::booted_on(&world, host)
+    }
+
+    /// The same on this host of a world.
+    pub fn booted_on(world: &Arc<World>, host: Host) -> Option<Self> {
         if !Path::new("/usr/lib/systemd/systemd").exists() {
             skip("systemd is not installed");
             return None;
         }
-        let world = World::new().unwrap();
-        let host = world.host("a").unwrap();
         let cgroup = format!("weft-test-{}", std::process::id());
         let mut command = Command::new("sh");
         command.args(["-c", CGROUP, &format!("{PREPARE}{BOOT}"), WEFT, &cgroup]);
@@ -141,7 +157,7 @@ impl Machine {
         let end = Instant::now() + PATIENCE;
         let mut machine = Self {
             host,
-            world,
+            world: Arc::clone(world),
             pid: 0,
             namespaces: &["--pid", "--cgroup"],
             cgroup: Some(cgroup),
@@ -213,14 +229,24 @@ impl Machine {
         self.host.command(self.command(user, arguments), MINUTE).unwrap()
     }
 
+    /// Starts a command as root, with its output in a log of this name.
+    pub fn background(&self, name: &str, arguments: &[&str]) -> LoggedChild {
+        let log = self.world.directory().join(format!("{}-{name}.log", self.host.name()));
+        LoggedChild::start(&self.host, self.command(ROOT, arguments), &log).unwrap()
+    }
+
     /// Starts `weft up` as root and waits until it answers commands that name no directory.
     pub fn up(&self, arguments: &[&str]) -> LoggedChild {
-        let command = self.command(ROOT, &[&[PROGRAM, "up"], arguments].concat());
-        let daemon = LoggedChild::start(&self.host, command, &self.world.directory().join("up.log")).unwrap();
+        let daemon = self.start(&[&["up"], arguments].concat());
         wait_until(PATIENCE, "the daemon answers", || {
             self.weft(ROOT, &["status"]).status.success()
         });
         daemon
+    }
+
+    /// Starts `weft` as root, with its output in a log.
+    pub fn start(&self, arguments: &[&str]) -> LoggedChild {
+        self.background("weft", &[&[PROGRAM], arguments].concat())
     }
 
     /// The state of a daemon with this configuration, before its first start.
@@ -295,6 +321,11 @@ impl Connection {
         let request = format!("{{\"schema\":\"weft.control/1\",{fields}}}\n");
         // The server may have closed the connection; its reason can still be read.
         let _ = self.0.get_mut().write_all(request.as_bytes());
+        self.next()
+    }
+
+    /// Reads one more answer.
+    pub fn next(&mut self) -> Value {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()

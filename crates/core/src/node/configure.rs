@@ -1,10 +1,13 @@
 //! The peers that are configured: they are added, changed and removed while the node runs.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use weft_noise::PublicKey;
 use weft_packet::TableCommand;
-use weft_wire::{Network, NodeAddr};
+use weft_packet::firewall::{PeerRules, Policy};
+use weft_wire::{NodeAddr, Subnet};
 
 use super::Node;
 use crate::{PeerConfig, SessionDown};
@@ -33,10 +36,7 @@ impl Node {
             self.insert_peer(now, peer.key, peer.addresses, true);
         }
         self.turned_away.forget(&peer.key);
-        let guest = self.peers.get_mut(&addr).and_then(|peer| {
-            peer.packets |= packets;
-            peer.guest.take()
-        });
+        let guest = self.peers.get_mut(&addr).and_then(|peer| peer.guest.take());
         if packets {
             self.ctx.lane(TableCommand::AllowPeer { peer: addr });
         }
@@ -83,12 +83,24 @@ impl Node {
         self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx, required));
     }
 
-    /// Sets the networks behind this node and behind peers; see [`TableCommand::SetNetworks`].
-    /// Networks of keys that belong to no peer have no effect.
-    pub fn set_networks(&mut self, ours: Vec<Network>, theirs: Vec<(Network, PublicKey)>) {
-        let theirs = theirs.into_iter().map(|(network, key)| (network, key.node_addr()));
+    /// Sets the subnets behind this node and behind peers; see [`TableCommand::SetSubnets`].
+    /// Subnets of keys that belong to no peer have no effect.
+    pub fn set_subnets(&mut self, ours: Vec<Subnet>, theirs: Vec<(Subnet, PublicKey)>) {
+        let theirs = theirs.into_iter().map(|(subnet, key)| (subnet, key.node_addr()));
         let theirs = theirs.collect();
-        self.ctx.lane(TableCommand::SetNetworks { ours, theirs });
+        self.ctx.lane(TableCommand::SetSubnets { ours, theirs });
+    }
+
+    /// Applies rules to the IP packets of peers from now on, or none. With rules, packets of a peer
+    /// that the map does not contain are dropped. Flows that the new rules allow go on.
+    pub fn set_rules(&mut self, rules: Option<BTreeMap<NodeAddr, PeerRules>>) {
+        let before = self.policy.take();
+        let hash_key = self.ctx.rng.next_u64();
+        let policy = rules.map(|rules| Policy::new(self.ctx.me, before.as_deref(), hash_key, rules));
+        self.policy = policy.map(Arc::new);
+        self.ctx.lane(TableCommand::SetPolicy {
+            policy: self.policy.clone(),
+        });
     }
 
     /// Records that data with this peer went in fast frames before this process began. The first

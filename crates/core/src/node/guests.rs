@@ -6,7 +6,7 @@
 use weft_packet::LinkId;
 use weft_wire::NodeAddr;
 
-use super::Node;
+use super::{Node, Peer};
 use crate::{Event, SessionDown};
 
 /// Maximum number of guests at a time.
@@ -37,15 +37,13 @@ impl Node {
 
     /// Begins the stay of a node that is not configured and whose link has come up.
     pub(super) fn welcome_guest(&mut self, now: u64, addr: NodeAddr) {
-        let apart = !self.is_welcome(&addr);
-        let room = self.guests() < MAX_GUESTS;
-        if let Some(peer) = self.peers.get_mut(&addr)
-            && !peer.configured
-            && peer.guest.is_none()
-            && self.guests_welcome
-            && room
-        {
-            let until = now + STAY;
+        let stranger = |peer: &Peer| !peer.configured && peer.guest.is_none();
+        let comes = self.guests_welcome && self.peers.get(&addr).is_some_and(stranger);
+        if !comes || self.guests() >= MAX_GUESTS {
+            return;
+        }
+        let (until, apart) = (now + STAY, !self.is_welcome(&addr));
+        if let Some(peer) = self.peers.get_mut(&addr) {
             peer.guest = Some(Guest { until, apart });
             self.ctx.event(Event::GuestUp { key: peer.key });
         }

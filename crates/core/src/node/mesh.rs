@@ -164,7 +164,6 @@ impl Node {
                 progress: Progress::new(now),
                 expected: None,
                 configured,
-                packets: false,
                 guest: None,
                 queued: u64::MAX,
             },

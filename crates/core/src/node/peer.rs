@@ -26,8 +26,6 @@ pub(crate) struct Peer {
     /// The configuration names this peer, so IP packets may pass. Other nodes are neighbours only
     /// while they are linked.
     pub(crate) configured: bool,
-    /// IP packets pass, if it is configured.
-    pub(crate) packets: bool,
     /// The stay of a guest.
     pub(crate) guest: Option<Guest>,
     /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the

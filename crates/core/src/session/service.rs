@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 }
 
 impl Session {
-    /// Sends a message of a service. Returns false if there is no session that could carry it.
+    /// Sends a message of a service. Returns false while the session is not up or has no link.
     pub(crate) fn send_service(&mut self, ctx: &mut Context, now: u64, ports: DataPorts, bytes: &[u8]) -> bool {
         let ready = self.is_up() && self.link.is_some();
         if ready {

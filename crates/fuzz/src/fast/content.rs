@@ -24,7 +24,7 @@ pub(super) fn may_enter(packet: &[u8]) -> bool {
         && packet[24..40] == ME.to_ipv6().octets()
 }
 
-/// A packet with its whole header: mostly IPv4 between the networks of two nodes.
+/// A packet with its whole header: mostly IPv4 between the subnets of two nodes.
 pub(super) fn full_content(input: &mut Input<'_>, (from, to): (NodeAddr, NodeAddr)) -> Vec<u8> {
     let shape = input.u8();
     let mut upper = packet_content(input);

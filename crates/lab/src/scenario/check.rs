@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::command::WeftCommand;
 use super::expected::Expect;
 use super::file::{HostSpec, LinkSpec, Scenario, dialled};
 use super::steps::{Action, Step};
@@ -149,6 +150,7 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
     };
     match &step.action {
         Action::Wait(_) | Action::Hold(_) => Ok(()),
+        Action::Weft(step) => command(scenario, step, before),
         Action::Paths(step) => {
             among(scenario, &step.among)?;
             match &step.history {
@@ -220,6 +222,26 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
     }
 }
 
+/// Checks that the node exists, and that earlier steps keep what the arguments name.
+fn command(scenario: &Scenario, step: &WeftCommand, before: &[Step]) -> Result<(), String> {
+    node(scenario, &step.on)?;
+    if step.run.is_empty() {
+        return Err("run: write the arguments of weft, such as [\"create\", \"home\"]".to_owned());
+    }
+    let keeps = |name: &str| {
+        let mut commands = before.iter().filter_map(|step| match &step.action {
+            Action::Weft(command) => command.keep.as_deref(),
+            _ => None,
+        });
+        commands.any(|kept| kept == name)
+    };
+    let mut kept = step.kept();
+    match kept.find(|name| !keeps(name)) {
+        Some(name) => Err(format!("no earlier step has keep = {name:?}")),
+        None => Ok(()),
+    }
+}
+
 /// Checks that a load ends by itself or is ended by another step.
 fn ended(ends: bool, how: &str, background: bool, name: &Option<String>) -> Result<(), String> {
     match (ends, background, name) {
@@ -281,6 +303,7 @@ fn expectation(
             find_link(scenario, &expect.link)?;
             bounds(expect.at_least.is_some() || expect.at_most.is_some())
         }
+        Expect::Name(expect) => node(scenario, &expect.on).and_then(|()| node(scenario, &expect.to)),
         Expect::Quiet(expect) => expect.nodes.iter().flatten().try_for_each(|name| node(scenario, name)),
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::command;
 use super::expect::{self, Finding, LookError};
 use super::expected::{Expect, ExpectLoad};
 use super::load::{Load, LoadError, Report};
 use super::observe;
+use super::resolve;
 use super::results::{Record, StepResult};
 use super::run::RunError;
 use super::steps::{Action, Paths, PingLoad, Roam, Step, TcpLoad, UdpLoad};
@@ -22,6 +24,8 @@ pub(super) struct Run<'a> {
     pub(super) loads: BTreeMap<String, Load>,
     /// The results of loads that have ended.
     pub(super) reports: BTreeMap<String, Report>,
+    /// Outputs of commands, by name.
+    pub(super) kept: BTreeMap<String, String>,
     pub(super) steps: Vec<StepResult>,
     pub(super) start: Instant,
 }
@@ -60,6 +64,14 @@ impl Run<'_> {
             Action::Expect(expect) => return Ok((self.look(expect)?, Record::default())),
             Action::Ping(_) | Action::Tcp(_) | Action::Udp(_) => return self.load(step),
             Action::Paths(paths) => return self.paths(paths),
+            Action::Weft(command) => {
+                let (finding, output) = command::run(&self.stage, command, &mut self.kept)?;
+                let record = Record {
+                    output: Some(output),
+                    ..Record::default()
+                };
+                return Ok((finding, record));
+            }
             // The run waits, as it has the signals.
             Action::Hold(_) => String::new(),
             Action::Wait(wait) => {
@@ -114,6 +126,7 @@ impl Run<'_> {
             Expect::Largest(expect) => expect::largest(stage, expect),
             Expect::Size(expect) => expect::size(stage, expect),
             Expect::Frames(expect) => expect::frames(stage, expect),
+            Expect::Name(expect) => resolve::name(stage, expect),
             Expect::Quiet(expect) => expect::quiet(stage, expect),
             // A separate function judges it and ends the load.
             Expect::Load(_) => Ok(Finding {

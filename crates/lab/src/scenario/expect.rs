@@ -1,6 +1,8 @@
 //! Checking of expectations.
 
 use std::fmt::Display;
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::expected::{
@@ -11,16 +13,17 @@ use super::load::Report;
 use super::topology::{Stage, StageError};
 use crate::daemon::PeerState;
 use crate::traffic::{PingOptions, Pinger, TrafficError};
+use crate::world::WorldError;
 use weft_scenario::units::Time;
 
 /// Polling interval.
-const POLL: Duration = Duration::from_millis(50);
+pub(super) const POLL: Duration = Duration::from_millis(50);
 /// Time limit of an answer that shows whether a size passes, and the number of attempts.
 const ANSWER: Duration = Duration::from_millis(500);
 const TRIES: u32 = 2;
 /// The headers of IPv6 and ICMPv6, and the minimum payload of a ping.
 const HEADERS: u32 = 48;
-const LEAST: u32 = HEADERS + 8;
+pub(super) const LEAST: u32 = HEADERS + 8;
 
 /// The result of an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +35,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn new(holds: bool, seen: impl Display, wanted: impl Display) -> Self {
+    pub(super) fn new(holds: bool, seen: impl Display, wanted: impl Display) -> Self {
         let seen = match holds {
             true => seen.to_string(),
             false => format!("{seen}; expected {wanted}"),
@@ -50,6 +53,19 @@ pub enum LookError {
     /// A ping could not be sent.
     #[error(transparent)]
     Traffic(#[from] TrafficError),
+    /// A name could not be asked for.
+    #[error("{name} cannot be asked for at {server}")]
+    Query {
+        /// The name.
+        name: String,
+        /// The server.
+        server: SocketAddr,
+        /// The reason.
+        source: io::Error,
+    },
+    /// The host is not usable.
+    #[error(transparent)]
+    World(#[from] WorldError),
     /// A required field of the status is missing.
     #[error("the status of {0} is not understood")]
     Status(String),
@@ -208,13 +224,23 @@ pub(super) fn answers(stage: &Stage, expect: &ExpectAnswers) -> Result<Finding, 
 
 /// Whether one echo of an IP packet of `len` bytes is answered.
 fn passes(stage: &Stage, from: &str, to: &str, len: u32, patience: Duration) -> Result<bool, LookError> {
+    echo(stage, from, stage.node(to)?.identity.address, len, patience)
+}
+
+/// Whether one echo of an IP packet of `len` bytes to an address is answered.
+pub(super) fn echo(
+    stage: &Stage,
+    from: &str,
+    target: Ipv6Addr,
+    len: u32,
+    patience: Duration,
+) -> Result<bool, LookError> {
     let options = PingOptions {
         payload: (len - HEADERS) as usize,
         count: Some(1),
         grace: patience,
         ..PingOptions::default()
     };
-    let target = stage.node(to)?.identity.address;
     let report = Pinger::start(&stage.place(from)?.host, target, options)?.join()?;
     if report.refused > 0 {
         // Without a route it is refused at once, and must not be repeated a thousand times a

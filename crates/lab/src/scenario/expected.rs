@@ -28,6 +28,8 @@ pub enum Expect {
     Size(ExpectSize),
     /// The number of a link's frames with a certain fate.
     Frames(ExpectFrames),
+    /// A name resolves, and the address that it stands for answers.
+    Name(ExpectName),
     /// Logs without warnings.
     Quiet(ExpectQuiet),
 }
@@ -181,6 +183,21 @@ pub enum Fate {
     TooBig,
 }
 
+/// `expect = "name"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectName {
+    /// The node that is asked for it.
+    pub on: String,
+    /// The name, such as `laptop.home.weft`.
+    pub resolves: String,
+    /// The node whose addresses it stands for: in the mesh, and the IPv4 address in a network.
+    pub to: String,
+    /// How long the condition may take to become true.
+    #[serde(default)]
+    pub within: Time,
+}
+
 /// `expect = "quiet"`
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -190,7 +207,7 @@ pub struct ExpectQuiet {
 }
 
 /// All expectations by name.
-pub(super) const EXPECTATIONS: &str = "path, state, answer, answers, load, largest, size, frames or quiet";
+pub(super) const EXPECTATIONS: &str = "path, state, answer, answers, load, largest, size, frames, name or quiet";
 
 /// Reads the rest of a step that expects something of this kind.
 pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
@@ -203,6 +220,7 @@ pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
         "largest" => Expect::Largest(read(table)?),
         "size" => Expect::Size(read(table)?),
         "frames" => Expect::Frames(read(table)?),
+        "name" => Expect::Name(read(table)?),
         "quiet" => Expect::Quiet(read(table)?),
         _ => return Err(format!("nothing is expected by this name; write {EXPECTATIONS}")),
     })
@@ -220,6 +238,7 @@ impl fmt::Display for Expect {
             Self::Largest(e) => write!(f, "largest {} to {}", e.from, e.to),
             Self::Size(e) => write!(f, "size {} {} {} {}", e.from, to(e.both), e.to, e.is),
             Self::Frames(e) => write!(f, "frames {}", e.link),
+            Self::Name(e) => write!(f, "name {} on {}", e.resolves, e.on),
             Self::Quiet(_) => f.write_str("quiet"),
         }
     }

@@ -71,6 +71,9 @@ pub struct Record {
     /// What the daemons of the sender and of the receiver used for a TCP stream that it waited for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<[Usage; 2]>,
+    /// The standard output of the command that it ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
     /// The paths of nodes to each other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathResult>,

@@ -141,6 +141,7 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> 
         folder: &folder,
         loads: BTreeMap::new(),
         reports: BTreeMap::new(),
+        kept: BTreeMap::new(),
         steps: Vec::new(),
         start: Instant::now(),
     };

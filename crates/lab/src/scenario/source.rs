@@ -34,6 +34,7 @@ pub const READY: &[Ready] = ready![
     "relay-chain",
     "mtu-black-hole",
     "flapping-link",
+    "private-network",
     "demo",
 ];
 

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 use weft_scenario::{known, read};
 
+use super::command::WeftCommand;
 use super::expected::{EXPECTATIONS, Expect, expectation};
 use super::flaws::{FLAW_KEYS, Flaws};
 use weft_scenario::units::{Rate, Size, Time};
@@ -54,6 +55,8 @@ pub enum Action {
     Tcp(TcpLoad),
     /// A UDP flow from one node to another.
     Udp(UdpLoad),
+    /// A command at a node.
+    Weft(WeftCommand),
     /// Record the paths between nodes.
     Paths(Paths),
     /// With the option to keep the topology: wait for Ctrl-C. Without: nothing.
@@ -210,7 +213,8 @@ pub struct UdpLoad {
     pub background: bool,
 }
 
-const DEEDS: &str = "cut, heal, change, roam, stop, kill, start, restart, forget, ping, tcp, udp, paths, hold or wait";
+const DEEDS: &str =
+    "cut, heal, change, roam, stop, kill, start, restart, forget, ping, tcp, udp, weft, paths, hold or wait";
 
 impl Step {
     /// Parses a step; an error contains the step's title for messages.
@@ -276,6 +280,7 @@ fn deed(kind: &str, table: Table) -> Result<Action, String> {
         "ping" => Action::Ping(read(table)?),
         "tcp" => Action::Tcp(read(table)?),
         "udp" => Action::Udp(read(table)?),
+        "weft" => Action::Weft(read(table)?),
         "paths" => Action::Paths(read(table)?),
         "hold" => Action::Hold(read(table)?),
         _ => return Err(format!("nothing is done by this name; write {DEEDS}")),
@@ -310,6 +315,7 @@ impl fmt::Display for Action {
             Self::Ping(step) => write!(f, "ping {} to {}", step.from, step.to),
             Self::Tcp(step) => write!(f, "tcp {} to {}", step.from, step.to),
             Self::Udp(step) => write!(f, "udp {} to {}", step.from, step.to),
+            Self::Weft(step) => step.fmt(f),
             Self::Paths(step) => write!(f, "paths among {}", step.among.join(", ")),
             Self::Hold(_) => f.write_str("hold"),
             Self::Expect(expect) => write!(f, "expect {expect}"),

@@ -164,7 +164,7 @@ impl<'a> Story<'a> {
 /// Whether a step found something that a reader of the story wants to see.
 fn is_figure(step: &StepResult) -> bool {
     let record = &step.record;
-    let measured = record.load.is_some() || !record.paths.is_empty();
+    let measured = record.load.is_some() || record.output.is_some() || !record.paths.is_empty();
     // A load with a name is shown where it is judged.
     let is_judged = step.name.is_some();
     !is_judged && (measured || (!step.seen.is_empty() && step.seconds >= NOTABLE))

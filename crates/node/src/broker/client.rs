@@ -18,6 +18,8 @@ use tokio::time::timeout;
 use super::asynchronous;
 use super::message::{MAX_REPLY, Reply, Request};
 use super::server::Options;
+use crate::dns::Search;
+use crate::exit::{ServeExit, UseExit};
 
 /// Time limit of a request: longer than those of the calls that it makes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -49,6 +51,9 @@ impl Broker {
         command.arg("--key").arg(options.key.to_string());
         if let Some(config) = &options.config {
             command.arg("--config").arg(config);
+        }
+        if let Some(resolv_conf) = &options.resolv_conf {
+            command.arg("--resolv-conf").arg(resolv_conf);
         }
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
         command.stdout(Stdio::from(OwnedFd::from(their_life)));
@@ -126,8 +131,8 @@ impl Client {
     ///
     /// # Errors
     /// One line for the user.
-    pub async fn set_resolver(&self, port: NonZeroU16) -> Result<(), String> {
-        self.order(&Request::SetResolver { port }).await
+    pub async fn set_resolver(&self, port: NonZeroU16, search: Search) -> Result<(), String> {
+        self.order(&Request::SetResolver { port, search }).await
     }
 
     /// Sends [`Request::ReadConfig`], and returns the file.
@@ -135,10 +140,7 @@ impl Client {
     /// # Errors
     /// One line for the user.
     pub async fn read_config(&self) -> Result<String, String> {
-        match self.ask(&Request::ReadConfig).await? {
-            Reply::Text(text) => Ok(text),
-            Reply::Done | Reply::Failed(_) | Reply::Refused => Err("the broker did not answer the request".to_owned()),
-        }
+        self.text(&Request::ReadConfig).await
     }
 
     /// Sends [`Request::RestoreConfig`].
@@ -155,6 +157,62 @@ impl Client {
     /// One line for the user.
     pub async fn confirm_config(&self) -> Result<(), String> {
         self.order(&Request::ConfirmConfig).await
+    }
+
+    /// Sends [`Request::TakeResolvConf`], and returns the former text.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn take_resolv_conf(&self, search: Search) -> Result<String, String> {
+        self.text(&Request::TakeResolvConf { search }).await
+    }
+
+    /// Sends [`Request::ReleaseResolvConf`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn release_resolv_conf(&self) -> Result<(), String> {
+        self.order(&Request::ReleaseResolvConf).await
+    }
+
+    /// Sends [`Request::UseExit`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn use_exit(&self, exit: &UseExit) -> Result<(), String> {
+        self.order(&Request::UseExit(*exit)).await
+    }
+
+    /// Sends [`Request::LeaveExit`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn leave_exit(&self) -> Result<(), String> {
+        self.order(&Request::LeaveExit).await
+    }
+
+    /// Sends [`Request::ServeExit`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn serve_exit(&self, exit: &ServeExit) -> Result<(), String> {
+        self.order(&Request::ServeExit(exit.clone())).await
+    }
+
+    /// Sends [`Request::StopServing`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn stop_serving(&self) -> Result<(), String> {
+        self.order(&Request::StopServing).await
+    }
+
+    /// Sends a request whose reply is a text.
+    async fn text(&self, request: &Request) -> Result<String, String> {
+        match self.ask(request).await? {
+            Reply::Text(text) => Ok(text),
+            Reply::Done | Reply::Failed(_) | Reply::Refused => Err("the broker did not answer the request".to_owned()),
+        }
     }
 
     /// Sends a request whose reply has no content.

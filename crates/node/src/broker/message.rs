@@ -2,30 +2,49 @@
 //!
 //! ```text
 //! message: length (4 bytes, big-endian; of what follows), version (1), kind, body
-//! request 1, names of the system: port (2 bytes, big-endian, not 0)
+//! request 1, names of the system: port (2 bytes, big-endian, not 0), search
 //! request 2, read the configuration: nothing
 //! request 3, restore the configuration before a change: nothing
 //! request 4, confirm the change: nothing
+//! request 5, replace resolv.conf: search
+//! request 6, put resolv.conf back: nothing
+//! request 7, send by an exit: flags (1: IPv4, 2: IPv6, 4: strict, 8: local networks are reached
+//!     directly), IPv4 source and IPv4 address of the exit (4 bytes each; zeros for none)
+//! request 8, send by no exit: nothing
+//! request 9, forward as an exit: flags (1: IPv4, 2: IPv6, 4: the next field is there), DNS server
+//!     (16 bytes; of IPv4, mapped), local networks: each length of the prefix (1 byte, of an IPv4 one
+//!     with 96 more), address (16 bytes; of IPv4, mapped), at most 64
+//! request 10, forward no more: nothing
 //! reply 0, done: nothing
 //! reply 1, failed: why, UTF-8 without control characters
 //! reply 2, refused: nothing
 //! reply 3, text: UTF-8
+//! search: at most 16 names of networks, each behind its length (1 byte)
 //! ```
 //!
-//! A request has at most 512 bytes behind its length, and a reply at most 512 bytes more than the
+//! A request has at most 1,280 bytes behind its length, and a reply at most as many more than the
 //! longest configuration.
 //!
 //! Both processes run one program, started from one file. A different version therefore means that
 //! the file was replaced in between, and the message is refused.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
+use weft_wire::Subnet;
+
 use crate::config;
+use crate::dns::Search;
+use crate::exit::{ServeExit, UseExit};
 
 /// The version of the messages.
-const VERSION: u8 = 2;
+const VERSION: u8 = 4;
 /// The longest request in bytes, its length not counted, and the longest reply but a text.
-pub const MAX_REQUEST: usize = 512;
+pub const MAX_REQUEST: usize = 1280;
+const _: () = assert!(2 + 2 + Search::MAX_BYTES <= MAX_REQUEST);
+/// The maximum number of local networks behind an exit.
+pub const MAX_LANS: usize = 64;
+const _: () = assert!(2 + 1 + 16 + MAX_LANS * 17 <= MAX_REQUEST);
 /// The longest reply in bytes, its length not counted.
 pub const MAX_REPLY: usize = MAX_REQUEST + config::MAX_LEN;
 
@@ -33,6 +52,12 @@ const SET_RESOLVER: u8 = 1;
 const READ_CONFIG: u8 = 2;
 const RESTORE_CONFIG: u8 = 3;
 const CONFIRM_CONFIG: u8 = 4;
+const TAKE_RESOLV_CONF: u8 = 5;
+const RELEASE_RESOLV_CONF: u8 = 6;
+const USE_EXIT: u8 = 7;
+const LEAVE_EXIT: u8 = 8;
+const SERVE_EXIT: u8 = 9;
+const STOP_SERVING: u8 = 10;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -41,11 +66,13 @@ const TEXT: u8 = 3;
 /// A request of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Configures the system's resolver to send queries for names below `.fips` to this node: to
-    /// its own address in the mesh, on this port, through its interface.
+    /// Configures systemd-resolved to send queries for names below `.fips` and `.weft` to this node:
+    /// to its own address in the mesh, on this port, through its interface.
     SetResolver {
         /// The port.
         port: NonZeroU16,
+        /// The networks below which names without a dot are looked up.
+        search: Search,
     },
     /// Reads the configuration file.
     ReadConfig,
@@ -54,6 +81,23 @@ pub enum Request {
     RestoreConfig,
     /// Confirms that change.
     ConfirmConfig,
+    /// Puts a text that names this node in the place of resolv.conf, unless it is there already.
+    /// The reply is the former text.
+    TakeResolvConf {
+        /// The networks below which names without a dot are looked up.
+        search: Search,
+    },
+    /// Puts the former resolv.conf back.
+    ReleaseResolvConf,
+    /// Sends packets to other networks by an exit.
+    UseExit(UseExit),
+    /// Sends them as without an exit.
+    LeaveExit,
+    /// Forwards packets of other nodes to other networks. Of more local networks than [`MAX_LANS`],
+    /// the first count.
+    ServeExit(ServeExit),
+    /// Forwards them no more.
+    StopServing,
 }
 
 /// The result of a request.
@@ -91,10 +135,19 @@ impl Request {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::SetResolver { port } => frame(SET_RESOLVER, &port.get().to_be_bytes()),
+            Self::SetResolver { port, search } => frame(
+                SET_RESOLVER,
+                &[&port.get().to_be_bytes()[..], &search.to_bytes()].concat(),
+            ),
             Self::ReadConfig => frame(READ_CONFIG, &[]),
             Self::RestoreConfig => frame(RESTORE_CONFIG, &[]),
             Self::ConfirmConfig => frame(CONFIRM_CONFIG, &[]),
+            Self::TakeResolvConf { search } => frame(TAKE_RESOLV_CONF, &search.to_bytes()),
+            Self::ReleaseResolvConf => frame(RELEASE_RESOLV_CONF, &[]),
+            Self::UseExit(exit) => frame(USE_EXIT, &use_exit(exit)),
+            Self::LeaveExit => frame(LEAVE_EXIT, &[]),
+            Self::ServeExit(exit) => frame(SERVE_EXIT, &serve_exit(exit)),
+            Self::StopServing => frame(STOP_SERVING, &[]),
         }
     }
 
@@ -105,15 +158,24 @@ impl Request {
     pub fn decode(message: &[u8]) -> Result<Self, BadMessage> {
         let (kind, body) = parts(message, MAX_REQUEST)?;
         match (kind, body) {
-            (SET_RESOLVER, _) => {
-                let port = body.try_into().ok().map(u16::from_be_bytes);
-                let port = port.and_then(NonZeroU16::new).ok_or(BadMessage::Body(kind))?;
-                Ok(Self::SetResolver { port })
+            (SET_RESOLVER, [p0, p1, search @ ..]) => {
+                let port = NonZeroU16::new(u16::from_be_bytes([*p0, *p1])).ok_or(BadMessage::Body(kind))?;
+                let search = Search::from_bytes(search).map_err(|_| BadMessage::Body(kind))?;
+                Ok(Self::SetResolver { port, search })
             }
             (READ_CONFIG, []) => Ok(Self::ReadConfig),
             (RESTORE_CONFIG, []) => Ok(Self::RestoreConfig),
             (CONFIRM_CONFIG, []) => Ok(Self::ConfirmConfig),
-            (READ_CONFIG | RESTORE_CONFIG | CONFIRM_CONFIG, _) => Err(BadMessage::Body(kind)),
+            (TAKE_RESOLV_CONF, search) => {
+                let search = Search::from_bytes(search).map_err(|_| BadMessage::Body(kind))?;
+                Ok(Self::TakeResolvConf { search })
+            }
+            (RELEASE_RESOLV_CONF, []) => Ok(Self::ReleaseResolvConf),
+            (USE_EXIT, body) => read_use_exit(body).map(Self::UseExit).ok_or(BadMessage::Body(kind)),
+            (LEAVE_EXIT, []) => Ok(Self::LeaveExit),
+            (SERVE_EXIT, body) => read_serve_exit(body).map(Self::ServeExit).ok_or(BadMessage::Body(kind)),
+            (STOP_SERVING, []) => Ok(Self::StopServing),
+            (SET_RESOLVER..=STOP_SERVING, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
     }
@@ -153,6 +215,87 @@ impl Reply {
             _ => Err(BadMessage::Kind(kind)),
         }
     }
+}
+
+/// A bit for each flag, the first one the lowest.
+fn bits<const N: usize>(flags: [bool; N]) -> u8 {
+    flags.iter().rev().fold(0, |bits, flag| bits << 1 | u8::from(*flag))
+}
+
+/// The flags of a byte; `None` if others are set.
+fn flags<const N: usize>(bits: u8) -> Option<[bool; N]> {
+    (bits >> N == 0).then(|| std::array::from_fn(|at| bits >> at & 1 == 1))
+}
+
+fn use_exit(exit: &UseExit) -> Vec<u8> {
+    let flags = bits([exit.ipv4, exit.ipv6, exit.strict, exit.lan]);
+    let source = exit.source.unwrap_or(Ipv4Addr::UNSPECIFIED);
+    let dns = exit.dns.unwrap_or(Ipv4Addr::UNSPECIFIED);
+    [&[flags][..], &source.octets(), &dns.octets()].concat()
+}
+
+fn read_use_exit(body: &[u8]) -> Option<UseExit> {
+    let (&bits, addresses) = body.split_first()?;
+    let ([source, dns], []) = addresses.as_chunks::<4>() else {
+        return None;
+    };
+    let [ipv4, ipv6, strict, lan] = flags(bits)?;
+    let given = |octets: &[u8; 4]| Some(Ipv4Addr::from(*octets)).filter(|address| !address.is_unspecified());
+    Some(UseExit {
+        ipv4,
+        ipv6,
+        strict,
+        lan,
+        source: given(source),
+        dns: given(dns),
+    })
+}
+
+/// An address in the form of IPv6 (RFC 4291 section 2.5.5.2).
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn unmapped(octets: [u8; 16]) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()
+}
+
+fn serve_exit(exit: &ServeExit) -> Vec<u8> {
+    let mut body = vec![bits([exit.ipv4, exit.ipv6, exit.dns.is_some()])];
+    body.extend_from_slice(&mapped(exit.dns.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))));
+    for lan in exit.lans.iter().take(MAX_LANS) {
+        let more = if lan.address().is_ipv4() { 96 } else { 0 };
+        body.push(lan.prefix_len() + more);
+        body.extend_from_slice(&mapped(lan.address()));
+    }
+    body
+}
+
+fn read_serve_exit(body: &[u8]) -> Option<ServeExit> {
+    let (&bits, rest) = body.split_first()?;
+    let [ipv4, ipv6, has_dns] = flags(bits)?;
+    let (&dns, rest) = rest.split_first_chunk()?;
+    let dns = unmapped(dns);
+    if has_dns == dns.is_unspecified() {
+        return None;
+    }
+    let (lans, []) = rest.as_chunks::<17>() else {
+        return None;
+    };
+    let lan = |&[len, ref octets @ ..]: &[u8; 17]| {
+        let address = unmapped(*octets);
+        let len = if address.is_ipv4() { len.checked_sub(96)? } else { len };
+        Subnet::new(address, len).ok()
+    };
+    Some(ServeExit {
+        ipv4,
+        ipv6,
+        dns: has_dns.then_some(dns),
+        lans: lans.iter().map(lan).collect::<Option<_>>()?,
+    })
 }
 
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -199,7 +342,19 @@ mod tests {
         fn requests_round_trip(port in 1..=u16::MAX) {
             let port = NonZeroU16::new(port).unwrap();
             for request in [
-                Request::SetResolver { port }, Request::ReadConfig, Request::RestoreConfig, Request::ConfirmConfig,
+                Request::SetResolver { port, search: Search::default() },
+                Request::SetResolver { port, search: Search::new(["home", "work"]) },
+                Request::ReadConfig, Request::RestoreConfig, Request::ConfirmConfig,
+                Request::TakeResolvConf { search: Search::new(["home"]) }, Request::ReleaseResolvConf,
+                Request::LeaveExit, Request::StopServing, Request::ServeExit(ServeExit::default()),
+                Request::UseExit(UseExit { ipv4: port.get() & 1 == 1, strict: port.get() & 2 == 2, ..UseExit::default() }),
+                Request::UseExit(UseExit { ipv6: true, lan: true, source: Some([10, 44, 0, 1].into()), dns: Some([10, 44, 0, 2].into()), ..UseExit::default() }),
+                Request::ServeExit(ServeExit {
+                    ipv4: true,
+                    ipv6: port.get() & 1 == 1,
+                    dns: Some("192.0.2.53".parse().unwrap()),
+                    lans: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/64".parse().unwrap()],
+                }),
             ] {
                 let bytes = request.encode();
                 let (len, message) = bytes.split_first_chunk().unwrap();
@@ -222,17 +377,27 @@ mod tests {
     fn what_is_not_on_the_list_is_refused() {
         let decode = Request::decode;
         assert_eq!(decode(&[]), Err(BadMessage::Length(0)));
-        assert_eq!(decode(&[2]), Err(BadMessage::Length(1)));
-        assert_eq!(decode(&[1, 1, 0, 53]), Err(BadMessage::Version(1)));
-        assert_eq!(decode(&[2, 0, 0, 53]), Err(BadMessage::Kind(0)));
-        assert_eq!(decode(&[2, 5]), Err(BadMessage::Kind(5)));
+        assert_eq!(decode(&[4]), Err(BadMessage::Length(1)));
+        assert_eq!(decode(&[2, 1, 0, 53]), Err(BadMessage::Version(2)));
+        assert_eq!(decode(&[4, 0, 0, 53]), Err(BadMessage::Kind(0)));
+        assert_eq!(decode(&[4, 99]), Err(BadMessage::Kind(99)));
         for body in [&[][..], &[0, 0], &[53], &[0, 53, 0], b"; rm -rf /"] {
-            assert_eq!(decode(&[&[2, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
+            assert_eq!(decode(&[&[4, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
         }
-        for kind in [READ_CONFIG, RESTORE_CONFIG, CONFIRM_CONFIG] {
-            assert_eq!(decode(&[2, kind, b'/']), Err(BadMessage::Body(kind)));
+        for kind in [
+            READ_CONFIG,
+            RESTORE_CONFIG,
+            CONFIRM_CONFIG,
+            TAKE_RESOLV_CONF,
+            RELEASE_RESOLV_CONF,
+            USE_EXIT,
+            LEAVE_EXIT,
+            SERVE_EXIT,
+            STOP_SERVING,
+        ] {
+            assert_eq!(decode(&[4, kind, b'/']), Err(BadMessage::Body(kind)));
         }
-        assert_eq!(decode(&[2; MAX_REQUEST + 1]), Err(BadMessage::Length(MAX_REQUEST + 1)));
-        assert_eq!(Reply::decode(&[2, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
+        assert_eq!(decode(&[3; MAX_REQUEST + 1]), Err(BadMessage::Length(MAX_REQUEST + 1)));
+        assert_eq!(Reply::decode(&[4, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
     }
 }

@@ -15,7 +15,11 @@ use super::asynchronous;
 use super::message::{MAX_REQUEST, Reply, Request};
 use crate::config::{self, Pending};
 use crate::dns::Resolved;
+use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
+use crate::exit::ServeExit;
+use crate::exit::host::{ExitError, Host};
+use crate::statefile::with_suffix;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
 /// environment may be a user's.
@@ -24,6 +28,9 @@ const RESOLVECTL: [&str; 3] = [
     "/bin/resolvectl",
     "/run/current-system/sw/bin/resolvectl",
 ];
+
+/// The servers that systemd-resolved asks.
+const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
 
 /// The parameters of a broker, set at its start, before its daemon reads any data from other nodes.
 #[derive(Debug, Clone)]
@@ -34,6 +41,8 @@ pub struct Options {
     pub key: PublicKey,
     /// The configuration file, absolute, if there is one.
     pub config: Option<PathBuf>,
+    /// The file in the form of resolv.conf(5) that may be replaced, absolute, if there is one.
+    pub resolv_conf: Option<PathBuf>,
 }
 
 /// The reason why a broker did not start, or ended before its daemon.
@@ -45,6 +54,14 @@ pub enum BrokerError {
     /// Standard input is not a socket, or the system has no memory left.
     #[error("the broker is started by `weft up` alone ({0})")]
     Socket(#[from] io::Error),
+    /// The former resolv.conf could not be put back.
+    #[error("{} could not be put back ({error}); the former file is beside it, as .before-weft", .path.display())]
+    Restore {
+        /// The file.
+        path: PathBuf,
+        /// The error of the system.
+        error: io::Error,
+    },
 }
 
 /// Serves the daemon at standard input until the daemon ends. Standard output is a socket that
@@ -58,32 +75,54 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     // A terminal and a service manager signal the whole process group; the broker runs until its
     // daemon has ended.
     ignore_stop_signals()?;
-    give_up_rights(options.config.as_deref())?;
+    give_up_rights(&options)?;
+    let resolv_conf = options.resolv_conf.as_deref().map(ResolvConf::new);
     let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let life = StdStream::from(io::stdout().as_fd().try_clone_to_owned()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut requests, mut life) = (asynchronous(requests)?, asynchronous(life)?);
-        let broker = Broker { options };
-        tokio::select! {
+        let host = Host::new(options.interface);
+        let mut broker = Broker { options, host };
+        let ended = tokio::select! {
             ended = broker.answer_all(&mut requests) => ended,
             // The daemon never sends anything on this stream, so any result of the read means the
             // end.
             _ = life.read_u8() => Ok(()),
-        }
+        };
+        broker.host.end().await;
+        ended
     })?;
-    Ok(())
+    // The daemon has put it back, unless it was killed.
+    match resolv_conf.map(|file| (file.restore(), file)) {
+        Some((Err(error), file)) => Err(BrokerError::Restore {
+            path: file.path().to_owned(),
+            error,
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Keeps the rights that the requests on the list need: uid 0, by which the system's services
-/// recognise the caller and which owns the configuration. Files can be read and programs run. Only
-/// files beside the configuration can be written.
-fn give_up_rights(config: Option<&Path>) -> Result<(), PrivilegeError> {
+/// recognise the caller and which owns the configuration, and CAP_NET_ADMIN for exits. Files can be
+/// read and programs run. Only settings of the network, and files beside the configuration and
+/// resolv.conf, can be written: a file that is replaced as a whole needs the right to its directory.
+fn give_up_rights(options: &Options) -> Result<(), PrivilegeError> {
     let mut files = vec![(Path::new("/"), Access::Run)];
-    files.extend(config.and_then(Path::parent).map(|directory| (directory, Access::Keep)));
+    let settings = Path::new("/proc/sys/net");
+    files.extend(settings.exists().then_some((settings, Access::Keep)));
+    for (path, access) in [
+        (&options.config, Access::Keep),
+        (&options.resolv_conf, Access::KeepLinks),
+    ] {
+        let directory = path.as_deref().and_then(Path::parent);
+        files.extend(directory.map(|directory| (directory, access)));
+    }
     let rights = Rights {
+        net_admin: true,
         files: Some(&files),
         filter: true,
+        packet_filter: true,
         ..Rights::default()
     };
     rights.confine().map(drop)
@@ -91,11 +130,12 @@ fn give_up_rights(config: Option<&Path>) -> Result<(), PrivilegeError> {
 
 struct Broker {
     options: Options,
+    host: Host,
 }
 
 impl Broker {
     /// Answers requests one after the other, until the stream ends.
-    async fn answer_all(&self, stream: &mut UnixStream) -> io::Result<()> {
+    async fn answer_all(&mut self, stream: &mut UnixStream) -> io::Result<()> {
         let mut message = [0; MAX_REQUEST];
         loop {
             let len = match stream.read_u32().await {
@@ -114,9 +154,9 @@ impl Broker {
         }
     }
 
-    async fn carry_out(&self, request: &Request) -> Reply {
+    async fn carry_out(&mut self, request: &Request) -> Reply {
         match request {
-            Request::SetResolver { port } => {
+            Request::SetResolver { port, search } => {
                 let Options { interface, key, .. } = &self.options;
                 let server = SocketAddr::new(IpAddr::V6(key.node_addr().to_ipv6()), port.get());
                 let installed = RESOLVECTL.into_iter().find(|path| Path::new(path).exists());
@@ -124,11 +164,27 @@ impl Broker {
                     return Reply::Failed("resolvectl is not installed".to_owned());
                 };
                 let resolved = Resolved::new(resolvectl, *interface);
-                match resolved.register(server, &format!("{key}.{DOMAIN}")).await {
+                match resolved.register(server, search, &format!("{key}.{DOMAIN}")).await {
                     Ok(()) => Reply::Done,
                     Err(error) => Reply::Failed(error.to_string()),
                 }
             }
+            Request::TakeResolvConf { search } => self.with_resolv_conf(|file| {
+                let former = file.take(search).map_err(|error| error.to_string())?;
+                Ok(Reply::Text(former))
+            }),
+            Request::ReleaseResolvConf => self.with_resolv_conf(|file| {
+                file.restore()
+                    .map_err(|error| format!("{}: {error}", file.path().display()))?;
+                Ok(Reply::Done)
+            }),
+            Request::UseExit(exit) => reply(self.host.use_exit(exit).await),
+            Request::LeaveExit => reply(self.host.leave_exit().await),
+            Request::ServeExit(exit) => {
+                let dns = exit.dns.or_else(|| upstream(self.options.resolv_conf.as_deref()));
+                reply(self.host.serve_exit(&ServeExit { dns, ..exit.clone() }).await)
+            }
+            Request::StopServing => reply(self.host.stop_serving().await),
             Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
@@ -141,6 +197,32 @@ impl Broker {
             None => Reply::Failed("the daemon has no configuration file".to_owned()),
         }
     }
+
+    fn with_resolv_conf(&self, carry_out: impl FnOnce(&ResolvConf) -> Result<Reply, String>) -> Reply {
+        match &self.options.resolv_conf {
+            Some(path) => carry_out(&ResolvConf::new(path)).unwrap_or_else(Reply::Failed),
+            None => Reply::Refused,
+        }
+    }
+}
+
+/// The first DNS server of the system that is not on this host, an IPv4 one if there is one.
+/// `resolv_conf`: the file that may be replaced.
+fn upstream(resolv_conf: Option<&Path>) -> Option<IpAddr> {
+    let path = resolv_conf.unwrap_or(Path::new(resolv_conf::PATH));
+    let former = with_suffix(path, ".before-weft");
+    let texts = [&former, path, Path::new(RESOLVED)].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let servers = texts.iter().flat_map(|text| resolv_conf::upstreams(text, |_| None));
+    let mut servers: Vec<_> = servers
+        .map(|server| server.ip())
+        .filter(|ip| !ip.is_loopback())
+        .collect();
+    servers.sort_by_key(IpAddr::is_ipv6);
+    servers.first().copied()
+}
+
+fn reply(done: Result<(), ExitError>) -> Reply {
+    done.map_or_else(|error| Reply::Failed(error.to_string()), |()| Reply::Done)
 }
 
 #[cfg(test)]
@@ -154,7 +236,9 @@ mod tests {
                 interface: 1,
                 key,
                 config: None,
+                resolv_conf: None,
             },
+            host: Host::new(1),
         }
     }
 
@@ -167,7 +251,7 @@ mod tests {
             let (mut ours, mut theirs) = UnixStream::pair().unwrap();
             ours.write_all(sent).await.unwrap();
             ours.shutdown().await.unwrap();
-            let broker = broker();
+            let mut broker = broker();
             let ended = broker.answer_all(&mut theirs).await;
             drop(theirs);
             let mut replies = Vec::new();
@@ -180,14 +264,14 @@ mod tests {
     #[test]
     fn an_unknown_request_is_refused_and_the_next_one_read() {
         let refused = Reply::Refused.encode();
-        let (ended, replies) = exchange(&[0, 0, 0, 2, 2, 99, 0, 0, 0, 4, 2, 1, 0, 0]);
+        let (ended, replies) = exchange(&[0, 0, 0, 2, 4, 99, 0, 0, 0, 4, 4, 1, 0, 0]);
         assert!(ended.is_ok());
         assert_eq!(replies, [refused.clone(), refused].concat());
     }
 
     #[test]
     fn a_request_that_is_too_long_ends_the_broker() {
-        let (ended, replies) = exchange(&[0xff; 600]);
+        let (ended, replies) = exchange(&[0xff; 2000]);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(replies.is_empty());
     }

@@ -1,6 +1,6 @@
 //! What differs between two configurations, and whether it takes effect while the daemon runs.
 
-use super::{Config, PeerConfig};
+use super::{Config, PeerConfig, TunConfig};
 
 /// The settings that differ between two configurations, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,10 +21,23 @@ impl Config {
         };
         Changes {
             live: named(&[
-                ("tun.networks", self.tun.networks != new.tun.networks),
+                ("tun.routes", self.tun.routes != new.tun.routes),
+                ("tun.advertise_exit", self.tun.advertise_exit != new.tun.advertise_exit),
+                ("tun.exit", self.tun.exit != new.tun.exit),
+                ("tun.exit_strict", self.tun.exit_strict != new.tun.exit_strict),
+                ("tun.exit_lan", self.tun.exit_lan != new.tun.exit_lan),
                 ("mesh.open", self.mesh.open != new.mesh.open),
                 ("mesh.allow", self.mesh.allow != new.mesh.allow),
                 ("mesh.deny", self.mesh.deny != new.mesh.deny),
+                ("rules.local", self.local_rules != new.local_rules),
+                (
+                    "networks.advertise_routes",
+                    self.networks.advertise_routes != new.networks.advertise_routes,
+                ),
+                (
+                    "networks.accept_routes",
+                    self.networks.accept_routes != new.networks.accept_routes,
+                ),
                 ("log.level", self.log.filter != new.log.filter),
                 ("peer", !same_peers(&self.peers, &new.peers)),
             ]),
@@ -50,6 +63,7 @@ impl Config {
                 ("dns.enabled", self.dns.enabled != new.dns.enabled),
                 ("dns.listen", self.dns.listen != new.dns.listen),
                 ("dns.register", self.dns.register != new.dns.register),
+                ("dns.resolv_conf", self.dns.resolv_conf != new.dns.resolv_conf),
                 ("fast.enabled", self.fast.enabled != new.fast.enabled),
                 ("fast.require", self.fast.require != new.fast.require),
                 ("fast.suite", self.fast.suite != new.fast.suite),
@@ -74,10 +88,18 @@ impl Config {
     #[must_use]
     pub fn with_live(&self, new: &Self) -> Self {
         let mut config = self.clone();
-        config.tun.networks.clone_from(&new.tun.networks);
+        config.tun = TunConfig {
+            name: config.tun.name,
+            mtu: config.tun.mtu,
+            addresses: config.tun.addresses,
+            offload: config.tun.offload,
+            ..new.tun.clone()
+        };
         config.mesh.open = new.mesh.open;
         config.mesh.allow.clone_from(&new.mesh.allow);
         config.mesh.deny.clone_from(&new.mesh.deny);
+        config.local_rules.clone_from(&new.local_rules);
+        config.networks.clone_from(&new.networks);
         config.log.filter = new.log.filter.clone();
         config.peers.clone_from(&new.peers);
         config
@@ -116,8 +138,12 @@ mod tests {
         ("tun.name", "\"other\""),
         ("tun.mtu", "1300"),
         ("tun.addresses", "[\"10.1.0.1/24\"]"),
-        ("tun.networks", "[\"10.2.0.0/16\"]"),
+        ("tun.routes", "[\"10.2.0.0/16\"]"),
         ("tun.offload", "false"),
+        ("tun.advertise_exit", "true"),
+        ("tun.exit", "\"nas\""),
+        ("tun.exit_strict", "true"),
+        ("tun.exit_lan", "true"),
         ("link.heartbeat_s", "9"),
         ("link.dead_after_s", "99"),
         ("rekey.interval_s", "9"),
@@ -127,9 +153,13 @@ mod tests {
         ("mesh.open", "true"),
         ("mesh.allow", "[\"NPUB\"]"),
         ("mesh.deny", "[\"NPUB\"]"),
+        ("rules.local", "[\"deny from any to any tcp/25\"]"),
+        ("networks.advertise_routes", "[\"192.168.7.0/24\"]"),
+        ("networks.accept_routes", "true"),
         ("dns.enabled", "false"),
         ("dns.listen", "[\"127.0.0.1:1\"]"),
         ("dns.register", "false"),
+        ("dns.resolv_conf", "\"off\""),
         ("fast.enabled", "false"),
         ("fast.require", "true"),
         ("fast.suite", "\"aes-256-gcm\""),
@@ -165,14 +195,27 @@ mod tests {
                 ([], [only]) if only == key => {}
                 other => panic!("{key}: {other:?}"),
             }
-            // What is live is taken over, and the rest is not.
+            // `with_live` takes the live settings over and leaves the others.
             let taken = default.with_live(&new);
             assert_eq!(default.changes(&taken).live, changes.live, "{key}");
             assert_eq!(default.changes(&taken).at_start, [""; 0], "{key}");
         }
         assert_eq!(
             live,
-            ["tun.networks", "mesh.open", "mesh.allow", "mesh.deny", "log.level"]
+            [
+                "tun.routes",
+                "tun.advertise_exit",
+                "tun.exit",
+                "tun.exit_strict",
+                "tun.exit_lan",
+                "mesh.open",
+                "mesh.allow",
+                "mesh.deny",
+                "rules.local",
+                "networks.advertise_routes",
+                "networks.accept_routes",
+                "log.level"
+            ]
         );
     }
 

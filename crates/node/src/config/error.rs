@@ -4,11 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use weft_noise::KeyError;
+use weft_roster::rules::{MAX_RULES, RuleError};
 
 use super::MAX_LEN;
 use super::reader::printable;
 use crate::logging::BadFilter;
-use crate::peer::BadPeerName;
+use crate::peer::{BadPeerName, BadPeerRef};
 
 /// The reason why a configuration is not used. Its text is one line: file, line, setting, problem,
 /// what to do.
@@ -102,6 +103,9 @@ pub enum Problem {
         /// The valid keys of the same table.
         known: Vec<&'static str>,
     },
+    /// The key has another name since this version.
+    #[error("this key has the name {0} now; rename it")]
+    Renamed(&'static str),
     /// A required key is absent.
     #[error("missing; {0}")]
     Missing(&'static str),
@@ -156,6 +160,9 @@ pub enum Problem {
         "'{0}' is no address of this machine's loopback; write address and port, as \"127.0.0.1:5354\" or \"[::1]:5354\""
     )]
     NotLoopback(String),
+    /// Not a file in the form of resolv.conf(5).
+    #[error("'{0}' is no file; write \"auto\", \"off\", or the absolute path of a file such as /etc/resolv.conf")]
+    NotResolvConf(String),
     /// A list that must have an entry.
     #[error("the list is empty; {0}")]
     EmptyList(&'static str),
@@ -168,6 +175,12 @@ pub enum Problem {
     /// Not a public key.
     #[error("{0}; copy it from the peer's `weft identity show`")]
     BadKey(KeyError),
+    /// Not a rule.
+    #[error("{0}; as in \"deny from tag:guest to any tcp/22\"")]
+    BadRule(RuleError),
+    /// More rules than a configuration may have.
+    #[error("{0} rules; there are at most {MAX_RULES}")]
+    TooManyRules(usize),
     /// Not a peer name.
     #[error("'{found}': {why}; write it as \"{instead}\"")]
     BadName {
@@ -186,6 +199,17 @@ pub enum Problem {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Not a form of a member.
+    #[error("'{found}' names no member ({why}); write its name or npub, or \"\" for no exit")]
+    BadExit {
+        /// The text in the file.
+        found: String,
+        /// What is wrong with it.
+        why: BadPeerRef,
+    },
+    /// Two settings that exclude each other.
+    #[error("not together with {0}; set one of the two")]
+    Excludes(&'static str),
     /// Not a log level or filter.
     #[error("{0}")]
     BadFilter(BadFilter),
@@ -207,15 +231,18 @@ pub enum Problem {
         /// Its value in use.
         other_s: u64,
     },
+    /// A list with too many entries.
+    #[error("the list has {0} entries; write {1} at most")]
+    TooMany(usize, usize),
     /// The setting has no effect with the present value of another one.
     #[error("needs {0}; set that, or remove this")]
     Needs(&'static str),
-    /// Not a network.
+    /// Not a subnet.
     #[error(
-        "'{0}' is no network; write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\""
+        "'{0}' is no subnet; write an address and the length of its prefix, as \"10.1.0.0/16\" or \"2001:db8::/48\""
     )]
-    NotANetwork(String),
-    /// A network whose address has bits set behind its prefix.
+    NotASubnet(String),
+    /// A subnet whose address has bits set behind its prefix.
     #[error("'{found}' has bits set behind its prefix; write \"{instead}\"")]
     HostBits {
         /// The text in the file.
@@ -224,12 +251,10 @@ pub enum Problem {
         instead: String,
     },
     /// A default route.
-    #[error(
-        "a default route is not possible yet: our own datagrams would take it too; write the networks that are wanted"
-    )]
+    #[error("a default route is an exit, which a member of a network is: tun.exit; write the routes that are wanted")]
     DefaultRoute,
-    /// A network or an address that cannot lie behind a node.
-    #[error("'{found}' is {what}; write a network or an address of hosts, as \"10.1.0.0/16\"")]
+    /// A subnet or an address that cannot lie behind a node.
+    #[error("'{found}' is {what}; write a subnet or an address of hosts, as \"10.1.0.0/16\"")]
     Reserved {
         /// The text in the file.
         found: String,
@@ -237,9 +262,7 @@ pub enum Problem {
         what: &'static str,
     },
     /// Not an address and a prefix length for the interface.
-    #[error(
-        "'{0}' is no address of an interface; write it with the length of its network's prefix, as \"10.1.0.1/24\""
-    )]
+    #[error("'{0}' is no address of an interface; write it with the length of its subnet's prefix, as \"10.1.0.1/24\"")]
     NotAnInterfaceAddress(String),
     /// A value occurs twice that may occur once.
     #[error("already in line {0}; remove one of the two")]

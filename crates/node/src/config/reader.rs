@@ -162,6 +162,18 @@ impl<'i> Section<'i> {
         texts.collect::<Result<_, _>>().map(Some)
     }
 
+    /// Refuses the key `old`, which was the name of `new` in earlier versions.
+    pub(super) fn renamed(&self, old: &str, new: &'static str) -> Result<(), Fault> {
+        let found = self.table.iter().find(|(key, _)| key.get_ref() == old);
+        found.map_or(Ok(()), |(key, _)| {
+            Err(Fault {
+                line: self.lines.line(key.span().start),
+                key: self.full(old),
+                problem: Problem::Renamed(new),
+            })
+        })
+    }
+
     /// Reads a string with `parse`.
     pub(super) fn parsed<T>(
         &mut self,

@@ -9,11 +9,13 @@ use weft_core::ReportMode;
 use weft_noise::fast::Suite;
 use weft_packet::{MAX_LANES, MAX_TRAIN_SEGMENTS};
 use weft_perf::plan;
-use weft_wire::{Network, fast};
+use weft_roster::rules::MAX_RULES;
+use weft_wire::{Subnet, fast};
 
 use super::reader::{Fault, Item, Lines, Section};
 use super::{Config, LEAST_TUN_MTU, PeerConfig, PerfAllow, Privacy, Problem, values};
 use crate::logging::LogFormat;
+use crate::networks::MAX_OFFERED;
 
 /// Values that may occur once, each with the line where it does.
 type Once<T> = BTreeMap<T, usize>;
@@ -24,20 +26,22 @@ impl Config {
         let mut root = Section::parse(text, &lines)?;
         root.number_or_auto("lanes", &mut self.lanes, 1..=MAX_LANES.into(), "lanes")?;
         root.flag("prefer_lanes", &mut self.prefer_lanes)?;
-        let mut networks = Once::new();
+        let mut taken = Once::new();
         self.read_identity(root.section("identity")?)?;
         self.read_udp(root.section("udp")?)?;
-        self.read_tun(root.section("tun")?, &mut networks)?;
+        self.read_tun(root.section("tun")?, &mut taken)?;
         self.read_link(root.section("link")?)?;
         self.read_timers(root.section("rekey")?, root.section("session")?)?;
         self.read_mesh(root.section("mesh")?)?;
+        self.read_rules(root.section("rules")?)?;
         self.read_dns(root.section("dns")?)?;
         self.read_fast(root.section("fast")?)?;
+        self.read_networks(root.section("networks")?)?;
         self.read_reports(root.section("reports")?)?;
         self.read_perf(root.section("perf")?)?;
         self.read_control(root.section("control")?)?;
         self.read_log(root.section("log")?)?;
-        self.read_peers(root.sections("peer")?, &mut networks)?;
+        self.read_peers(root.sections("peer")?, &mut taken)?;
         root.finish()
     }
 
@@ -63,17 +67,24 @@ impl Config {
         section.finish()
     }
 
-    fn read_tun(&mut self, mut section: Section<'_>, taken: &mut Once<Network>) -> Result<(), Fault> {
+    fn read_tun(&mut self, mut section: Section<'_>, taken: &mut Once<Subnet>) -> Result<(), Fault> {
         section.parsed("name", &mut self.tun.name, values::interface_name)?;
         let sizes = LEAST_TUN_MTU.into()..=65_535;
         section.number_or_auto("mtu", &mut self.tun.mtu, sizes, "bytes")?;
         section.flag("offload", &mut self.tun.offload)?;
         for item in section.texts("addresses")?.unwrap_or_default() {
             let address = item.map(values::interface_address)?;
-            once(taken, Network::host(address.address), &item)?;
+            once(taken, Subnet::host(address.address), &item)?;
             self.tun.addresses.push(address);
         }
-        self.tun.networks = networks(&mut section, taken)?;
+        self.tun.routes = routes(&mut section, taken)?;
+        section.flag("advertise_exit", &mut self.tun.advertise_exit)?;
+        section.parsed("exit", &mut self.tun.exit, values::exit)?;
+        section.flag("exit_strict", &mut self.tun.exit_strict)?;
+        section.flag("exit_lan", &mut self.tun.exit_lan)?;
+        if self.tun.advertise_exit && self.tun.exit.is_some() {
+            return Err(section.fault(&["exit"], Problem::Excludes("tun.advertise_exit")));
+        }
         section.finish()
     }
 
@@ -108,6 +119,26 @@ impl Config {
         section.finish()
     }
 
+    fn read_rules(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        section.list("local", &mut self.local_rules, values::rule)?;
+        if self.local_rules.len() > MAX_RULES {
+            return Err(section.fault(&["local"], Problem::TooManyRules(self.local_rules.len())));
+        }
+        section.finish()
+    }
+
+    fn read_networks(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        section.list("advertise_routes", &mut self.networks.advertise_routes, values::offered)?;
+        let routes = self.networks.advertise_routes.len();
+        if routes > MAX_OFFERED {
+            return Err(section.fault(&["advertise_routes"], Problem::TooMany(routes, MAX_OFFERED)));
+        }
+        self.need_fast(&section, "advertise_routes", routes > 0)?;
+        section.flag("accept_routes", &mut self.networks.accept_routes)?;
+        self.need_fast(&section, "accept_routes", self.networks.accept_routes)?;
+        section.finish()
+    }
+
     fn read_dns(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
         section.flag("enabled", &mut self.dns.enabled)?;
         section.list("listen", &mut self.dns.listen, values::loopback)?;
@@ -116,6 +147,7 @@ impl Config {
             return Err(section.fault(&["listen"], Problem::EmptyList(to_do)));
         }
         section.flag("register", &mut self.dns.register)?;
+        section.parsed("resolv_conf", &mut self.dns.resolv_conf, values::resolv_conf)?;
         section.finish()
     }
 
@@ -183,7 +215,7 @@ impl Config {
         section.finish()
     }
 
-    fn read_peers(&mut self, sections: Vec<Section<'_>>, taken: &mut Once<Network>) -> Result<(), Fault> {
+    fn read_peers(&mut self, sections: Vec<Section<'_>>, taken: &mut Once<Subnet>) -> Result<(), Fault> {
         let (mut keys, mut names, mut dialled) = (Once::new(), Once::new(), Vec::new());
         for mut section in sections {
             let Some(npub) = section.text("npub")? else {
@@ -204,15 +236,15 @@ impl Config {
             let mut require_fast = self.fast.require;
             section.flag("require_fast", &mut require_fast)?;
             self.need_fast(&section, "require_fast", require_fast)?;
-            let networks = networks(&mut section, taken)?;
-            self.need_fast(&section, "networks", !networks.is_empty())?;
+            let routes = routes(&mut section, taken)?;
+            self.need_fast(&section, "routes", !routes.is_empty())?;
             section.finish()?;
             self.peers.push(PeerConfig {
                 key,
                 name,
                 addresses,
                 require_fast,
-                networks,
+                routes,
                 line: npub.line,
             });
         }
@@ -240,12 +272,13 @@ fn once<T: Ord>(seen: &mut Once<T>, value: T, item: &Item<String>) -> Result<(),
     }
 }
 
-/// `networks` of this node or a peer.
-fn networks(section: &mut Section<'_>, taken: &mut Once<Network>) -> Result<Vec<Network>, Fault> {
-    let items = section.texts("networks")?.unwrap_or_default();
-    let networks = items.iter().map(|item| {
-        let network = item.map(values::network)?;
-        once(taken, network, item).map(|()| network)
+/// `routes` of this node or a peer.
+fn routes(section: &mut Section<'_>, taken: &mut Once<Subnet>) -> Result<Vec<Subnet>, Fault> {
+    section.renamed("networks", "routes")?;
+    let items = section.texts("routes")?.unwrap_or_default();
+    let routes = items.iter().map(|item| {
+        let subnet = item.map(values::subnet)?;
+        once(taken, subnet, item).map(|()| subnet)
     });
-    networks.collect()
+    routes.collect()
 }

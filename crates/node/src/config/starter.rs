@@ -18,8 +18,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #name = "bob"
 #addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
 #require_fast = false
-# Networks behind it, IPv4 and IPv6: packets to them go to the peer, and may come from it.
-#networks = ["10.2.0.0/16", "2001:db8:2::/48"]
+# Subnets behind it, IPv4 and IPv6: packets to them go to the peer, and may come from it.
+#routes = ["10.2.0.0/16", "2001:db8:2::/48"]
 
 #[identity]
 # The secret key's file, relative to the state directory.
@@ -43,13 +43,22 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #name = "weft0"
 # In bytes, at least 1280. "auto" follows from the largest UDP payload: 1470 unless [udp] mtu is set.
 #mtu = "auto"
-# Further addresses of the interface, as "10.1.0.1/24", and networks behind this node to which peers
+# Further addresses of the interface, as "10.1.0.1/24", and subnets behind this node to which peers
 # may send, as "192.168.7.0/24".
 #addresses = []
-#networks = []
+#routes = []
 # Whether packets cross the interface unsplit and without checksums, if the kernel supports it.
 # false: each read and write moves one packet.
 #offload = true
+# Whether this node offers its private networks to be their exit: members that choose it then send
+# to all other addresses by it. An administrator approves that: `weft route approve NAME exit`.
+#advertise_exit = false
+# The member that is this node's exit, by its name or npub; "" is none.
+#exit = ""
+# Whether packets that cannot go by the exit are dropped. If not, they go without it while it fails.
+#exit_strict = false
+# Whether the subnets that this host is in are reached without the exit.
+#exit_lan = false
 
 #[link]
 # A silent link is probed after the first time in seconds, and given up after the second.
@@ -76,12 +85,29 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #allow = []
 #deny = []
 
+#[rules]
+# Rules for packets of peers to this node, before those of its networks: first those that deny, then
+# those that allow. FROM is any, tag:NAME or npub1..., as in
+# local = ["deny from tag:guest to any", "allow from any to any tcp/22"]
+#local = []
+
+#[networks]
+# Subnets behind this node that it offers to its private networks, as "192.168.7.0/24", at most 16. An
+# administrator approves each: `weft route approve`.
+#advertise_routes = []
+# Whether approved routes of other members are used. If not, their subnets are not reached from here.
+#accept_routes = false
+
 #[dns]
 # Whether queries for NAME.fips and npub1....fips are answered, over UDP and TCP, on this host only.
 #enabled = true
 #listen = ["127.0.0.1:5354", "[::1]:5354"]
-# Whether systemd-resolved, if it runs, sends such queries here. Other names are not affected.
+# Whether the system's resolver sends such queries here: systemd-resolved if it runs, or else by
+# resolv_conf. Answers for other names are not affected.
 #register = true
+# The file that is replaced while weft runs, if systemd-resolved does not: "auto" is /etc/resolv.conf,
+# "off" none; or an absolute path.
+#resolv_conf = "auto"
 
 #[fast]
 # Fast frames: between weft nodes each packet is sealed once, not twice, and weft nodes that forward

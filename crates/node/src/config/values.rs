@@ -1,19 +1,26 @@
-//! The forms of texts in the file: addresses, networks, names and keys.
+//! The forms of texts in the file: addresses, subnets, names and keys.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_noise::PublicKey;
 use weft_os::process::{OVERFLOW_ID, user_id};
-use weft_wire::network::BadNetwork;
-use weft_wire::{FIPS_PREFIX, Network};
+use weft_roster::rules::Rule;
+use weft_wire::Subnet;
+use weft_wire::subnet::BadSubnet;
 
 use super::error::Problem;
 use super::reader::printable;
-use super::{DEFAULT_PORT, InterfaceAddress, Operator};
-use crate::peer::PeerName;
+use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting};
+use crate::peer::{PeerName, PeerRef};
+use crate::reserved::{not_offered, reserved};
 
 pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
     text.parse().map_err(Problem::BadKey)
+}
+
+/// A rule about flows.
+pub(super) fn rule(text: &str) -> Result<Rule, Problem> {
+    text.parse().map_err(Problem::BadRule)
 }
 
 /// An address and a port.
@@ -89,6 +96,29 @@ pub(super) fn loopback(text: &str) -> Result<SocketAddr, Problem> {
     address.ok_or_else(|| Problem::NotLoopback(printable(text)))
 }
 
+/// The file that may be replaced.
+pub(super) fn resolv_conf(text: &str) -> Result<ResolvConfSetting, Problem> {
+    match text {
+        "auto" => Ok(ResolvConfSetting::Auto),
+        "off" => Ok(ResolvConfSetting::Off),
+        path if path.len() > 1 && path.starts_with('/') && !path.ends_with('/') => {
+            Ok(ResolvConfSetting::At(path.into()))
+        }
+        other => Err(Problem::NotResolvConf(printable(other))),
+    }
+}
+
+/// The member that is used as exit; none if the text is empty.
+pub(super) fn exit(text: &str) -> Result<Option<PeerRef>, Problem> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|why| Problem::BadExit {
+        found: printable(text),
+        why,
+    })
+}
+
 pub(super) fn peer_name(text: &str) -> Result<PeerName, Problem> {
     text.parse().map_err(|why| Problem::BadName {
         found: printable(text),
@@ -117,19 +147,19 @@ pub(super) fn interface_name(name: &str) -> Result<String, Problem> {
     Err(Problem::BadInterface(printable(name)))
 }
 
-/// A network that may lie behind a node.
-pub(super) fn network(text: &str) -> Result<Network, Problem> {
-    let network: Network = text.parse().map_err(|why| match why {
-        BadNetwork::HostBits(network) => Problem::HostBits {
+/// A subnet that may lie behind a node.
+pub(super) fn subnet(text: &str) -> Result<Subnet, Problem> {
+    let subnet: Subnet = text.parse().map_err(|why| match why {
+        BadSubnet::HostBits(subnet) => Problem::HostBits {
             found: printable(text),
-            instead: network.to_string(),
+            instead: subnet.to_string(),
         },
-        BadNetwork::Form | BadNetwork::PrefixLen => Problem::NotANetwork(printable(text)),
+        BadSubnet::Form | BadSubnet::PrefixLen => Problem::NotASubnet(printable(text)),
     })?;
-    if network.prefix_len() == 0 {
+    if subnet.prefix_len() == 0 {
         return Err(Problem::DefaultRoute);
     }
-    refuse_reserved(&network, text).map(|()| network)
+    refuse_reserved(&subnet, text).map(|()| subnet)
 }
 
 /// An address that the interface may have.
@@ -137,34 +167,27 @@ pub(super) fn interface_address(text: &str) -> Result<InterfaceAddress, Problem>
     let address: Option<InterfaceAddress> = text.parse().ok();
     let address = address.filter(|address| address.prefix_len > 0);
     let address = address.ok_or_else(|| Problem::NotAnInterfaceAddress(printable(text)))?;
-    refuse_reserved(&Network::host(address.address), text).map(|()| address)
+    refuse_reserved(&Subnet::host(address.address), text).map(|()| address)
 }
 
-/// Refuses a network that overlaps a range with a special meaning: no host there, or another use.
-fn refuse_reserved(network: &Network, text: &str) -> Result<(), Problem> {
-    const SPECIAL: [(&str, &str); 9] = [
-        ("0.0.0.0/8", "no address of a host"),
-        ("127.0.0.0/8", "loopback"),
-        ("169.254.0.0/16", "link-local"),
-        ("224.0.0.0/4", "multicast"),
-        ("240.0.0.0/4", "no address of a host"),
-        ("::/96", "no address of a host"),
-        ("::ffff:0.0.0.0/96", "no address of a host"),
-        ("fe80::/10", "link-local"),
-        ("ff00::/8", "multicast"),
-    ];
-    let nodes = Network::around(IpAddr::V6(Ipv6Addr::from([FIPS_PREFIX; 16])), 8);
-    let nodes = (nodes, "in fd00::/8, where the addresses of nodes are");
-    let special = SPECIAL.map(|(range, what)| (range.parse().ok(), what));
-    let overlaps = |range: Option<Network>| range.is_some_and(|range| network.overlaps(&range));
-    match std::iter::once(nodes)
-        .chain(special)
-        .find(|(range, _)| overlaps(*range))
-    {
-        Some((_, what)) => Err(Problem::Reserved {
+/// A subnet that a member of a network may offer.
+pub(super) fn offered(text: &str) -> Result<Subnet, Problem> {
+    let subnet = subnet(text)?;
+    match not_offered(&subnet) {
+        Some(what) => Err(Problem::Reserved {
             found: printable(text),
             what,
         }),
-        None => Ok(()),
+        None => Ok(subnet),
     }
+}
+
+/// Refuses a subnet that overlaps a range with a special meaning: no host there, or another use.
+fn refuse_reserved(subnet: &Subnet, text: &str) -> Result<(), Problem> {
+    reserved(subnet).map_or(Ok(()), |what| {
+        Err(Problem::Reserved {
+            found: printable(text),
+            what,
+        })
+    })
 }

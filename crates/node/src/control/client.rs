@@ -69,6 +69,47 @@ pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Resu
     Ok(document)
 }
 
+/// The events of a daemon, as they come.
+#[derive(Debug)]
+pub struct EventStream {
+    path: PathBuf,
+    stream: BufReader<UnixStream>,
+}
+
+impl EventStream {
+    /// Asks the daemon at the socket `path` for its events.
+    ///
+    /// # Errors
+    /// [`ControlError`]
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        let call = Call::open(path, &ControlCommand::Events {})?;
+        let stream = call.stream;
+        // A node without changes is silent for long.
+        stream
+            .get_ref()
+            .set_read_timeout(None)
+            .map_err(|source| failed(path, source))?;
+        Ok(Self {
+            path: path.to_owned(),
+            stream,
+        })
+    }
+
+    /// Waits for the next event, a document `weft.event/1` or `weft.public-event/1`; `None` if the
+    /// daemon has ended the connection.
+    ///
+    /// # Errors
+    /// [`ControlError`]
+    pub fn next_event(&mut self) -> Result<Option<Value>, ControlError> {
+        match read_line(&self.path, &mut self.stream) {
+            Ok(line) if line.is_empty() => Ok(None),
+            Ok(line) => parse(&self.path, &line).map(Some),
+            Err(ControlError::Stopped(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// The reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -150,26 +191,10 @@ impl<'a> Call<'a> {
     }
 
     fn answer(&mut self) -> Result<Value, ControlError> {
-        let mut line = Vec::new();
-        let mut bounded = (&mut self.stream).take(MAX_ANSWER as u64);
-        bounded
-            .read_until(b'\n', &mut line)
-            .map_err(|source| failed(self.path, source))?;
-        if line.is_empty() {
-            return Err(self.bad("the connection was closed"));
-        }
-        match serde_json::from_slice(&line).map_err(|error| self.bad(error))? {
-            Answer {
-                ok: true,
-                data: Some(data),
-                ..
-            } => Ok(data),
-            Answer {
-                ok: false,
-                error: Some(refusal),
-                ..
-            } => Err(refusal.into()),
-            Answer { .. } => Err(self.bad("neither done nor refused")),
+        let line = read_line(self.path, &mut self.stream)?;
+        match line.is_empty() {
+            true => Err(self.bad("the connection was closed")),
+            false => parse(self.path, &line),
         }
     }
 
@@ -186,6 +211,32 @@ impl<'a> Call<'a> {
 
     fn bad(&self, why: impl ToString) -> ControlError {
         bad(self.path, why)
+    }
+}
+
+/// Reads a line with its newline; an empty one at the end of the connection.
+fn read_line(path: &Path, stream: &mut BufReader<UnixStream>) -> Result<Vec<u8>, ControlError> {
+    let mut line = Vec::new();
+    let mut bounded = stream.take(MAX_ANSWER as u64);
+    bounded
+        .read_until(b'\n', &mut line)
+        .map_err(|source| failed(path, source))?;
+    Ok(line)
+}
+
+fn parse(path: &Path, line: &[u8]) -> Result<Value, ControlError> {
+    match serde_json::from_slice(line).map_err(|error| bad(path, error))? {
+        Answer {
+            ok: true,
+            data: Some(data),
+            ..
+        } => Ok(data),
+        Answer {
+            ok: false,
+            error: Some(refusal),
+            ..
+        } => Err(refusal.into()),
+        Answer { .. } => Err(bad(path, "neither done nor refused")),
     }
 }
 

@@ -17,14 +17,14 @@ use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, Refusal};
 
 /// Connections of one operator, or member of the group, at a time.
 const OF_AN_OPERATOR: usize = 8;
-/// Connections of one user who is no owner, at a time.
+/// Connections that a user without the rights of an owner may hold at a time.
 pub(super) const OF_A_USER: usize = 4;
 /// Connections that are kept for root and the daemon's own user.
 const FOR_ROOT: usize = 1;
 /// Connections that are kept for owners: one of them for operators, too.
 pub(super) const FOR_OWNERS: usize = 2;
 
-/// Echoes that a user who is no owner may request in a second, and other requests.
+/// Echoes per second for a user without the rights of an owner, and as many other requests.
 pub(super) const A_SECOND: u32 = 10;
 /// The time in which a budget fills up.
 const FILLS_IN: Duration = Duration::from_secs(1);
@@ -51,7 +51,12 @@ impl ControlCommand {
     pub const fn audience(&self) -> Audience {
         // Each command is listed, so that a new one does not compile before it is classified.
         match self {
-            Self::Status {} | Self::Peers { .. } | Self::Ping { .. } | Self::Version {} => Audience::AllUsers,
+            Self::Status {}
+            | Self::Peers { .. }
+            | Self::Whois { .. }
+            | Self::Events {}
+            | Self::Ping { .. }
+            | Self::Version {} => Audience::AllUsers,
             Self::Trace { .. } | Self::Reload { .. } | Self::Confirm {} | Self::Network(_) | Self::Down {} => {
                 Audience::Owners
             }
@@ -198,7 +203,8 @@ impl Client {
     /// Whether the client may request this now.
     ///
     /// # Errors
-    /// The [`Refusal`] to answer with: it is no owner, or requests too often.
+    /// The [`Refusal`] to answer with: the request needs the rights of an owner, or the user's
+    /// budget is spent.
     pub(super) fn permit(&self, command: &ControlCommand, now: Instant) -> Result<(), Refusal> {
         match (self.audience(), command.audience()) {
             (Audience::Owners, _) => Ok(()),
@@ -234,7 +240,7 @@ impl Usage {
     /// Takes one request of the user's budget; false if it is spent.
     fn take(&mut self, uid: u32, echo: bool, now: Instant) -> bool {
         if !self.budgets.contains_key(&uid) && self.budgets.len() >= MAX_BUDGETS {
-            // A full budget is that of a user who has not asked yet.
+            // A full budget equals a new one, so dropping it gives its user nothing.
             self.budgets.retain(|_, budget| !budget.is_full(now));
             if self.budgets.len() >= MAX_BUDGETS {
                 return false;

@@ -15,6 +15,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::clients::{Audience, Client, Clients, Owners};
+use super::stream::{self, Subscriber};
 use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST, Refusal, answer_line};
 use crate::status::Document;
 
@@ -26,7 +27,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Time limit of the daemon's answer; longer than that of any ping.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Time limit for a client to read an answer.
-const WRITE: Duration = Duration::from_secs(5);
+pub(super) const WRITE: Duration = Duration::from_secs(5);
 /// Time limit for the possible owner of an old socket to accept a connection.
 const PROBE: Duration = Duration::from_secs(1);
 /// The pause after the system refuses to accept, for instance because no descriptors are left.
@@ -124,8 +125,17 @@ pub struct ControlRequest {
 /// Accepts the answer to one request.
 #[derive(Debug)]
 pub struct Reply {
-    to: oneshot::Sender<Result<Value, Refusal>>,
+    to: oneshot::Sender<Result<Answered, Refusal>>,
     audience: Audience,
+}
+
+/// What the daemon answers.
+#[derive(Debug)]
+enum Answered {
+    /// One document.
+    Once(Value),
+    /// The events to come.
+    Stream(mpsc::Receiver<Value>),
 }
 
 impl Reply {
@@ -137,7 +147,15 @@ impl Reply {
                 .map_err(|error| Refusal::new(ErrorCode::Other, format!("the answer cannot be written: {error}"))),
             Audience::AllUsers => document.for_all_users().ok_or_else(Refusal::owners_only),
         };
-        let _ = self.to.send(answer);
+        let _ = self.to.send(answer.map(Answered::Once));
+    }
+
+    /// Answers with events, until the subscriber or the client ends.
+    #[must_use]
+    pub fn stream(self) -> Subscriber {
+        let (subscriber, events) = Subscriber::new(self.audience);
+        let _ = self.to.send(Ok(Answered::Stream(events)));
+        subscriber
     }
 
     /// Answers with a document that is JSON already, and that only owners may read.
@@ -146,7 +164,7 @@ impl Reply {
             Audience::Owners => Ok(document),
             Audience::AllUsers => Err(Refusal::owners_only()),
         };
-        let _ = self.to.send(answer);
+        let _ = self.to.send(answer.map(Answered::Once));
     }
 
     /// Answers that the request cannot be carried out.
@@ -288,7 +306,11 @@ async fn serve(
                 format!("a request has at most {MAX_REQUEST} bytes"),
             ))
         } else {
-            answer(&line, &client, &requests).await
+            match answer(&line, &client, &requests).await {
+                Ok(Answered::Stream(events)) => return stream::serve(read, write, events, stopped).await,
+                Ok(Answered::Once(document)) => Ok(document),
+                Err(refusal) => Err(refusal),
+            }
         };
         let written = timeout(WRITE, write.write_all(answer_line(answer).as_bytes())).await;
         if too_long || !matches!(written, Ok(Ok(()))) {
@@ -298,7 +320,7 @@ async fn serve(
 }
 
 /// Passes one request to the daemon and waits for its answer.
-async fn answer(line: &[u8], client: &Client, requests: &mpsc::Sender<ControlRequest>) -> Result<Value, Refusal> {
+async fn answer(line: &[u8], client: &Client, requests: &mpsc::Sender<ControlRequest>) -> Result<Answered, Refusal> {
     let command = ControlCommand::from_request(line)?;
     client.permit(&command, Instant::now())?;
     let gone = || Refusal::new(ErrorCode::Unavailable, "the daemon is about to end");

@@ -14,6 +14,9 @@ use crate::control::{ErrorCode, Refusal, Reply};
 /// Maximum number of requests that wait; a further one is refused.
 const MAX_WAITING: usize = 8;
 
+/// The pause before a change is taken back again, if that failed.
+const RETRY: Duration = Duration::from_secs(5);
+
 /// What is done with the file before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -75,8 +78,12 @@ impl Configuration {
     }
 
     /// Asks for `order`; the client is answered when its result has taken effect.
-    pub(super) fn ask(&mut self, order: Order, reply: Option<Reply>) {
-        if let Err(error) = self.jobs.try_send(Job { order, reply })
+    pub(super) fn ask(&mut self, order: Order, reply: Reply) {
+        let job = Job {
+            order,
+            reply: Some(reply),
+        };
+        if let Err(error) = self.jobs.try_send(job)
             && let Some(reply) = error.into_inner().reply
         {
             let message = "other changes of the configuration are under way; try again";
@@ -105,9 +112,13 @@ impl Configuration {
 
     /// Takes the last change back if its time is over.
     pub(super) fn drive(&mut self, now: Instant) {
-        if self.ends.take_if(|ends| *ends <= now).is_some() {
-            tracing::info!("the change of the configuration was not confirmed and is taken back");
-            self.ask(Order::TakeBack, None);
+        if self.ends.is_some_and(|ends| ends <= now) {
+            // It is tried again until it has taken effect.
+            self.ends = Some(now + RETRY);
+            let (order, reply) = (Order::TakeBack, None);
+            if self.jobs.try_send(Job { order, reply }).is_ok() {
+                tracing::info!("the change of the configuration was not confirmed and is taken back");
+            }
         }
     }
 

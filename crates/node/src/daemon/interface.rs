@@ -32,13 +32,13 @@ pub enum InterfaceError {
     /// The system has no TUN support, or refuses it for another reason.
     #[error("{0}")]
     Tun(#[source] TunError),
-    /// The interface was created, but the system refused a route to a network behind a peer. The
+    /// The interface was created, but the system refused a route to a subnet behind a peer. The
     /// interface is removed again.
     #[error("cannot set up {name}: {source}")]
     Route {
         /// Its name.
         name: String,
-        /// The network, and the error of the system.
+        /// The subnet, and the error of the system.
         source: RouteError,
     },
     /// IPv6 is disabled in this system and cannot be enabled for the interface alone.
@@ -148,7 +148,7 @@ impl Interface {
         attach(config).map(drop)
     }
 
-    /// The routes to networks behind peers.
+    /// The routes to subnets behind peers.
     pub(super) fn routes(&self) -> &PeerRoutes {
         &self.routes
     }

@@ -3,15 +3,16 @@
 //! The packet path, names and status use this table only, and know nothing of where a row came
 //! from.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::{Node, PeerConfig};
 use weft_noise::PublicKey;
-use weft_wire::Network;
+use weft_roster::record::Exit;
+use weft_wire::Subnet;
 
 use crate::config::Config;
-use crate::networks::Networks;
+use crate::networks::{Networks, of_exit};
 use crate::peer::PeerName;
 
 /// A node with which IP packets pass.
@@ -23,8 +24,11 @@ pub(super) struct Member {
     pub(super) addresses: Vec<SocketAddr>,
     /// Whether data for it is sent in fast frames or not at all.
     pub(super) require_fast: bool,
-    /// The networks behind it.
-    pub(super) networks: Vec<Network>,
+    /// The subnets behind it.
+    pub(super) subnets: Vec<Subnet>,
+    /// The address of this node that packets to a subnet leave from: that in the network which brings
+    /// the subnet.
+    pub(super) sources: BTreeMap<Subnet, Ipv4Addr>,
     /// Whether IP packets pass. Without, it is a contact, by which this node joins a network.
     pub(super) packets: bool,
 }
@@ -42,18 +46,31 @@ pub(super) struct Difference {
     pub(super) removed: Vec<PublicKey>,
 }
 
+impl Member {
+    /// Adds a subnet that a network brings, unless it is `taken`.
+    fn add_subnet(&mut self, subnet: Subnet, source: Option<Ipv4Addr>, taken: &BTreeSet<Subnet>) {
+        if !taken.contains(&subnet) && !self.subnets.contains(&subnet) {
+            self.subnets.push(subnet);
+            let source = source.filter(|_| subnet.address().is_ipv4());
+            self.sources.extend(source.map(|source| (subnet, source)));
+        }
+    }
+}
+
 impl Members {
     /// The peers of the configuration, and the nodes of the networks. What the configuration says of
     /// a node goes first.
     pub(super) fn of(config: &Config, networks: &Networks) -> Self {
         let mut members = Self::configured(config);
+        let configured: BTreeSet<Subnet> = members.subnets().map(|(subnet, _)| subnet).collect();
         for row in networks.rows() {
             let name = row.name.and_then(|name| name.as_str().parse().ok());
             let member = members.0.entry(row.key).or_insert_with(|| Member {
                 name: None,
                 addresses: Vec::new(),
                 require_fast: config.fast.require,
-                networks: Vec::new(),
+                subnets: Vec::new(),
+                sources: BTreeMap::new(),
                 packets: false,
             });
             member.packets |= row.member;
@@ -65,19 +82,71 @@ impl Members {
                     member.addresses.push(address);
                 }
             }
-            let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Network::host(IpAddr::V4(ip)));
-            member.networks.extend(ipv4);
+            let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Subnet::host(IpAddr::V4(ip)));
+            if let Some((subnet, source)) = ipv4.zip(row.source) {
+                member.add_subnet(subnet, Some(source), &configured);
+            }
+        }
+        let joined = networks.in_order().filter(|network| network.is_member(networks.own()));
+        for network in joined.filter(|_| config.networks.accept_routes) {
+            members.add_routes(config, network.routes(), networks.own_ipv4_in(network));
+        }
+        if let Some((key, exit)) = members.exit(config, networks)
+            && let Some(row) = members.0.get_mut(&key)
+        {
+            row.subnets.extend(of_exit(exit));
         }
         members
     }
 
-    fn configured(config: &Config) -> Self {
+    /// The node that the configuration names as exit.
+    pub(super) fn named_exit(&self, config: &Config) -> Option<PublicKey> {
+        let wanted = config.tun.exit.as_ref()?;
+        let mut named = self
+            .iter()
+            .filter(|(key, row)| row.packets && wanted.matches(key, row.name.as_ref()));
+        named.next().map(|(key, _)| *key)
+    }
+
+    /// The exit of this node, if it is approved in a common network.
+    pub(super) fn exit(&self, config: &Config, networks: &Networks) -> Option<(PublicKey, Exit)> {
+        let key = self.named_exit(config)?;
+        Some((key, networks.exits().remove(&key)?))
+    }
+
+    /// Adds the approved routes of other members of a network, each at one of them: that of the lowest
+    /// node address. A subnet that the configuration or an earlier network has goes first. `source`:
+    /// the address of this node in the network.
+    fn add_routes<'a>(
+        &mut self,
+        config: &Config,
+        routes: impl Iterator<Item = (&'a Subnet, &'a BTreeSet<PublicKey>)>,
+        source: Option<Ipv4Addr>,
+    ) {
+        let mut taken: BTreeSet<Subnet> = config.own_subnets().into_iter().collect();
+        taken.extend(&config.networks.advertise_routes);
+        taken.extend(self.subnets().map(|(subnet, _)| subnet));
+        for (subnet, members) in routes {
+            let mut members: Vec<&PublicKey> = members.iter().collect();
+            members.sort_by_key(|key| key.node_addr());
+            let first = members
+                .iter()
+                .find(|key| self.0.get(**key).is_some_and(|row| row.packets));
+            if let Some(row) = first.and_then(|key| self.0.get_mut(*key)) {
+                row.add_subnet(*subnet, source, &taken);
+            }
+        }
+    }
+
+    /// The peers of the configuration alone.
+    pub(super) fn configured(config: &Config) -> Self {
         let rows = config.peers.iter().map(|peer| {
             let row = Member {
                 name: peer.name.clone(),
                 addresses: peer.addresses.clone(),
                 require_fast: peer.require_fast,
-                networks: peer.networks.clone(),
+                subnets: peer.routes.clone(),
+                sources: BTreeMap::new(),
                 packets: true,
             };
             (peer.key, row)
@@ -101,10 +170,21 @@ impl Members {
         named.collect()
     }
 
-    /// The networks behind nodes, each with its node.
-    pub(super) fn networks(&self) -> impl Iterator<Item = (Network, PublicKey)> {
+    /// The subnets behind nodes, each with its node.
+    pub(super) fn subnets(&self) -> impl Iterator<Item = (Subnet, PublicKey)> {
         self.iter()
-            .flat_map(|(key, row)| row.networks.iter().map(|network| (*network, *key)))
+            .flat_map(|(key, row)| row.subnets.iter().map(|subnet| (*subnet, *key)))
+    }
+
+    /// The subnets behind nodes that need a route of their own, which are all but those of an exit,
+    /// each with the address of this node that packets to it leave from.
+    pub(super) fn sources(&self) -> BTreeMap<Subnet, Option<Ipv4Addr>> {
+        let of_row = |row: &'_ Member| {
+            let subnets = row.subnets.iter().filter(|subnet| subnet.prefix_len() > 0);
+            let pairs = subnets.map(|subnet| (*subnet, row.sources.get(subnet).copied()));
+            pairs.collect::<Vec<_>>()
+        };
+        self.0.values().flat_map(of_row).collect()
     }
 
     /// The addresses of all nodes in the underlay.
@@ -164,6 +244,43 @@ mod tests {
 
     fn peer(byte: u8, rest: &str) -> String {
         format!("[[peer]]\nnpub = \"{}\"\n{rest}\n", identity(byte).public())
+    }
+
+    #[test]
+    fn a_route_of_several_members_goes_to_one_and_the_configuration_goes_first() {
+        let own = "[tun]\nroutes = [\"10.1.0.0/16\"]\n[networks]\nadvertise_routes = [\"10.2.0.0/16\"]\n";
+        let peers = peer(1, "routes = [\"10.3.0.0/16\"]") + &peer(2, "");
+        let config = Config::parse(&(own.to_owned() + &peers), Path::new("weft.toml")).unwrap();
+        let [one, two, absent] = [1, 2, 3].map(|byte| identity(byte).public());
+        let all = BTreeSet::from([one, two, absent]);
+        let routes = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"];
+        let routes: BTreeMap<Subnet, BTreeSet<PublicKey>> =
+            routes.map(|text| (text.parse().unwrap(), all.clone())).into();
+        let mut members = Members::configured(&config);
+        members.add_routes(&config, routes.iter(), None);
+        let first = *[&one, &two].into_iter().min_by_key(|key| key.node_addr()).unwrap();
+        let mut have: Vec<(String, PublicKey)> = members
+            .subnets()
+            .map(|(subnet, key)| (subnet.to_string(), key))
+            .collect();
+        have.sort();
+        let expected = [("10.3.0.0/16", one), ("10.4.0.0/16", first)];
+        assert_eq!(have, expected.map(|(subnet, key)| (subnet.to_owned(), key)));
+        // A network that this node came into later takes nothing from it.
+        let other = if first == one { two } else { one };
+        let [known, new]: [Subnet; 2] = ["10.4.0.0/16", "10.5.0.0/16"].map(|text| text.parse().unwrap());
+        let source = Ipv4Addr::new(10, 44, 1, 1);
+        let routes = BTreeMap::from([known, new].map(|subnet| (subnet, BTreeSet::from([other]))));
+        members.add_routes(&config, routes.iter(), Some(source));
+        let owner = |subnet| {
+            members
+                .subnets()
+                .find(|(known, _)| *known == subnet)
+                .map(|(_, key)| key)
+        };
+        assert_eq!((owner(known), owner(new)), (Some(first), Some(other)));
+        let sources = members.sources();
+        assert_eq!((sources[&known], sources[&new]), (None, Some(source)));
     }
 
     #[test]

@@ -1,23 +1,36 @@
 //! Names: the part of the configuration that the DNS responder needs.
 
 use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use weft_noise::PublicKey;
 use weft_os::netns;
 
 use super::members::Members;
 use crate::broker::Broker;
-use crate::config::Config;
+use crate::config::{Config, ResolvConfSetting};
+use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::MemberAddresses;
-use crate::dns::{Endpoint, RegisterError, Responder, Setup, Zone};
+use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
 use crate::networks::Networks;
+use crate::networks::addresses::used_ipv4;
 
 /// The sockets, bound while the process may still bind any port, and the other results that must be
 /// obtained before it drops privileges.
 pub(super) struct Bound {
     endpoints: Vec<Endpoint>,
     failed: Vec<String>,
-    system: Result<(), RegisterError>,
+    system: Result<System, RegisterError>,
+}
+
+impl Bound {
+    /// The file that the broker may replace.
+    pub(super) fn resolv_conf(&self) -> Option<&Path> {
+        match &self.system {
+            Ok(System::File { file, .. }) => Some(file.path()),
+            _ => None,
+        }
+    }
 }
 
 /// Binds every configured address; none if names are disabled.
@@ -25,14 +38,25 @@ pub(super) struct Bound {
 /// An address that cannot be bound disables only its names: a host that is reachable only through
 /// the mesh must not become unreachable because another program uses a port. It is reported at
 /// WARN, and in the status.
+///
+/// A resolv.conf that a crash left behind is put back first, in any case.
 pub(super) fn bind(config: &Config) -> Option<Bound> {
+    let file = resolv_conf(config).map(|file| {
+        let endpoint = Endpoint::bind(resolv_conf::SERVER);
+        // Otherwise it belongs to a daemon that runs.
+        if let Some(Err(error)) = endpoint.is_ok().then(|| file.restore()) {
+            let path = file.path().display();
+            tracing::warn!(%path, %error, "the former file could not be put back; it is beside this one, as .before-weft");
+        }
+        (file, endpoint)
+    });
     if !config.dns.enabled {
         return None;
     }
     let mut bound = Bound {
         endpoints: Vec::new(),
         failed: Vec::new(),
-        system: system(config),
+        system: system(config, file),
     };
     let by_default = config.dns.listen == Config::default().dns.listen;
     for &address in &config.dns.listen {
@@ -51,15 +75,48 @@ pub(super) fn bind(config: &Config) -> Option<Bound> {
     Some(bound)
 }
 
-/// Whether the system's resolver is to be configured. In another network namespace, interface
-/// indexes have no meaning or another one.
-fn system(config: &Config) -> Result<(), RegisterError> {
+/// The file that this daemon may replace, or may have replaced in an earlier run. In another network
+/// namespace it usually belongs to the programs of the first one.
+fn resolv_conf(config: &Config) -> Option<ResolvConf> {
+    match &config.dns.resolv_conf {
+        ResolvConfSetting::At(path) => Some(ResolvConf::new(path)),
+        ResolvConfSetting::Auto | ResolvConfSetting::Off => {
+            netns::is_init_namespace().then(|| ResolvConf::new(Path::new(resolv_conf::PATH)))
+        }
+    }
+}
+
+/// The resolver that is to be configured. In another network namespace, interface indexes have no
+/// meaning or another one.
+fn system(config: &Config, file: Option<(ResolvConf, io::Result<Endpoint>)>) -> Result<System, RegisterError> {
     if !config.dns.register {
-        Err(RegisterError::TurnedOff)
-    } else if netns::is_init_namespace() {
-        Ok(())
-    } else {
-        Err(RegisterError::OtherNamespace)
+        return Err(RegisterError::TurnedOff);
+    }
+    let (file, endpoint) = file.ok_or(RegisterError::OtherNamespace)?;
+    let is_resolved = match &config.dns.resolv_conf {
+        ResolvConfSetting::At(_) => false,
+        // systemd-resolved may still be starting.
+        ResolvConfSetting::Off => true,
+        ResolvConfSetting::Auto => Resolved::is_running() || file.is_of_resolved(),
+    };
+    if is_resolved {
+        return Ok(System::Resolved);
+    }
+    let directory = file.path().parent().unwrap_or(Path::new("/"));
+    if !directory.is_dir() {
+        return Err(RegisterError::NoDirectory(directory.to_owned()));
+    }
+    match endpoint {
+        Ok(endpoint) => Ok(System::File { file, endpoint }),
+        Err(error) => {
+            let error = RegisterError::Port {
+                address: resolv_conf::SERVER,
+                why: error.to_string(),
+                path: file.path().to_owned(),
+            };
+            tracing::info!("names are not set up in the system: {error}");
+            Err(error)
+        }
     }
 }
 
@@ -71,8 +128,8 @@ pub(super) fn start(
     me: PublicKey,
     broker: &io::Result<Broker>,
 ) -> io::Result<Responder> {
-    let system = bound.system.and_then(|()| match broker {
-        Ok(broker) => Ok(broker.client()),
+    let system = bound.system.and_then(|system| match broker {
+        Ok(broker) => Ok((system, broker.client())),
         Err(error) => Err(RegisterError::Broker(format!("the broker did not start: {error}"))),
     });
     Responder::start(Setup {
@@ -89,13 +146,15 @@ pub(super) fn zone(members: &Members, networks: &Networks) -> Zone {
     let names = members.names();
     let mut zone = Zone::new(names.iter().map(|(key, name)| (name, *key)));
     let own = networks.own();
-    for network in networks.iter().filter(|network| network.is_member(own)) {
-        let Some(of) = network.name() else { continue };
+    let owners = networks.owners();
+    for network in networks.in_order().filter(|network| network.is_member(own)) {
+        let Some(of) = network.label() else { continue };
         zone.add_network(of.as_str());
         for (key, name) in &network.state().names {
             let addresses = MemberAddresses {
                 ipv6: key.node_addr().to_ipv6(),
-                ipv4: network.ipv4(key),
+                // Another address would lead to another node.
+                ipv4: used_ipv4(network, key, &owners),
             };
             zone.add_member(of.as_str(), name.as_str(), addresses);
         }

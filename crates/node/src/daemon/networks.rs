@@ -6,16 +6,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use weft_noise::PublicKey;
-use weft_os::clock::boottime_ms;
+use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError};
 use weft_stream::Output;
 use weft_wire::session::DataPorts;
 
-use super::run::{Daemon, unix_now};
+use super::run::Daemon;
 use crate::networks::store;
 
 /// The interval between two counts of the nodes that can be reached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// The pause before a network is written again that could not be written.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
 impl Daemon {
     /// Handles a message of a peer for the service port.
@@ -35,6 +37,10 @@ impl Daemon {
         self.documents.handle_timeout(now);
         let mut active = self.drain_documents(now);
         self.networks.handle_timeout(now);
+        if self.rules.next.is_some_and(|end| unix_s() >= end) {
+            active = true;
+            self.follow_rules();
+        }
         for (to, document) in self.networks.take_documents() {
             active = true;
             if let Err(error) = self.documents.send(now, to, document) {
@@ -45,8 +51,8 @@ impl Daemon {
         self.save_networks();
         if self.networks.take_change() {
             active = true;
-            self.follow_addresses();
-            self.follow_members();
+            let moved = self.follow_addresses() | self.follow_own_routes();
+            self.follow_members(moved);
             self.count_at = None;
         }
         active
@@ -66,7 +72,7 @@ impl Daemon {
                     let _ = self.node.send_service(now, &peer, ports, &bytes);
                 }
                 Output::Received { peer, document } => {
-                    if let Err(error) = self.networks.handle_document(peer, &document, now, unix_now()) {
+                    if let Err(error) = self.networks.handle_document(peer, &document, now, unix_s()) {
                         tracing::debug!(peer = self.facts.name(&peer), %error, "a document is ignored");
                     }
                 }
@@ -79,9 +85,12 @@ impl Daemon {
         active
     }
 
-    /// Tells the networks which nodes can be reached, and the core whether guests are welcome.
+    /// Passes the nodes that can be reached to the networks, and to the core whether it admits guests.
     fn count_reachable(&mut self, now: u64) {
-        if self.networks.iter().next().is_none() {
+        self.node.set_guests(self.networks.welcomes_guests(now, unix_s()));
+        let idle = self.networks.iter().next().is_none() && self.configuration.config.tun.exit.is_none();
+        if idle && self.rules.next.is_none() {
+            self.follow_exit();
             self.count_at = Some(Instant::now() + Duration::from_secs(3600));
             return;
         }
@@ -91,23 +100,37 @@ impl Daemon {
         let strangers = self.node.stranger_status(now).map(|stranger| stranger.key);
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
         self.networks.set_reachable(reachable, now);
-        self.node.set_guests(self.networks.welcomes_guests(unix_now()));
+        self.follow_exit();
     }
 
+    /// Writes the networks that have changed; after a failure, again later.
     fn save_networks(&mut self) {
-        let directory = self.state.paths().directory().to_owned();
-        for network in self.networks.take_unsaved() {
-            if let Err(error) = store::save(&directory, network) {
-                tracing::warn!(%error, network = %network.id(), "the records of a network are not saved");
+        let now = Instant::now();
+        if self.save_networks_from.is_some_and(|from| now < from) {
+            return;
+        }
+        self.save_networks_from = None;
+        let mut saved = Vec::new();
+        for network in self.networks.iter().filter(|network| network.is_unsaved()) {
+            match store::save(self.state.paths().directory(), network) {
+                Ok(()) => saved.push(network.id()),
+                Err(error) => {
+                    tracing::warn!(%error, network = %network.id(), "the records of a network are not saved");
+                    self.save_networks_from = Some(now + SAVE_AGAIN);
+                }
             }
+        }
+        for network in saved {
+            self.networks.note_saved(network);
         }
     }
 
-    /// Gives the interface the IPv4 addresses of this node in its networks.
-    fn follow_addresses(&mut self) {
+    /// Gives the interface the IPv4 addresses of this node in its networks. Returns whether they are
+    /// others than before.
+    fn follow_addresses(&mut self) -> bool {
         let wanted: BTreeSet<Ipv4Addr> = self.networks.own_ipv4().collect();
         if wanted == self.own_ipv4 {
-            return;
+            return false;
         }
         let index = self.routes.index();
         let of = |address: &Ipv4Addr| InterfaceAddress {
@@ -132,5 +155,6 @@ impl Daemon {
             tracing::warn!(%error, "the interface does not have its addresses of the networks");
         }
         self.own_ipv4 = wanted;
+        true
     }
 }

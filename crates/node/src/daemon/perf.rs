@@ -407,7 +407,7 @@ mod tests {
             },
             peers: vec![PeerConfig {
                 require_fast: false,
-                networks: Vec::new(),
+                routes: Vec::new(),
                 key,
                 name: None,
                 addresses: Vec::new(),

@@ -1,7 +1,7 @@
 //! A changed configuration takes effect.
 
 use weft_noise::PublicKey;
-use weft_os::clock::boottime_ms;
+use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
 
 use super::configuration::{Done, Order};
@@ -10,6 +10,7 @@ use super::run::Daemon;
 use super::{admission, status_builder::Facts, subnets};
 use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
+use crate::rules::compile::{ByHand, compile};
 use crate::status::{Document as _, Reloaded};
 
 impl Daemon {
@@ -63,16 +64,52 @@ impl Daemon {
                 None => refused.push("log.level: `weft up --log` has set another level".to_owned()),
             }
         }
+        let mut moved = config.own_subnets() != self.configuration.config.own_subnets();
         self.configuration.config = config;
-        refused.extend(self.follow_members());
+        self.follow_offer();
+        moved |= self.follow_own_routes();
+        refused.extend(self.follow_members(moved));
         refused
     }
 
-    /// Makes the table of members anew, with everything that follows from it. Returns what the
-    /// system refused.
-    pub(super) fn follow_members(&mut self) -> Option<String> {
+    /// Makes the table of members anew, with everything that follows from it. `moved`: this node has
+    /// other addresses or subnets than before. Returns what the system refused.
+    pub(super) fn follow_members(&mut self, moved: bool) -> Option<String> {
+        self.follow_rules();
         let members = Members::of(&self.configuration.config, &self.networks);
+        let refused = match moved || members != self.members {
+            true => self.set_members(members),
+            false => None,
+        };
+        self.follow_exit();
+        // Names of networks are no part of the table.
+        self.facts.set_members(
+            &self.configuration.config,
+            (&self.members, &self.networks),
+            &self.routes,
+        );
+        refused
+    }
+
+    /// Makes the rules of the packet path anew if they are others than before. Packets of a new member
+    /// pass only once it has rules, so this goes before its session.
+    pub(super) fn follow_rules(&mut self) {
+        let config = &self.configuration.config;
+        let by_hand = ByHand {
+            serves: self.exits.served().map(|_| subnets::own(config, &self.networks)),
+            exit: self.members.exit(config, &self.networks).map(|(key, _)| key),
+            ..ByHand::of(config)
+        };
+        let compiled = compile(&self.facts.key, &self.networks, &by_hand, &config.local_rules, unix_s());
+        if compiled.peers != self.rules.peers {
+            self.node.set_rules(compiled.peers.clone());
+        }
+        self.rules = compiled;
+    }
+
+    fn set_members(&mut self, members: Members) -> Option<String> {
         let now = boottime_ms();
+        self.events.hurry(std::time::Instant::now());
         let difference = members.apply(&self.members, &mut self.node, now);
         for key in &difference.removed {
             self.documents.remove_peer(*key);
@@ -80,23 +117,48 @@ impl Daemon {
         for key in &difference.added {
             self.recall(now, key);
         }
-        subnets::tell(&mut self.node, &self.configuration.config, &self.networks, &members);
+        self.members = members;
+        self.tell_subnets();
+        let members = &self.members;
         let routed = Netlink::open()
             .map_err(|error| error.to_string())
             .and_then(|mut netlink| {
                 self.routes
-                    .set(&mut netlink, &members)
+                    .set(&mut netlink, members)
                     .map_err(|error| error.to_string())
             });
         if let Err(why) = &routed {
-            tracing::warn!(why, "routes to networks behind peers are not complete");
+            tracing::warn!(why, "routes to subnets behind peers are not complete");
         }
-        self.facts
-            .set_members(&self.configuration.config, (&members, &self.networks), &self.routes);
         self.addresses.retain(|key| members.contains(key));
-        self.members = members;
         self.save_soon();
         routed.err()
+    }
+
+    /// Passes the subnets of all nodes to the core.
+    pub(super) fn tell_subnets(&mut self) {
+        let (config, exit) = (&self.configuration.config, self.exits.served());
+        subnets::tell(&mut self.node, config, &self.networks, &self.members, exit);
+    }
+
+    /// Adds and removes routes as the system's own routes have changed: this host may have come into a
+    /// subnet that is also behind a peer, or have left it.
+    pub(super) fn follow_system_routes(&mut self) {
+        let followed = Netlink::open()
+            .map_err(|error| error.to_string())
+            .and_then(|mut netlink| {
+                let followed = self.routes.follow_system(&mut netlink, &self.members);
+                followed.map_err(|error| error.to_string())
+            });
+        match followed {
+            Ok(false) => {}
+            Ok(true) => self.facts.set_members(
+                &self.configuration.config,
+                (&self.members, &self.networks),
+                &self.routes,
+            ),
+            Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
+        }
     }
 
     /// Passes to the core what was known of this peer before.

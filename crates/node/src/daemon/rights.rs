@@ -55,6 +55,7 @@ pub(super) fn give_up(state: StateDir, nice: bool) -> Result<(StateDir, DaemonRi
         user: user.ids(),
         files: Some(&kept),
         filter: true,
+        packet_filter: false,
     };
     let confinement = rights.confine()?;
     let rights = DaemonRights {

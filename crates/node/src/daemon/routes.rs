@@ -1,11 +1,11 @@
-//! Routes to the networks behind peers, and the detection of those that would send the underlay's
+//! Routes to the subnets behind peers, and the detection of those that would send the underlay's
 //! datagrams into the tunnel.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_os::netlink::{Netlink, NetlinkError, Route};
-use weft_wire::Network;
+use weft_wire::Subnet;
 use weft_wire::fast::FULL_OVERHEAD;
 
 use super::members::Members;
@@ -14,23 +14,23 @@ use crate::config::Config;
 /// The minimum MTU of an IPv6 route, in bytes.
 const LEAST_IPV6_MTU: u32 = 1280;
 
-/// A network whose route could not be added or removed.
+/// A subnet whose route could not be added or removed.
 #[derive(Debug, thiserror::Error)]
-#[error("the route to {network} cannot be made: {source}; `ip route show {network}` shows the present one")]
+#[error("the route to {subnet} cannot be made: {source}; `ip route show {subnet}` shows the present one")]
 pub struct RouteError {
-    /// The network.
-    network: Network,
+    /// The subnet.
+    subnet: Subnet,
     /// The error of the system.
     source: NetlinkError,
 }
 
-/// The reason why a network has no route into the interface.
+/// The reason why a subnet has no route into the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// The address of a peer lies in it, so datagrams to the peer would be routed through the peer
     /// itself.
     PeerInside(SocketAddr),
-    /// The system has a route to the same network: usually this host is in a network with the same
+    /// The system has a route to the same subnet: usually this host is in a subnet with the same
     /// addresses.
     Taken,
 }
@@ -40,14 +40,14 @@ impl std::fmt::Display for Obstacle {
         match self {
             Self::PeerInside(address) => write!(f, "{address}, where a peer is, lies in it"),
             Self::Taken => f.write_str(
-                "this system has a route to the same network already; `ip route` names it, and one of the two networks needs \
+                "this system has a route to the same subnet already; `ip route` names it, and one of the two subnets needs \
                  other addresses",
             ),
         }
     }
 }
 
-/// The routes of the interface to networks behind peers. Those that this value has added are
+/// The routes of the interface to subnets behind peers. Those that this value has added are
 /// removed by it, or with the interface.
 #[derive(Debug)]
 pub(super) struct PeerRoutes {
@@ -55,20 +55,21 @@ pub(super) struct PeerRoutes {
     index: u32,
     /// The MTU of routes in bytes, where it is smaller than that of the interface.
     mtu: Option<u32>,
-    installed: BTreeSet<Network>,
-    withheld: BTreeMap<Network, Obstacle>,
+    /// Each with the address that packets leave from, if one is set.
+    installed: BTreeMap<Subnet, Option<Ipv4Addr>>,
+    withheld: BTreeMap<Subnet, Obstacle>,
 }
 
 impl PeerRoutes {
     /// No routes of the interface with this index.
     pub(super) fn new(index: u32, config: &Config) -> Self {
-        // Packets of networks have less room in a frame than those between nodes.
+        // Packets of subnets have less room in a frame than those between nodes.
         let room = u32::from(config.udp.largest()).saturating_sub(FULL_OVERHEAD as u32);
         let interface = u32::from(config.tun_mtu());
         Self {
             index,
             mtu: (room < interface).then_some(room),
-            installed: BTreeSet::new(),
+            installed: BTreeMap::new(),
             withheld: BTreeMap::new(),
         }
     }
@@ -78,108 +79,201 @@ impl PeerRoutes {
         self.index
     }
 
-    /// The networks that have no route into the interface, each with the reason.
-    pub(super) fn withheld(&self) -> &BTreeMap<Network, Obstacle> {
+    /// The subnets that have no route into the interface, each with the reason.
+    pub(super) fn withheld(&self) -> &BTreeMap<Subnet, Obstacle> {
         &self.withheld
     }
 
     /// Makes the routes those of these members.
     ///
-    /// A network may contain the address of a peer. If the system has a more specific route there,
+    /// A subnet may contain the address of a peer. If the system has a more specific route there,
     /// nothing changes; otherwise this node's datagrams to that peer would enter the interface, and
-    /// the network stays without a route.
+    /// the subnet stays without a route.
     pub(super) fn set(&mut self, netlink: &mut Netlink, members: &Members) -> Result<(), RouteError> {
-        let networks: BTreeSet<Network> = members.networks().map(|(network, _)| network).collect();
-        let gone: Vec<Network> = self.installed.difference(&networks).copied().collect();
-        for network in gone {
-            self.remove(netlink, network)?;
+        let sources = members.sources();
+        let subnets: BTreeSet<Subnet> = sources.keys().copied().collect();
+        let stays = |(subnet, source): &(&Subnet, &Option<Ipv4Addr>)| sources.get(*subnet) == Some(*source);
+        let gone: Vec<Subnet> = self
+            .installed
+            .iter()
+            .filter(|route| !stays(route))
+            .map(|(subnet, _)| *subnet)
+            .collect();
+        for subnet in gone {
+            self.remove(netlink, subnet)?;
         }
         let before = std::mem::take(&mut self.withheld);
-        let Some(first) = networks.first() else {
+        let Some(first) = subnets.first() else {
             return Ok(());
         };
         let present = netlink.routes().map_err(fault(*first))?;
-        let missing: Vec<Network> = networks.difference(&self.installed).copied().collect();
-        for network in missing {
+        for subnet in &subnets {
+            if self.is_attached(&present, *subnet) {
+                self.yield_to_system(netlink, *subnet, &before)?;
+            }
+        }
+        for (subnet, source) in sources {
+            if self.installed.contains_key(&subnet) || self.withheld.contains_key(&subnet) {
+                continue;
+            }
             // An address of the interface may have added the route.
-            let there = |route: &Route| self.leads(route, network);
+            let there = |route: &Route| self.leads(route, subnet);
             if present.iter().any(there) {
                 continue;
             }
-            match netlink.add_route(self.route(network)) {
-                // The conflict of one peer's network does not stop the node.
+            match netlink.add_route(self.route(subnet, source)) {
+                // The conflict of one peer's subnet does not stop the node.
                 Err(NetlinkError::Exists { .. }) => {
-                    self.withhold(network, Obstacle::Taken, &before);
+                    self.withhold(subnet, Obstacle::Taken, &before);
                 }
-                Err(source) => return Err(RouteError { network, source }),
+                Err(source) => return Err(RouteError { subnet, source }),
                 Ok(()) => {
-                    self.installed.insert(network);
+                    self.installed.insert(subnet, source);
                 }
             }
         }
+        self.remove_astray(netlink, members, &before)
+    }
+
+    /// Follows the system's own routes: a subnet that another interface is in now loses its route into
+    /// the interface, and one that none is in any longer gets it. Returns whether there was one.
+    pub(super) fn follow_system(&mut self, netlink: &mut Netlink, members: &Members) -> Result<bool, RouteError> {
+        let sources = members.sources();
+        let Some((first, _)) = sources.first_key_value() else {
+            return Ok(false);
+        };
+        let present = netlink.routes().map_err(fault(*first))?;
+        let none = BTreeMap::new();
+        let taken = self
+            .installed
+            .keys()
+            .filter(|subnet| self.is_attached(&present, **subnet));
+        let taken: Vec<Subnet> = taken.copied().collect();
+        for subnet in &taken {
+            self.yield_to_system(netlink, *subnet, &none)?;
+        }
+        let free = |(subnet, obstacle): &(&Subnet, &Obstacle)| {
+            **obstacle == Obstacle::Taken && sources.contains_key(subnet) && !self.is_attached(&present, **subnet)
+        };
+        let free: Vec<Subnet> = self.withheld.iter().filter(free).map(|(subnet, _)| *subnet).collect();
+        let mut added = false;
+        for subnet in free {
+            let source = sources.get(&subnet).copied().flatten();
+            match netlink.add_route(self.route(subnet, source)) {
+                Err(NetlinkError::Exists { .. }) => {}
+                Err(source) => return Err(RouteError { subnet, source }),
+                Ok(()) => {
+                    self.withheld.remove(&subnet);
+                    added |= self.installed.insert(subnet, source).is_none();
+                }
+            }
+        }
+        if added {
+            self.remove_astray(netlink, members, &none)?;
+        }
+        Ok(added || !taken.is_empty())
+    }
+
+    /// Whether another interface is in this subnet. Its metric does not matter: the hosts there are
+    /// those of this system's own subnet.
+    fn is_attached(&self, present: &[Route], subnet: Subnet) -> bool {
+        present.iter().any(|route| {
+            let other = route.interface.is_some_and(|index| index != self.index);
+            other
+                && route.gateway.is_none()
+                && (route.destination, route.prefix_len) == (subnet.address(), subnet.prefix_len())
+        })
+    }
+
+    /// Leaves a subnet to another interface.
+    fn yield_to_system(
+        &mut self,
+        netlink: &mut Netlink,
+        subnet: Subnet,
+        before: &BTreeMap<Subnet, Obstacle>,
+    ) -> Result<(), RouteError> {
+        if self.installed.contains_key(&subnet) {
+            self.remove(netlink, subnet)?;
+        }
+        self.withhold(subnet, Obstacle::Taken, before);
+        Ok(())
+    }
+
+    /// Removes the routes by which datagrams to a peer would enter the interface.
+    fn remove_astray(
+        &mut self,
+        netlink: &mut Netlink,
+        members: &Members,
+        before: &BTreeMap<Subnet, Obstacle>,
+    ) -> Result<(), RouteError> {
+        let subnets: BTreeSet<Subnet> = members.sources().into_keys().collect();
+        let Some(first) = subnets.first() else {
+            return Ok(());
+        };
         for address in members.addresses() {
-            // Networks nest, so the removal of one route may leave another.
-            while let Some(network) = self.astray(netlink, address.ip(), &networks).map_err(fault(*first))? {
-                if self.withheld.contains_key(&network) {
+            // Subnets nest, so the removal of one route may leave another.
+            while let Some(subnet) = self.astray(netlink, address.ip(), &subnets).map_err(fault(*first))? {
+                if self.withheld.contains_key(&subnet) {
                     break;
                 }
-                self.remove(netlink, network)?;
-                self.withhold(network, Obstacle::PeerInside(address), &before);
+                self.remove(netlink, subnet)?;
+                self.withhold(subnet, Obstacle::PeerInside(address), before);
             }
         }
         Ok(())
     }
 
-    /// Records why a network has no route, and logs it if that is new.
-    fn withhold(&mut self, network: Network, obstacle: Obstacle, before: &BTreeMap<Network, Obstacle>) {
-        if before.get(&network) != Some(&obstacle) {
-            tracing::warn!(%network, "the network gets no route: {obstacle}");
+    /// Records why a subnet has no route, and logs it if that is new.
+    fn withhold(&mut self, subnet: Subnet, obstacle: Obstacle, before: &BTreeMap<Subnet, Obstacle>) {
+        if before.get(&subnet) != Some(&obstacle) {
+            tracing::warn!(%subnet, "the subnet gets no route: {obstacle}");
         }
-        self.withheld.insert(network, obstacle);
+        self.withheld.insert(subnet, obstacle);
     }
 
-    fn remove(&mut self, netlink: &mut Netlink, network: Network) -> Result<(), RouteError> {
-        self.installed.remove(&network);
-        match netlink.delete_route(self.route(network)) {
+    fn remove(&mut self, netlink: &mut Netlink, subnet: Subnet) -> Result<(), RouteError> {
+        self.installed.remove(&subnet);
+        match netlink.delete_route(self.route(subnet, None)) {
             // The user has removed it.
             Err(NetlinkError::NotFound { .. }) => Ok(()),
-            removed => removed.map_err(fault(network)),
+            removed => removed.map_err(fault(subnet)),
         }
     }
 
-    /// Whether this route of the system leads to exactly this network, through the interface.
-    fn leads(&self, route: &Route, network: Network) -> bool {
-        (route.destination, route.prefix_len) == (network.address(), network.prefix_len())
+    /// Whether this route of the system leads to exactly this subnet, through the interface.
+    fn leads(&self, route: &Route, subnet: Subnet) -> bool {
+        (route.destination, route.prefix_len) == (subnet.address(), subnet.prefix_len())
             && route.interface == Some(self.index)
     }
 
-    /// The network whose route datagrams to `address` take, if it leads into the interface.
+    /// The subnet whose route datagrams to `address` take, if it leads into the interface.
     fn astray(
         &self,
         netlink: &mut Netlink,
         address: IpAddr,
-        networks: &BTreeSet<Network>,
-    ) -> Result<Option<Network>, NetlinkError> {
-        let around: Vec<&Network> = networks.iter().filter(|network| network.contains(address)).collect();
+        subnets: &BTreeSet<Subnet>,
+    ) -> Result<Option<Subnet>, NetlinkError> {
+        let around: Vec<&Subnet> = subnets.iter().filter(|subnet| subnet.contains(address)).collect();
         if around.is_empty() || netlink.interface_towards(address)? != Some(self.index) {
             return Ok(None);
         }
         // The kernel uses the longest prefix of those that still have a route.
         let routes = netlink.routes()?;
-        let has_route = |network: &Network| routes.iter().any(|route| self.leads(route, *network));
-        let longest = around.into_iter().filter(|network| has_route(network));
-        Ok(longest.max_by_key(|network| network.prefix_len()).copied())
+        let has_route = |subnet: &Subnet| routes.iter().any(|route| self.leads(route, *subnet));
+        let longest = around.into_iter().filter(|subnet| has_route(subnet));
+        Ok(longest.max_by_key(|subnet| subnet.prefix_len()).copied())
     }
 
-    fn route(&self, network: Network) -> Route {
-        let fits = |mtu: &u32| network.address().is_ipv4() || *mtu >= LEAST_IPV6_MTU;
+    fn route(&self, subnet: Subnet, source: Option<Ipv4Addr>) -> Route {
+        let fits = |mtu: &u32| subnet.address().is_ipv4() || *mtu >= LEAST_IPV6_MTU;
         Route {
             mtu: self.mtu.filter(fits),
-            ..Route::to_interface(network.address(), network.prefix_len(), self.index)
+            source: source.map(IpAddr::V4),
+            ..Route::to_interface(subnet.address(), subnet.prefix_len(), self.index)
         }
     }
 }
 
-fn fault(network: Network) -> impl FnOnce(NetlinkError) -> RouteError {
-    move |source| RouteError { network, source }
+fn fault(subnet: Subnet) -> impl FnOnce(NetlinkError) -> RouteError {
+    move |source| RouteError { subnet, source }
 }

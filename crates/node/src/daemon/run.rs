@@ -2,21 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use weft_core::{Event, Frames, Node, Output, Path};
 use weft_noise::PublicKey;
-use weft_os::clock::{ContinuityWatch, boottime_ms};
+use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::random::random_bytes;
 use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
 use weft_stream::Documents;
+use weft_wire::Subnet;
 use weft_wire::fast::LEAST_PAYLOAD;
 
 use super::DaemonError;
 use super::configuration::{Configuration, Order};
 use super::echo::{Echoes, Waiting};
+use super::events::Events;
+use super::exit::Exits;
 use super::members::Members;
 use super::moves::MoveLog;
 use super::reports::Reports;
@@ -31,6 +34,7 @@ use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::networks::Networks;
 use crate::peer::PeerRef;
+use crate::rules::compile::Compiled;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
 use crate::trace::TraceDocument;
@@ -57,17 +61,26 @@ pub(super) struct Daemon {
     pub(super) state: StateDir,
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
+    pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    /// The rules that the packet path applies.
+    pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
+    /// The networks are written no earlier than this, because that failed.
+    pub(super) save_networks_from: Option<Instant>,
     /// The IPv4 addresses that networks have given to the interface.
     pub(super) own_ipv4: BTreeSet<Ipv4Addr>,
+    /// The approved subnets behind this node, to which members may send.
+    pub(super) own_routes: BTreeSet<Subnet>,
     pub(super) routes: PeerRoutes,
     /// Changes the filter of the log, unless the command line has set it.
     pub(super) log: Option<LogControl>,
     echoes: Echoes,
+    /// The clients that listen to changes.
+    pub(super) events: Events,
     /// When changed addresses and frames are to be written.
     save_at: Option<Instant>,
     /// When to react to a change of the node's addresses or routes.
@@ -88,8 +101,11 @@ pub(super) struct Parts {
     pub(super) state: StateDir,
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
+    pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    /// The rules that the packet path applies.
+    pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
     pub(super) routes: PeerRoutes,
     pub(super) log: Option<LogControl>,
@@ -105,8 +121,10 @@ impl Daemon {
             state,
             addresses,
             configuration,
+            exits,
             members,
             networks,
+            rules,
             documents,
             routes,
             log,
@@ -124,14 +142,19 @@ impl Daemon {
             state,
             addresses,
             configuration,
+            exits,
             members,
             networks,
+            rules,
             documents,
             count_at: None,
+            save_networks_from: None,
             own_ipv4: BTreeSet::new(),
+            own_routes: BTreeSet::new(),
             routes,
             log,
             echoes,
+            events: Events::default(),
             save_at: None,
             network_changed_at: None,
             saved_at: None,
@@ -163,6 +186,7 @@ impl Daemon {
                 }
                 Some(request) = control.next() => self.answer(request),
                 Some(done) = self.configuration.next() => self.reconfigure(done),
+                Some(effects) = self.exits.next() => self.exit_done(effects),
                 () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
                 () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
@@ -178,9 +202,11 @@ impl Daemon {
 
     async fn stop(mut self, control: ControlServer) {
         tracing::info!("stopping");
+        self.end_events();
         self.node.shut_down();
         self.drain_outputs();
         self.save();
+        self.exits.end().await;
         // The lanes carry out pending commands, the goodbyes among them, before they end.
         self.lanes.stop();
         control.close().await;
@@ -224,7 +250,9 @@ impl Daemon {
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let others = [
             self.echoes.deadline(),
+            self.events.deadline(),
             self.count_at,
+            self.save_networks_from,
             self.save_at,
             self.network_changed_at,
             self.traced.ends(),
@@ -251,6 +279,7 @@ impl Daemon {
             self.pong(waiting, false);
         }
         self.configuration.drive(now);
+        self.drive_events(now);
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
         }
@@ -259,11 +288,15 @@ impl Daemon {
         }
         if self.network_changed_at.take_if(|at| *at <= now).is_some() {
             tracing::debug!("addresses or routes changed");
+            self.follow_system_routes();
+            self.follow_offer();
+            self.follow_exit();
             self.node.handle_network_change(boottime_ms());
         }
     }
 
     fn event(&mut self, event: &Event) {
+        self.events.hurry(Instant::now());
         let name = |key: &PublicKey| self.facts.name(key);
         match event {
             Event::LinkUp { peer, path, restarted } => {
@@ -378,7 +411,7 @@ impl Daemon {
             Frames::Fast(_) | Frames::Relayed(_) => self.facts.fast.note_fast(*peer),
             // The path lacks fast frames, not the peer.
             Frames::NoWay(_) => false,
-            _ => self.facts.fast.note_downgraded(peer, unix_now()),
+            _ => self.facts.fast.note_downgraded(peer, unix_s()),
         };
         if news {
             self.save_soon();
@@ -413,13 +446,20 @@ impl Daemon {
             ControlCommand::Status {} => {
                 let traced = self.traced.is_on(Instant::now());
                 let lanes = self.lanes.snapshots();
-                reply.ok(&self.facts.status(&self.node, &lanes, &self.configuration, traced, now));
+                let mut status = self.facts.status(&self.node, &lanes, &self.configuration, traced, now);
+                (status.node.exit, status.node.serves) = (self.exit_status(now), self.serves_status());
+                reply.ok(&status);
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, None)),
             ControlCommand::Peers { peer: Some(only) } => match self.find(&only) {
                 Ok(key) => reply.ok(&self.facts.peers(&self.node, now, Some(&key))),
                 Err(refusal) => reply.refuse(refusal),
             },
+            ControlCommand::Whois { node } => match self.whois(&node) {
+                Ok(found) => reply.ok(&found),
+                Err(refusal) => reply.refuse(refusal),
+            },
+            ControlCommand::Events {} => self.subscribe(reply),
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
                 Ok(key) => {
                     let timeout = Duration::from_millis(timeout_ms.into());
@@ -435,13 +475,13 @@ impl Daemon {
             }
             ControlCommand::Reload { confirm_s } => {
                 let confirm = confirm_s.map(|seconds| Duration::from_secs(seconds.into()));
-                self.configuration.ask(Order::Reload { confirm }, Some(reply));
+                self.configuration.ask(Order::Reload { confirm }, reply);
             }
             ControlCommand::Confirm {} if self.configuration.deadline().is_none() => {
                 let message = "no change of the configuration waits for a confirmation";
                 reply.refuse(Refusal::new(ErrorCode::NothingToConfirm, message));
             }
-            ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, Some(reply)),
+            ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, reply),
             ControlCommand::Network(command) => self.answer_network(command, reply),
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());
@@ -487,10 +527,4 @@ impl Daemon {
         let key = keys.find(|key| peer.matches(key, self.facts.names.get(key)));
         key.ok_or_else(|| Refusal::unknown_peer(peer))
     }
-}
-
-/// Seconds since 1970 (UTC).
-pub(super) fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }

@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use weft_core::{
     Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality, Stranger,
     Trouble, TurnedAway,
 };
 use weft_noise::PublicKey;
+use weft_os::clock::unix_s;
 use weft_os::process;
 use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, Totals};
@@ -60,6 +61,8 @@ pub(super) struct Facts {
     /// The rights of the daemon.
     rights: DaemonRights,
     pub(super) subnets: Subnets,
+    /// The names of the private networks of each member.
+    member_of: BTreeMap<PublicKey, Vec<String>>,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
     /// The largest UDP payload of FIPS frames.
@@ -112,7 +115,7 @@ impl Facts {
                     .map(|(name, _)| (*name).to_owned())
                     .collect(),
                 addresses: config.tun.addresses.iter().map(ToString::to_string).collect(),
-                networks: config.tun.networks.iter().map(ToString::to_string).collect(),
+                routes: config.tun.routes.iter().map(ToString::to_string).collect(),
             },
             offload,
             lanes: LanesStatus {
@@ -129,10 +132,11 @@ impl Facts {
             perf,
             rights,
             subnets: Subnets::new(members, interface.routes().withheld()),
+            member_of: BTreeMap::new(),
             fast,
             payload: config.udp.payload(),
             started: Instant::now(),
-            started_unix: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+            started_unix: unix_s(),
         }
     }
 
@@ -187,6 +191,8 @@ impl Facts {
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 perf: Some(self.perf.status()),
                 rights: Some(self.rights.status()),
+                exit: None,
+                serves: None,
                 clones: node.twin(now).map(|twin| ClonesStatus {
                     seen: vec![twin.seen],
                     ago_s: now.saturating_sub(twin.at) / 1000,
@@ -235,7 +241,8 @@ impl Facts {
     ) {
         self.names = members.names();
         self.subnets = Subnets::new(members, routes.withheld());
-        self.tun.networks = config.tun.networks.iter().map(ToString::to_string).collect();
+        self.member_of = networks.names_by_member();
+        self.tun.routes = config.tun.routes.iter().map(ToString::to_string).collect();
         if let Some(dns) = &self.dns {
             dns.set_zone(names::zone(members, networks));
         }
@@ -342,7 +349,8 @@ impl Facts {
                 path_mtu_out: peer.path_mtu_out,
                 path_mtu_in: peer.path_mtu_in,
             }),
-            networks: self.subnets.status(peer),
+            member_of: self.member_of.get(&peer.key).cloned().unwrap_or_default(),
+            routes: self.subnets.status(peer),
         }
     }
 }

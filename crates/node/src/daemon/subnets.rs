@@ -1,57 +1,67 @@
-//! Networks behind nodes: the networks that the lanes get, and the status of each peer's networks.
+//! Subnets behind nodes: those that the lanes get, and the status of those of each peer.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use weft_core::{Frames, Node, PeerStatus as CorePeer};
 use weft_noise::PublicKey;
-use weft_wire::Network;
+use weft_roster::record::Exit;
+use weft_wire::Subnet;
 
 use super::members::Members;
 use super::routes::Obstacle;
 use super::why::why_frames;
 use crate::config::Config;
-use crate::networks::Networks;
-use crate::status::NetworksStatus;
+use crate::networks::{Networks, of_exit};
+use crate::status::RoutesStatus;
 
-/// Passes the addresses and subnets of this node, and those of its peers, to the core.
-pub(super) fn tell(node: &mut Node, config: &Config, networks: &Networks, members: &Members) {
-    let mut ours = config.own_networks();
-    ours.extend(networks.own_ipv4().map(|address| Network::host(IpAddr::V4(address))));
-    node.set_networks(ours, members.networks().collect());
+/// Passes the addresses and subnets of this node, and those of its peers, to the core. `exit`: what
+/// this node forwards as exit.
+pub(super) fn tell(node: &mut Node, config: &Config, networks: &Networks, members: &Members, exit: Option<Exit>) {
+    let mut ours = own(config, networks);
+    ours.extend(exit.into_iter().flat_map(of_exit));
+    node.set_subnets(ours, members.subnets().collect());
 }
 
-/// The networks behind peers, and those of them that have no route.
+/// The addresses of this node and the subnets behind it, to which no exit leads.
+pub(super) fn own(config: &Config, networks: &Networks) -> Vec<Subnet> {
+    let mut ours = config.own_subnets();
+    ours.extend(networks.own_ipv4().map(|address| Subnet::host(IpAddr::V4(address))));
+    ours.extend(networks.own_routes());
+    ours
+}
+
+/// The subnets behind peers, and those of them that have no route.
 #[derive(Default)]
 pub(super) struct Subnets {
-    peers: BTreeMap<PublicKey, Vec<Network>>,
-    withheld: BTreeMap<Network, Obstacle>,
+    peers: BTreeMap<PublicKey, Vec<Subnet>>,
+    withheld: BTreeMap<Subnet, Obstacle>,
 }
 
 impl Subnets {
-    pub(super) fn new(members: &Members, withheld: &BTreeMap<Network, Obstacle>) -> Self {
-        let peers = members.iter().filter(|(_, row)| !row.networks.is_empty());
+    pub(super) fn new(members: &Members, withheld: &BTreeMap<Subnet, Obstacle>) -> Self {
+        let peers = members.iter().filter(|(_, row)| !row.subnets.is_empty());
         Self {
-            peers: peers.map(|(key, row)| (*key, row.networks.clone())).collect(),
+            peers: peers.map(|(key, row)| (*key, row.subnets.clone())).collect(),
             withheld: withheld.clone(),
         }
     }
 
-    /// The status of the networks behind a peer; `None` if it has none.
-    pub(super) fn status(&self, peer: &CorePeer) -> Option<NetworksStatus> {
-        let networks = self.peers.get(&peer.key)?;
-        let withheld = |network: &&Network| self.withheld.contains_key(network);
+    /// The status of the subnets behind a peer; `None` if it has none.
+    pub(super) fn status(&self, peer: &CorePeer) -> Option<RoutesStatus> {
+        let subnets = self.peers.get(&peer.key)?;
+        let withheld = |subnet: &&Subnet| self.withheld.contains_key(subnet);
         let fast = peer.fast && matches!(peer.frames, Frames::Fast(_) | Frames::Relayed(_));
-        let routed = networks.iter().any(|network| !withheld(&network));
-        Some(NetworksStatus {
-            list: networks.iter().map(ToString::to_string).collect(),
+        let routed = subnets.iter().any(|subnet| !withheld(&subnet));
+        Some(RoutesStatus {
+            list: subnets.iter().map(ToString::to_string).collect(),
             pass: fast && peer.reads_full && routed,
-            why: self.why(peer, fast, networks.iter().find(withheld)),
-            unrouted: networks.iter().filter(withheld).map(ToString::to_string).collect(),
+            why: self.why(peer, fast, subnets.iter().find(withheld)),
+            unrouted: subnets.iter().filter(withheld).map(ToString::to_string).collect(),
         })
     }
 
-    fn why(&self, peer: &CorePeer, fast: bool, withheld: Option<&Network>) -> String {
+    fn why(&self, peer: &CorePeer, fast: bool, withheld: Option<&Subnet>) -> String {
         if peer.session_age.is_none() {
             return "no session with the peer; the first packet asks for one".to_owned();
         }
@@ -61,9 +71,9 @@ impl Subnets {
         if !peer.reads_full {
             return "the peer does not read such packets; a later version of weft does".to_owned();
         }
-        let obstacle = withheld.and_then(|network| Some((network, self.withheld.get(network)?)));
+        let obstacle = withheld.and_then(|subnet| Some((subnet, self.withheld.get(subnet)?)));
         match obstacle {
-            Some((network, obstacle)) => format!("no route to {network}: {obstacle}"),
+            Some((subnet, obstacle)) => format!("no route to {subnet}: {obstacle}"),
             None => "packets pass".to_owned(),
         }
     }

@@ -28,6 +28,8 @@ pub mod rtype {
     pub const A: u16 = 1;
     /// Start of authority.
     pub const SOA: u16 = 6;
+    /// Name of an address.
+    pub const PTR: u16 = 12;
     /// IPv6 address (RFC 3596).
     pub const AAAA: u16 = 28;
     /// EDNS (RFC 6891).
@@ -71,6 +73,8 @@ pub enum Rcode {
     NoError = 0,
     /// The request is not a DNS message.
     FormErr = 1,
+    /// No server has answered.
+    ServFail = 2,
     /// The name does not exist.
     NxDomain = 3,
     /// The request is not a query.
@@ -79,6 +83,15 @@ pub enum Rcode {
     Refused = 5,
     /// The EDNS version of the request is not 0.
     BadVers = 16,
+}
+
+/// The name of the zone that a question belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apex {
+    /// The last label of the name.
+    LastLabel,
+    /// The name itself: the reverse name of one address.
+    Name,
 }
 
 /// A request with one question, checked.
@@ -164,6 +177,12 @@ impl<'a> Query<'a> {
         })
     }
 
+    /// The question as it was received: name, type and class.
+    #[must_use]
+    pub fn question(&self) -> &'a [u8] {
+        self.question
+    }
+
     /// The record type asked for ([`rtype`]).
     #[must_use]
     pub fn rtype(&self) -> u16 {
@@ -202,11 +221,27 @@ impl<'a> Query<'a> {
         });
     }
 
-    /// Writes the response with the SOA record of the zone that is the last label: as the answer,
-    /// or beside `rcode` to set how long the negative answer is valid (RFC 2308).
-    pub fn emit_soa(&self, out: &mut Vec<u8>, rcode: Rcode, is_answer: bool) {
+    /// Writes the response with the name of an address, `name`, whose labels are those of DNS.
+    pub fn emit_pointer(&self, out: &mut Vec<u8>, name: &str) {
+        self.emit(out, Rcode::NoError, true, [1, 0], |out| {
+            record(out, HEADER_LEN as u16, rtype::PTR, TTL, |out| {
+                for label in name.split('.') {
+                    out.push(label.len() as u8);
+                    out.extend(label.as_bytes());
+                }
+                out.push(0);
+            });
+        });
+    }
+
+    /// Writes the response with the SOA record of `zone`: as the answer, or beside `rcode` to set how
+    /// long the negative answer is valid (RFC 2308).
+    pub fn emit_soa(&self, out: &mut Vec<u8>, zone: Apex, rcode: Rcode, is_answer: bool) {
         let counts = if is_answer { [1, 0] } else { [0, 1] };
-        let zone = self.last_label_at();
+        let zone = match zone {
+            Apex::LastLabel => self.last_label_at(),
+            Apex::Name => HEADER_LEN as u16,
+        };
         self.emit(out, rcode, true, counts, |out| {
             record(out, zone, rtype::SOA, NEGATIVE_TTL, |out| {
                 pointer(out, zone);

@@ -10,13 +10,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use tokio::process::Command;
 use tokio::time::timeout;
 
+use super::search::Search;
 use super::zone::{DOMAIN, NETWORKS};
 
 /// Where systemd-resolved keeps its run-time state.
@@ -56,6 +57,19 @@ pub enum RegisterError {
         /// The first line of its output.
         said: String,
     },
+    /// The address that resolv.conf(5) would name is not available.
+    #[error("{address} cannot be bound ({why}), so {} is not replaced; docs/names.md says how other resolvers lead here", .path.display())]
+    Port {
+        /// The address.
+        address: SocketAddr,
+        /// The error of the system.
+        why: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The directory of the file does not exist.
+    #[error("{} does not exist; correct dns.resolv_conf", .0.display())]
+    NoDirectory(PathBuf),
     /// The broker failed.
     #[error("{0}")]
     Broker(String),
@@ -92,26 +106,33 @@ impl Resolved {
         Path::new(RUN_DIRECTORY).is_dir()
     }
 
-    /// Configures `server` for queries below `.fips`, and for no others, and makes one query:
-    /// `probe`, a name that has an address.
+    /// Configures `server` for queries below `.fips` and `.weft`, and for no others, `search` as the
+    /// networks below which short names are looked up, and makes one query: `probe`, a name that has
+    /// an address.
     ///
     /// # Errors
     /// [`RegisterError`]; then no setting remains.
-    pub async fn register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
-        let registered = self.try_register(server, probe).await;
+    pub async fn register(&self, server: SocketAddr, search: &Search, probe: &str) -> Result<(), RegisterError> {
+        let registered = self.try_register(server, search, probe).await;
         if registered.is_err() {
             let _ = self.call(&["revert", &self.interface.to_string()]).await;
         }
         registered
     }
 
-    async fn try_register(&self, server: SocketAddr, probe: &str) -> Result<(), RegisterError> {
+    async fn try_register(&self, server: SocketAddr, search: &Search, probe: &str) -> Result<(), RegisterError> {
         let interface = self.interface.to_string();
-        let [fips, networks] = [DOMAIN, NETWORKS].map(|domain| format!("~{domain}"));
+        // Never a domain of reverse names: the ranges of these addresses are those of other private
+        // networks, too, and their queries would come here.
+        let domains = [DOMAIN, NETWORKS].map(|domain| format!("~{domain}"));
+        let domains: Vec<String> = domains.into_iter().chain(search.domains()).collect();
+        let words = ["domain", &interface]
+            .into_iter()
+            .chain(domains.iter().map(String::as_str));
         // The server is set last: before it nothing is sent, and then only queries of the domain.
-        // Names below .fips and .weft cannot be signed, so validation would refuse every answer; and the path
-        // to the server stays on this host.
-        self.call(&["domain", &interface, &fips, &networks]).await?;
+        // Names below .fips and .weft cannot be signed, so validation would refuse every answer; and
+        // the path to the server stays on this host.
+        self.call(&words.collect::<Vec<_>>()).await?;
         for setting in [
             ["default-route", &interface, "no"],
             ["dnssec", &interface, "no"],
@@ -152,7 +173,9 @@ pub(super) fn is_asked() -> bool {
     leads_to_resolved(&read("/etc/resolv.conf"), &read("/etc/nsswitch.conf"))
 }
 
-fn leads_to_resolved(resolv_conf: &str, nsswitch: &str) -> bool {
+/// True if programs ask systemd-resolved with these texts of `/etc/resolv.conf` and
+/// `/etc/nsswitch.conf`.
+pub(super) fn leads_to_resolved(resolv_conf: &str, nsswitch: &str) -> bool {
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let by_address = resolv_conf.lines().map(words).any(|line| {
         matches!(&line[..], [key, server, ..]

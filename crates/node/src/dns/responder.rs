@@ -2,27 +2,22 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use weft_noise::PublicKey;
 use weft_os::process::give_up_nice;
 
-use super::resolved::{self, RegisterError, Resolved};
-use super::server::{Endpoint, Shared};
-use super::zone::{DOMAIN, Zone};
+use super::forward::Forwarder;
+use super::resolved::RegisterError;
+use super::search::Search;
+use super::server::{Clients, Endpoint, Shared};
+use super::system::{System, Way};
+use super::zone::Zone;
 use crate::broker::Client;
 use crate::status::{DnsState, DnsStatus};
-
-/// The delay before the next attempt after the registration failed: the system may still be
-/// starting.
-const FIRST_RETRY: Duration = Duration::from_secs(5);
-const LAST_RETRY: Duration = Duration::from_secs(300);
 
 /// The parameters of a responder.
 #[derive(Debug)]
@@ -35,9 +30,9 @@ pub struct Setup {
     pub failed: Vec<String>,
     /// The public key of this node.
     pub me: PublicKey,
-    /// The broker that configures the system's resolver, or the reason why the resolver is not
+    /// The system's resolver and the broker that configures it, or the reason why it is not
     /// configured.
-    pub system: Result<Client, RegisterError>,
+    pub system: Result<(System, Client), RegisterError>,
 }
 
 /// A thread that answers queries for names until this value is dropped. It is a separate thread, so
@@ -46,6 +41,8 @@ pub struct Setup {
 pub struct Responder {
     shared: Arc<Shared>,
     status: Arc<Mutex<DnsStatus>>,
+    forwarder: Arc<Forwarder>,
+    search: watch::Sender<Search>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -63,7 +60,8 @@ impl Responder {
             me,
             system,
         } = setup;
-        let listen: Vec<SocketAddr> = endpoints.iter().map(Endpoint::address).collect();
+        let file = system.as_ref().ok().and_then(|(system, _)| system.endpoint());
+        let listen: Vec<SocketAddr> = endpoints.iter().chain(file).map(Endpoint::address).collect();
         let status = Arc::new(Mutex::new(DnsStatus {
             state: if listen.is_empty() {
                 DnsState::Failed
@@ -73,18 +71,23 @@ impl Responder {
             why: failed.join("; "),
             listen,
         }));
+        let (search, networks) = watch::channel(Search::new(zone.networks()));
         let shared = Arc::new(Shared::new(zone));
         let mut responder = Self {
             shared: Arc::clone(&shared),
             status: Arc::clone(&status),
+            forwarder: Arc::default(),
+            search,
             stop: None,
             thread: None,
         };
-        let Some(port) = endpoints.first().map(|endpoint| endpoint.address().port()) else {
+        let Some(port) = responder.status().listen.first().map(SocketAddr::port) else {
             return Ok(responder);
         };
-        let way = Way {
+        let mut way = Way {
             server: SocketAddr::new(IpAddr::V6(me.node_addr().to_ipv6()), port),
+            networks,
+            forwarder: Arc::clone(&responder.forwarder),
             failed,
             status,
         };
@@ -98,14 +101,22 @@ impl Responder {
                 let mut tasks = JoinSet::new();
                 for endpoint in endpoints {
                     let address = endpoint.address();
-                    if let Err(error) = endpoint.serve(&mut tasks, &shared, None) {
+                    if let Err(error) = endpoint.serve(&mut tasks, &shared, Clients::All) {
                         tracing::warn!(%error, %address, "DNS: not served");
                     }
                 }
+                let release = match &system {
+                    Ok((System::File { .. }, broker)) => Some(broker.clone()),
+                    _ => None,
+                };
                 tokio::select! {
                     () = way.keep(&mut tasks, &shared, system) => {}
                     // Stopped, or the handle that could stop it was dropped.
                     _ = stopped => {}
+                }
+                // Queries are answered until the system asks elsewhere.
+                if let Some(broker) = release {
+                    way.release(&broker).await;
                 }
             });
         };
@@ -120,14 +131,22 @@ impl Responder {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Replaces the names that it answers.
+    /// Replaces the names that it answers, and the networks below which the system looks up names
+    /// without a dot.
     pub fn set_zone(&self, zone: Zone) {
+        let search = Search::new(zone.networks());
+        self.search.send_if_modified(|old| {
+            let differs = *old != search;
+            *old = search;
+            differs
+        });
         self.shared.set_zone(zone);
     }
 
     /// Results of queries since the start, by name.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.shared.counters.named().into_iter()
+        let own = self.shared.counters.named().into_iter();
+        own.chain(self.forwarder.counters.named())
     }
 }
 
@@ -137,91 +156,6 @@ impl Drop for Responder {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// The path from the system's resolver to this node.
-struct Way {
-    /// The node's address in the mesh, and the port. systemd-resolved sends the queries of an
-    /// interface out of that interface. Before version 252.3 it did so with loopback addresses too,
-    /// which are unreachable there.
-    server: SocketAddr,
-    failed: Vec<String>,
-    status: Arc<Mutex<DnsStatus>>,
-}
-
-impl Way {
-    /// Registers with the system, again until it succeeds, and keeps the status current. Never
-    /// ends.
-    async fn keep(&self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, system: Result<Client, RegisterError>) {
-        let broker = match system {
-            Ok(broker) => broker,
-            Err(why) => {
-                self.say(
-                    DnsState::Local,
-                    &format!("the system's resolver does not ask weft: {why}"),
-                );
-                return std::future::pending().await;
-            }
-        };
-        let mut pause = FIRST_RETRY;
-        let mut endpoint_is_served = false;
-        while let Err(why) = self.set_up(tasks, shared, &broker, &mut endpoint_is_served).await {
-            tracing::debug!(%why, "DNS: not set up in the system");
-            self.say(
-                DnsState::Local,
-                &format!("the system's resolver does not ask weft: {why}"),
-            );
-            sleep(pause).await;
-            pause = (pause * 2).min(LAST_RETRY);
-        }
-        tracing::info!("names below .{DOMAIN} are set up in systemd-resolved");
-        loop {
-            if resolved::is_asked() {
-                self.say(DnsState::System, "set up in systemd-resolved");
-            } else {
-                self.say(
-                    DnsState::Local,
-                    "set up in systemd-resolved, which programs here do not ask: see /etc/resolv.conf",
-                );
-            }
-            sleep(LAST_RETRY).await;
-        }
-    }
-
-    async fn set_up(
-        &self,
-        tasks: &mut JoinSet<()>,
-        shared: &Arc<Shared>,
-        broker: &Client,
-        endpoint_is_served: &mut bool,
-    ) -> Result<(), RegisterError> {
-        if !Resolved::is_running() {
-            return Err(RegisterError::NotRunning);
-        }
-        if !*endpoint_is_served {
-            // The mesh reaches this address as well. Packets from the mesh have source addresses of
-            // other nodes; packets of this host have this one.
-            Endpoint::bind(self.server)
-                .and_then(|endpoint| endpoint.serve(tasks, shared, Some(self.server.ip())))
-                .map_err(|error| RegisterError::Bind {
-                    address: self.server,
-                    why: error.to_string(),
-                })?;
-            *endpoint_is_served = true;
-        }
-        let port = NonZeroU16::new(self.server.port()).ok_or_else(|| RegisterError::Broker("no port".to_owned()))?;
-        broker.set_resolver(port).await.map_err(RegisterError::Broker)
-    }
-
-    /// Sets the reason in the status, behind the addresses on which the responder answers.
-    fn say(&self, state: DnsState, what: &str) {
-        let mut status = self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let listen: Vec<String> = status.listen.iter().map(ToString::to_string).collect();
-        let mut parts = vec![format!("answered on {}", listen.join(", ")), what.to_owned()];
-        parts.extend(self.failed.iter().cloned());
-        status.state = state;
-        status.why = parts.join("; ");
     }
 }
 

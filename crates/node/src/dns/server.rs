@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::forward::{Forwarder, Ticket, Transport};
 use super::message::MAX_RESPONSE;
 use super::zone::{Outcome, Zone};
 
@@ -73,14 +74,43 @@ impl Endpoint {
         self.address
     }
 
-    /// Serves it on the current runtime, as a part of `tasks`. With `only`, clients with another
-    /// address get no answer.
-    pub(super) fn serve(self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, only: Option<IpAddr>) -> io::Result<()> {
+    /// Serves it to `clients` on the current runtime, as a part of `tasks`.
+    pub(super) fn serve(self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, clients: Clients) -> io::Result<()> {
         let udp = UdpSocket::from_std(self.udp)?;
         let tcp = TcpListener::from_std(self.tcp)?;
-        tasks.spawn(serve_udp(udp, Arc::clone(shared), only));
-        tasks.spawn(serve_tcp(tcp, Arc::clone(shared), only));
+        tasks.spawn(serve_udp(Arc::new(udp), Arc::clone(shared), clients.clone()));
+        tasks.spawn(serve_tcp(tcp, Arc::clone(shared), clients));
         Ok(())
+    }
+}
+
+/// Those that get answers, and to which questions.
+#[derive(Clone, Debug)]
+pub(super) enum Clients {
+    /// All, about the names of the zone.
+    All,
+    /// One address, about the names of the zone.
+    Only(IpAddr),
+    /// This host, about all names: those of others are passed on.
+    Host(Arc<Forwarder>),
+}
+
+impl Clients {
+    /// True if this address gets no answer.
+    fn is_stranger(&self, from: SocketAddr) -> bool {
+        match self {
+            Self::All => false,
+            Self::Only(only) => from.ip() != *only,
+            Self::Host(_) => !from.ip().is_loopback(),
+        }
+    }
+
+    /// The query to pass on in place of the response, if there is one.
+    fn forward(&self, outcome: Outcome, request: &[u8]) -> Option<Ticket> {
+        match (self, outcome) {
+            (Self::Host(forwarder), Outcome::Foreign) => forwarder.admit(request),
+            _ => None,
+        }
     }
 }
 
@@ -104,16 +134,22 @@ impl Shared {
         *self.zone.write().unwrap_or_else(PoisonError::into_inner) = zone;
     }
 
-    fn respond(&self, request: &[u8], response: &mut Vec<u8>) {
+    /// Returns the query to pass on, or writes the response to `request`, which is counted then.
+    fn respond(&self, clients: &Clients, request: &[u8], response: &mut Vec<u8>) -> Option<Ticket> {
         let zone = self.zone.read().unwrap_or_else(PoisonError::into_inner);
-        let counter = match zone.respond(request, response) {
+        let outcome = zone.respond(request, response);
+        if let Some(ticket) = clients.forward(outcome, request) {
+            return Some(ticket);
+        }
+        let counter = match outcome {
             Outcome::Answered => &self.counters.answered,
             Outcome::NoSuchName => &self.counters.no_such_name,
-            Outcome::Refused => &self.counters.refused,
+            Outcome::Foreign | Outcome::Refused => &self.counters.refused,
             Outcome::Malformed => &self.counters.malformed,
             Outcome::Ignored => &self.counters.ignored,
         };
         counter.fetch_add(1, Ordering::Relaxed);
+        None
     }
 }
 
@@ -144,19 +180,27 @@ impl Counters {
     }
 }
 
-async fn serve_udp(socket: UdpSocket, shared: Arc<Shared>, only: Option<IpAddr>) {
+async fn serve_udp(socket: Arc<UdpSocket>, shared: Arc<Shared>, clients: Clients) {
     let mut request = vec![0; MAX_REQUEST];
     let mut response = Vec::with_capacity(MAX_RESPONSE);
+    let mut forwarded = JoinSet::new();
     loop {
+        while forwarded.try_join_next().is_some() {}
         match socket.recv_from(&mut request).await {
-            Ok((_, from)) if is_stranger(from, only) => {
+            Ok((_, from)) if clients.is_stranger(from) => {
                 shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
             }
             Ok((len, from)) => {
-                shared.respond(request.get(..len).unwrap_or_default(), &mut response);
-                if !response.is_empty() {
-                    // If the buffer is full, the response is lost as in a network; the client
-                    // repeats its request.
+                // If the buffer is full, a response is lost as in a network; the client repeats its
+                // request.
+                let request = request.get(..len).unwrap_or_default();
+                if let Some(ticket) = shared.respond(&clients, request, &mut response) {
+                    let socket = Arc::clone(&socket);
+                    forwarded.spawn(async move {
+                        let response = ticket.ask(Transport::Udp).await;
+                        let _ = socket.try_send_to(&response, from);
+                    });
+                } else if !response.is_empty() {
                     let _ = socket.try_send_to(&response, from);
                 }
             }
@@ -168,7 +212,7 @@ async fn serve_udp(socket: UdpSocket, shared: Arc<Shared>, only: Option<IpAddr>)
     }
 }
 
-async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, only: Option<IpAddr>) {
+async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, clients: Clients) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -177,15 +221,15 @@ async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, only: Option<IpAd
         };
         while connections.try_join_next().is_some() {}
         match accepted {
-            Ok((_, from)) if is_stranger(from, only) => {
+            Ok((_, from)) if clients.is_stranger(from) => {
                 shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
             }
             Ok(_) if connections.len() >= MAX_CONNECTIONS => {
                 shared.counters.turned_away.fetch_add(1, Ordering::Relaxed);
             }
             Ok((mut stream, _)) => {
-                let shared = Arc::clone(&shared);
-                connections.spawn(async move { while exchange(&mut stream, &shared).await.is_ok() {} });
+                let (shared, clients) = (Arc::clone(&shared), clients.clone());
+                connections.spawn(async move { while exchange(&mut stream, &shared, &clients).await.is_ok() {} });
             }
             Err(error) => {
                 tracing::debug!(%error, "DNS: accept");
@@ -195,13 +239,9 @@ async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, only: Option<IpAd
     }
 }
 
-fn is_stranger(from: SocketAddr, only: Option<IpAddr>) -> bool {
-    only.is_some_and(|only| from.ip() != only)
-}
-
 /// Reads one request and writes its response, each behind its length (RFC 1035, 4.2.2). An error
 /// ends the connection.
-async fn exchange(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
+async fn exchange(stream: &mut TcpStream, shared: &Shared, clients: &Clients) -> io::Result<()> {
     let exchange = async {
         let len = usize::from(stream.read_u16().await?);
         if len > MAX_REQUEST {
@@ -210,7 +250,9 @@ async fn exchange(stream: &mut TcpStream, shared: &Shared) -> io::Result<()> {
         let mut request = vec![0; len];
         stream.read_exact(&mut request).await?;
         let mut response = Vec::with_capacity(MAX_RESPONSE);
-        shared.respond(&request, &mut response);
+        if let Some(ticket) = shared.respond(clients, &request, &mut response) {
+            response = ticket.ask(Transport::Tcp).await;
+        }
         if response.is_empty() {
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -239,7 +281,7 @@ mod tests {
             let server = endpoint.address();
             let mut tasks = JoinSet::new();
             let friend: IpAddr = "127.0.0.2".parse().unwrap();
-            endpoint.serve(&mut tasks, &shared, Some(friend)).unwrap();
+            endpoint.serve(&mut tasks, &shared, Clients::Only(friend)).unwrap();
             // Any request that is answered: a header without a question.
             let request = [0; 12];
             let stranger = UdpSocket::bind("127.0.0.3:0").await.unwrap();

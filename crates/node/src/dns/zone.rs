@@ -1,11 +1,13 @@
-//! The names below `fips` and `weft`, and the answers for all others.
+//! The names below `fips` and `weft`, the names of their addresses, and the answers for all others.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_noise::PublicKey;
 
-use super::message::{Query, Rcode, Reject, rtype};
+use super::message::{Apex, Query, Rcode, Reject, rtype};
+use super::reverse;
 use crate::peer::PeerName;
 
 /// The domain that this node answers for. FIPS uses it; no other party has registered it.
@@ -21,6 +23,25 @@ pub struct Zone {
     networks: BTreeSet<String>,
     /// By network and name.
     members: BTreeMap<(String, String), MemberAddresses>,
+    /// The one name of each address.
+    pointers: BTreeMap<IpAddr, Pointer>,
+}
+
+/// The name of an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pointer {
+    /// The name of a peer below [`DOMAIN`].
+    Peer(String),
+    /// The name of a member of a network, which takes precedence.
+    Member(String),
+}
+
+impl Pointer {
+    fn name(&self) -> &str {
+        match self {
+            Self::Peer(name) | Self::Member(name) => name,
+        }
+    }
 }
 
 /// The addresses of a member of a network.
@@ -39,7 +60,9 @@ pub enum Outcome {
     Answered,
     /// The name does not exist below the domain.
     NoSuchName,
-    /// The name is outside the domain, or the request is of a kind that is not served.
+    /// The name is outside the domains, and no address of this zone has it.
+    Foreign,
+    /// The request is of a kind that is not served: a zone transfer, a class of names other than IN.
     Refused,
     /// The request was malformed, and is answered so.
     Malformed,
@@ -51,10 +74,13 @@ impl Zone {
     /// A zone of configured names. Keys need no entry: the npub of every key is a name.
     pub fn new<'a>(names: impl IntoIterator<Item = (&'a PeerName, PublicKey)>) -> Self {
         let names = names.into_iter();
+        let names: BTreeMap<_, _> = names
+            .map(|(name, key)| (name.as_str().to_owned(), key.node_addr().to_ipv6()))
+            .collect();
+        let pointer = |(name, ip): (&String, &Ipv6Addr)| (IpAddr::V6(*ip), Pointer::Peer(format!("{name}.{DOMAIN}")));
         Self {
-            names: names
-                .map(|(name, key)| (name.as_str().to_owned(), key.node_addr().to_ipv6()))
-                .collect(),
+            pointers: names.iter().map(pointer).collect(),
+            names,
             ..Self::default()
         }
     }
@@ -64,9 +90,28 @@ impl Zone {
         self.networks.insert(network.to_owned());
     }
 
-    /// Adds a member of a network. Both names are labels of DNS in lower case.
+    /// The networks, in the order of their names.
+    pub fn networks(&self) -> impl Iterator<Item = &str> {
+        self.networks.iter().map(String::as_str)
+    }
+
+    /// Adds a member of a network. Both names are labels of DNS in lower case. An address that two
+    /// networks share has the name of the network that was added first.
     pub fn add_member(&mut self, network: &str, name: &str, addresses: MemberAddresses) {
         self.add_network(network);
+        let whole = || Pointer::Member(format!("{name}.{network}.{NETWORKS}"));
+        let ipv4 = addresses.ipv4.map(IpAddr::V4);
+        for address in ipv4.into_iter().chain([IpAddr::V6(addresses.ipv6)]) {
+            match self.pointers.entry(address) {
+                Entry::Occupied(mut entry) if matches!(entry.get(), Pointer::Peer(_)) => {
+                    entry.insert(whole());
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(entry) => {
+                    entry.insert(whole());
+                }
+            }
+        }
         self.members.insert((network.to_owned(), name.to_owned()), addresses);
     }
 
@@ -87,19 +132,18 @@ impl Zone {
             return Outcome::Malformed;
         }
         let labels: Vec<&[u8]> = query.labels().collect();
-        let domain = labels
-            .last()
-            .and_then(|label| domain(label))
-            .filter(|_| query.is_internet());
         // A transfer would list all names at once; a client that queries one name knows it already.
-        let transfer = matches!(query.rtype(), rtype::AXFR | rtype::IXFR);
-        let Some(domain) = domain.filter(|_| !transfer) else {
+        if !query.is_internet() || matches!(query.rtype(), rtype::AXFR | rtype::IXFR) {
             query.emit_code(out, Rcode::Refused);
             return Outcome::Refused;
+        }
+        let Some(domain) = labels.last().and_then(|label| domain(label)) else {
+            return self.respond_elsewhere(&query, &labels, out);
         };
         let found = match (&*labels, domain) {
             ([_], _) => {
-                query.emit_soa(out, Rcode::NoError, matches!(query.rtype(), rtype::SOA | rtype::ANY));
+                let asked = matches!(query.rtype(), rtype::SOA | rtype::ANY);
+                query.emit_soa(out, Apex::LastLabel, Rcode::NoError, asked);
                 return Outcome::Answered;
             }
             ([label, _], DOMAIN) => self.address(label).map(|ipv6| (Some(ipv6), None)),
@@ -118,7 +162,23 @@ impl Zone {
         if ipv6.is_some() || ipv4.is_some() {
             query.emit_addresses(out, ipv6, ipv4);
         } else {
-            query.emit_soa(out, Rcode::NoError, false);
+            query.emit_soa(out, Apex::LastLabel, Rcode::NoError, false);
+        }
+        Outcome::Answered
+    }
+
+    /// Answers the reverse names of the addresses of this zone. The ranges of these addresses are also
+    /// those of other private networks, so all other names of theirs are foreign: nothing says that
+    /// they do not exist.
+    fn respond_elsewhere(&self, query: &Query<'_>, labels: &[&[u8]], out: &mut Vec<u8>) -> Outcome {
+        let pointer = reverse::address(labels).and_then(|address| self.pointers.get(&address));
+        let Some(pointer) = pointer else {
+            query.emit_code(out, Rcode::Refused);
+            return Outcome::Foreign;
+        };
+        match query.rtype() {
+            rtype::PTR | rtype::ANY => query.emit_pointer(out, pointer.name()),
+            other => query.emit_soa(out, Apex::Name, Rcode::NoError, other == rtype::SOA),
         }
         Outcome::Answered
     }
@@ -157,6 +217,6 @@ fn lower(label: &[u8]) -> Option<String> {
 }
 
 fn no_such_name(query: &Query<'_>, out: &mut Vec<u8>) -> Outcome {
-    query.emit_soa(out, Rcode::NxDomain, false);
+    query.emit_soa(out, Apex::LastLabel, Rcode::NxDomain, false);
     Outcome::NoSuchName
 }

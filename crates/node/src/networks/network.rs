@@ -1,24 +1,28 @@
 //! One network: its records, its members, and the request to join it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weft_noise::{Identity, PublicKey};
-use weft_roster::addresses;
-use weft_roster::changes::Again;
-use weft_roster::invite::{Code, Proof, Seed};
+use weft_roster::invite::{Code, Proof};
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
 use weft_roster::network_id::{NetworkId, Nonce};
-use weft_roster::record::{Body, Draft, Invite, Member, Network as NetworkBody, Record};
+use weft_roster::record::{Body, Draft, Member, Network as NetworkBody, Record};
 use weft_roster::rules::Policy;
 use weft_roster::set::{Insertion, RecordSet};
 use weft_roster::state::{OpenInvite, State};
 use weft_roster::sync::{Sync, SyncError};
+use weft_wire::Subnet;
 
+use super::addresses::{Owners, used_ipv4};
 use super::document::{Ask, Document, Refusal};
-use super::{MemberChange, NetworkError, NewInvite, Row};
+use super::offers::Offers;
+use super::{NetworkError, Row};
+
+mod admin;
+mod routes;
 
 /// The interval between two requests to join, in ms.
 const ASK_AGAIN: u64 = 2_000;
@@ -41,14 +45,22 @@ pub struct Network {
     /// Members that were removed lately, and until when they stay contacts, in ms: they have to
     /// learn it.
     dismissed: BTreeMap<PublicKey, u64>,
+    /// The subnets that this node offers.
+    own_offer: BTreeSet<Subnet>,
+    offers: Offers,
+    /// The name of the network on this node.
+    label: Option<Name>,
+    /// Its place in the order in which this node came into its networks.
+    place: u32,
     unsaved: bool,
 }
 
 /// A request to join that is under way, or was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Joining {
-    /// The proof that this node has an invite code.
-    pub proof: Proof,
+    /// The proof that this node has an invite code; `None` if an administrator has approved its
+    /// request, and only the records are missing.
+    pub proof: Option<Proof>,
     /// The name that it would like.
     pub name: Option<Name>,
     /// The last refusal. The request goes on, because the next answer may be another one.
@@ -60,6 +72,8 @@ pub struct Joining {
 /// What a request to join leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Enrolment {
+    /// The node was a member already.
+    Member,
     /// The node is a member now.
     Done,
     /// It is not.
@@ -76,7 +90,7 @@ impl Network {
         own: &PublicKey,
         set: RecordSet,
         contacts: BTreeMap<PublicKey, Vec<SocketAddr>>,
-        joining: Option<(Proof, Option<Name>)>,
+        joining: Option<(Option<Proof>, Option<Name>)>,
     ) -> Self {
         let state = State::of(&set);
         Self {
@@ -92,6 +106,10 @@ impl Network {
                 next: 0,
             }),
             dismissed: BTreeMap::new(),
+            own_offer: BTreeSet::new(),
+            offers: Offers::default(),
+            label: None,
+            place: 0,
             unsaved: false,
         }
     }
@@ -131,12 +149,31 @@ impl Network {
         }
         contacts.remove(own);
         let proof = code.seed.prove(own, code.network);
-        let mut network = Self::kept(own, RecordSet::new(code.network), contacts, Some((proof, host)));
+        let mut network = Self::kept(own, RecordSet::new(code.network), contacts, Some((Some(proof), host)));
         network.unsaved = true;
         if let Some(joining) = &mut network.joining {
             joining.next = now;
         }
         network
+    }
+
+    /// A network of which this node shall be a member, as the administrator `admin` says.
+    pub(super) fn approved(own: &PublicKey, id: NetworkId, admin: PublicKey, addresses: Vec<SocketAddr>) -> Self {
+        let mut network = Self::kept(own, RecordSet::new(id), BTreeMap::new(), None);
+        network.expect_records(admin, addresses);
+        network
+    }
+
+    /// Takes records from the administrator `admin` until this node is a member.
+    pub(super) fn expect_records(&mut self, admin: PublicKey, addresses: Vec<SocketAddr>) {
+        self.contacts.insert(admin, addresses);
+        self.joining.get_or_insert(Joining {
+            proof: None,
+            name: None,
+            refusal: None,
+            next: 0,
+        });
+        self.unsaved = true;
     }
 
     /// Its identifier.
@@ -149,6 +186,35 @@ impl Network {
     #[must_use]
     pub fn name(&self) -> Option<&Name> {
         self.state.name.as_ref()
+    }
+
+    /// The name by which this node tells it from its other networks; `None` while its name is unknown.
+    #[must_use]
+    pub fn label(&self) -> Option<&Name> {
+        self.label.as_ref()
+    }
+
+    pub(super) fn set_label(&mut self, label: Option<Name>) {
+        self.unsaved |= self.label != label;
+        self.label = label;
+    }
+
+    /// Its place in the order in which this node came into its networks.
+    #[must_use]
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    pub(super) fn set_place(&mut self, place: u32) {
+        self.unsaved |= self.place != place;
+        self.place = place;
+    }
+
+    /// Sets what was kept of its label and its place.
+    #[must_use]
+    pub fn placed(mut self, label: Option<Name>, place: u32) -> Self {
+        (self.label, self.place) = (label, place);
+        self
     }
 
     /// What its records amount to.
@@ -181,6 +247,12 @@ impl Network {
         self.state.members.contains_key(key)
     }
 
+    /// Whether a node is an administrator.
+    #[must_use]
+    pub fn is_admin(&self, key: &PublicKey) -> bool {
+        self.state.admins.rank(key).is_some()
+    }
+
     /// The IPv4 address of a member.
     #[must_use]
     pub fn ipv4(&self, key: &PublicKey) -> Option<Ipv4Addr> {
@@ -202,13 +274,15 @@ impl Network {
     }
 
     /// The nodes that the network brings to `own`.
-    pub(super) fn rows(&self, own: &PublicKey) -> Vec<Row> {
+    pub(super) fn rows(&self, own: &PublicKey, owners: &Owners) -> Vec<Row> {
         let member = self.is_member(own);
+        let source = used_ipv4(self, own, owners);
         let row = |key: &PublicKey| Row {
             key: *key,
             name: self.state.names.get(key).cloned(),
             addresses: self.contacts.get(key).cloned().unwrap_or_default(),
-            ipv4: self.ipv4(key),
+            ipv4: used_ipv4(self, key, owners).filter(|_| source.is_some()),
+            source,
             member,
         };
         if member {
@@ -222,125 +296,6 @@ impl Network {
             self.contacts.keys().map(row).collect()
         } else {
             Vec::new()
-        }
-    }
-
-    pub(super) fn invite(
-        &mut self,
-        identity: &Identity,
-        new: &NewInvite,
-        seed: Seed,
-        now: u64,
-        unix: u64,
-    ) -> Result<Code, NetworkError> {
-        let body = Body::Invite(Invite {
-            uses: new.uses,
-            tags: new.tags.clone(),
-            name: new.name.clone(),
-            expires: Some(new.expires),
-        });
-        let key = *seed.key_pair().public().as_bytes();
-        self.write(identity, RecordKey::Invite(key), &body, now, unix)?;
-        Ok(Code {
-            network: self.id(),
-            inviter: identity.public(),
-            addresses: new.addresses.clone(),
-            entry: new.entry,
-            expires: u32::try_from(new.expires).unwrap_or(u32::MAX),
-            seed,
-        })
-    }
-
-    pub(super) fn revoke(
-        &mut self,
-        identity: &Identity,
-        prefix: &str,
-        now: u64,
-        unix: u64,
-    ) -> Result<(), NetworkError> {
-        self.admin(identity)?;
-        let hex = |key: &[u8; 32]| RecordKey::Invite(*key).to_string();
-        let open: Vec<[u8; 32]> = self.open_invites(unix).map(|(key, _)| *key).collect();
-        let found = open.into_iter().find(|key| {
-            hex(key)
-                .split('/')
-                .next_back()
-                .is_some_and(|text| text.starts_with(prefix))
-        });
-        let key = found.ok_or_else(|| NetworkError::NoInvite(prefix.escape_debug().to_string()))?;
-        self.remove(identity, &RecordKey::Invite(key), now, unix)
-    }
-
-    pub(super) fn change_member(
-        &mut self,
-        identity: &Identity,
-        named: &str,
-        change: MemberChange,
-        now: u64,
-        unix: u64,
-    ) -> Result<PublicKey, NetworkError> {
-        self.admin(identity)?;
-        let named_so = |key: &&PublicKey| {
-            self.state.names.get(*key).is_some_and(|name| name.as_str() == named) || key.to_string() == named
-        };
-        let found = self.state.members.keys().find(named_so).copied();
-        let key = found.ok_or_else(|| NetworkError::NoMember(named.escape_debug().to_string()))?;
-        match change {
-            MemberChange::Rename(name) => {
-                let mut body = self.state.members.get(&key).cloned().unwrap_or_default();
-                body.name = Some(name);
-                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
-            }
-            MemberChange::Remove => {
-                if self.state.admins.rank(&key).is_some() {
-                    self.revoke_admin(identity, &key, now, unix)?;
-                }
-                self.remove(identity, &RecordKey::Member(key), now, unix)?;
-            }
-            MemberChange::MakeAdmin => {
-                let again = self.set.grant_list(&key, &identity.public())?;
-                self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
-                self.sign_again(identity, again, now, unix)?;
-            }
-            MemberChange::RevokeAdmin => self.revoke_admin(identity, &key, now, unix)?,
-        }
-        Ok(key)
-    }
-
-    /// Decides about a request to join.
-    pub(super) fn enrol(&mut self, identity: &Identity, ask: &Ask, now: u64, unix: u64) -> Enrolment {
-        if self.is_member(&ask.member) {
-            return Enrolment::Done;
-        }
-        if self.state.admins.rank(&identity.public()).is_none() {
-            return match self.is_member(&identity.public()) {
-                true => Enrolment::PassOn(self.state.admins.of.keys().copied().collect()),
-                false => Enrolment::Refused(Refusal::OtherNetwork),
-            };
-        }
-        // The cheap checks come first: any guest can ask.
-        let invite = match self.state.may_join(&ask.member, &ask.proof.invite, unix) {
-            Ok(invite) => invite.clone(),
-            Err(closed) => return Enrolment::Refused(closed.into()),
-        };
-        if ask.proof.verify(&ask.member, self.id()).is_err() {
-            return Enrolment::Refused(Refusal::BadProof);
-        }
-        let network = self.id().to_string();
-        let derived = addresses::derived(&network, &ask.member);
-        let taken = |address: Ipv4Addr| self.state.addresses.of.values().any(|known| *known == address);
-        let fixed = taken(derived)
-            .then(|| addresses::free(&network, &ask.member, taken))
-            .flatten();
-        let body = Body::Member(Member {
-            name: invite.name.or_else(|| ask.name.clone()),
-            tags: invite.tags,
-            ipv4: fixed,
-            proof: Some(ask.proof.clone()),
-        });
-        match self.write(identity, RecordKey::Member(ask.member), &body, now, unix) {
-            Ok(()) if self.is_member(&ask.member) => Enrolment::Done,
-            Ok(()) | Err(_) => Enrolment::Refused(Refusal::Full),
         }
     }
 
@@ -410,6 +365,9 @@ impl Network {
         if let Some(document) = self.ask(own, now) {
             return Some(document);
         }
+        if let Some(document) = self.poll_offer(own, now) {
+            return Some(document);
+        }
         let (to, message) = self.sync.poll(&self.set, &self.state, now)?;
         let message = message.encode();
         let document = Document::Sync {
@@ -420,14 +378,22 @@ impl Network {
     }
 
     /// When [`poll`](Self::poll) has something, if nothing else happens.
-    pub(super) fn timeout(&self) -> Option<u64> {
-        let ask = self.joining.as_ref().map(|joining| joining.next);
+    pub(super) fn timeout(&self, own: &PublicKey) -> Option<u64> {
+        let asks = self.joining.as_ref().filter(|joining| joining.proof.is_some());
+        let ask = asks.map(|joining| joining.next);
         let dismissed = self.dismissed.values().min().copied();
-        [self.sync.timeout(), ask, dismissed].into_iter().flatten().min()
+        let offer = self.offer_timeout(own);
+        [self.sync.timeout(), ask, dismissed, offer].into_iter().flatten().min()
     }
 
-    pub(super) fn take_unsaved(&mut self) -> bool {
-        std::mem::take(&mut self.unsaved)
+    /// Whether it has changed since it was last written.
+    #[must_use]
+    pub fn is_unsaved(&self) -> bool {
+        self.unsaved
+    }
+
+    pub(super) fn note_saved(&mut self) {
+        self.unsaved = false;
     }
 
     /// Computes the state again, and notes which members it has no longer.
@@ -439,6 +405,7 @@ impl Network {
             .filter(|key| self.state.removed.contains_key(*key));
         self.dismissed.extend(removed.map(|key| (*key, now + DISMISSAL)));
         self.dismissed.retain(|key, _| !self.state.members.contains_key(key));
+        self.drop_offers();
     }
 
     /// Forgets removed members whose time as contacts is over. Returns whether there were any.
@@ -452,69 +419,17 @@ impl Network {
     fn ask(&mut self, own: &PublicKey, now: u64) -> Option<(PublicKey, Vec<u8>)> {
         let network = self.id();
         let joining = self.joining.as_mut().filter(|joining| joining.next <= now)?;
+        let proof = joining.proof.clone()?;
         joining.next = now + ASK_AGAIN;
         let turn = usize::try_from(now / ASK_AGAIN).unwrap_or(0) % self.contacts.len().max(1);
         let to = *self.contacts.keys().nth(turn)?;
         let ask = Document::Ask(Ask {
             network,
             member: *own,
-            proof: joining.proof.clone(),
+            proof,
             name: joining.name.clone(),
         });
         Some((to, ask.encode()))
-    }
-
-    fn revoke_admin(&mut self, identity: &Identity, key: &PublicKey, now: u64, unix: u64) -> Result<(), NetworkError> {
-        let again = self.set.resign_list(key, &identity.public())?;
-        self.sign_again(identity, again, now, unix)?;
-        self.remove(identity, &RecordKey::Admin(*key), now, unix)
-    }
-
-    fn sign_again(&mut self, identity: &Identity, again: Vec<Again>, now: u64, unix: u64) -> Result<(), NetworkError> {
-        for Again { record, version } in again {
-            let record = Draft::again(&record, version).sign(identity, unix)?;
-            self.add(record, now)?;
-        }
-        Ok(())
-    }
-
-    /// Fails unless this node is an administrator.
-    fn admin(&self, identity: &Identity) -> Result<(), NetworkError> {
-        if self.state.admins.rank(&identity.public()).is_some() {
-            return Ok(());
-        }
-        let name = |key: &PublicKey| match self.state.names.get(key) {
-            Some(name) => name.to_string(),
-            None => key.to_string(),
-        };
-        let names: Vec<String> = self.state.admins.of.keys().map(name).collect();
-        Err(NetworkError::NotAdmin(names.join(", ")))
-    }
-
-    /// Signs a record and adds it.
-    fn write(
-        &mut self,
-        identity: &Identity,
-        key: RecordKey,
-        body: &Body,
-        now: u64,
-        unix: u64,
-    ) -> Result<(), NetworkError> {
-        self.admin(identity)?;
-        let version = self.set.next_version(&key, &identity.public())?;
-        let record = Draft::new(self.id(), key, version, body).sign(identity, unix)?;
-        self.add(record, now)
-    }
-
-    /// Signs the removal of what is in force about a key.
-    fn remove(&mut self, identity: &Identity, key: &RecordKey, now: u64, unix: u64) -> Result<(), NetworkError> {
-        let version = self.set.next_version(key, &identity.public())?;
-        let present = self.set.live().filter(|record| record.key() == key);
-        let draft = match present.max_by_key(|record| record.version()) {
-            Some(record) => Draft::again(record, version),
-            None => return Ok(()),
-        };
-        self.add(draft.removal().sign(identity, unix)?, now)
     }
 
     fn add(&mut self, record: Record, now: u64) -> Result<(), NetworkError> {
@@ -528,18 +443,5 @@ impl Network {
                 Ok(())
             }
         }
-    }
-}
-
-/// Whether an address can be reached from other networks than its own.
-#[must_use]
-pub fn is_global(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(ip) => {
-            let [a, b, ..] = ip.octets();
-            let shared = a == 100 && b & 0xc0 == 64;
-            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || shared)
-        }
-        IpAddr::V6(ip) => ip.segments()[0] & 0xe000 == 0x2000,
     }
 }

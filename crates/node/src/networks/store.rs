@@ -33,14 +33,23 @@ struct Content {
     /// Each is the JSON of an event.
     records: Vec<String>,
     contacts: BTreeMap<String, Vec<SocketAddr>>,
+    /// The name of the network on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    /// Its place in the order in which this node came into its networks.
+    #[serde(default)]
+    place: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     joining: Option<Asked>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Asked {
-    invite: String,
-    proof: String,
+    /// Both are missing if an administrator has approved the node without an invite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    invite: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    proof: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
 }
@@ -80,9 +89,11 @@ pub fn save(directory: &Path, network: &Network) -> io::Result<()> {
             .iter()
             .map(|(key, addresses)| (key.to_string(), addresses.clone()))
             .collect(),
+        label: network.label().map(ToString::to_string),
+        place: network.place(),
         joining: network.joining().map(|joining| Asked {
-            invite: hex(&joining.proof.invite),
-            proof: hex(&joining.proof.signature),
+            invite: joining.proof.as_ref().map(|proof| hex::encode(proof.invite)),
+            proof: joining.proof.as_ref().map(|proof| hex::encode(proof.signature)),
             name: joining.name.as_ref().map(ToString::to_string),
         }),
     };
@@ -135,34 +146,20 @@ fn read(path: &Path, own: &PublicKey) -> io::Result<Network> {
     let contacts = content.contacts.into_iter();
     let contacts = contacts.map(|(key, addresses)| Ok((key.parse().map_err(invalid)?, addresses)));
     let joining = content.joining.map(|asked| {
-        let proof = Proof {
-            invite: unhex(&asked.invite).ok_or_else(|| invalid("its invite is no key"))?,
-            signature: unhex(&asked.proof).ok_or_else(|| invalid("its proof is no signature"))?,
+        let proof = match (&asked.invite, &asked.proof) {
+            (None, None) => None,
+            (Some(invite), Some(signature)) => Some(Proof {
+                invite: hex::FromHex::from_hex(invite).map_err(invalid)?,
+                signature: hex::FromHex::from_hex(signature).map_err(invalid)?,
+            }),
+            _ => return Err(invalid("invite and proof belong together")),
         };
         let name = asked.name.map(|name| Name::host(&name).map_err(invalid)).transpose()?;
         Ok::<_, io::Error>((proof, name))
     });
-    Ok(Network::kept(
-        own,
-        set,
-        contacts.collect::<io::Result<_>>()?,
-        joining.transpose()?,
-    ))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if text.len() != 2 * N || !text.is_ascii() {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(bytes)
+    let label = content.label.map(|label| Name::network(&label).map_err(invalid));
+    let network = Network::kept(own, set, contacts.collect::<io::Result<_>>()?, joining.transpose()?);
+    Ok(network.placed(label.transpose()?, content.place))
 }
 
 fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {

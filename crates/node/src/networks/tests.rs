@@ -5,11 +5,17 @@ use weft_roster::invite::EntryPoint;
 
 use super::*;
 
+mod membership;
+mod overlap;
+mod routes;
+
 /// Nodes whose documents reach those that they are connected with.
 struct World {
     nodes: Vec<Networks>,
     connected: BTreeSet<(usize, usize)>,
     now: u64,
+    /// Documents that arrived.
+    sent: usize,
 }
 
 const UNIX: u64 = 1_700_000_000;
@@ -36,6 +42,7 @@ impl World {
                 .collect(),
             connected: connected.iter().copied().collect(),
             now: 1_000,
+            sent: 0,
         }
     }
 
@@ -72,7 +79,8 @@ impl World {
         for (to, document) in self.nodes[from].take_documents() {
             let to = (0..self.nodes.len()).find(|number| key(*number) == to).unwrap();
             if self.are_connected(from, to) {
-                // What is refused is ignored.
+                self.sent += 1;
+                // A node ignores a document that it refuses, as the daemon does.
                 let _ = self.nodes[to].handle_document(key(from), &document, now, unix);
             }
         }
@@ -134,7 +142,7 @@ fn a_member_that_is_no_administrator_passes_the_request_on() {
     world.run(5_000);
     assert_eq!(world.members(1), [0, 1]);
     assert!(
-        world.nodes[1].welcomes_guests(world.unix()),
+        world.nodes[1].welcomes_guests(world.now, world.unix()),
         "the invite is known there too"
     );
     // The founder is not connected with the joining node.
@@ -256,7 +264,7 @@ fn what_does_not_fit_is_refused_and_says_why() {
     world.run(4_000);
     assert_eq!(world.refusal(2), Some(Refusal::Expired));
     assert_eq!(world.members(0), [0, 1]);
-    assert!(!world.nodes[0].welcomes_guests(world.unix()));
+    assert!(!world.nodes[0].welcomes_guests(world.now, world.unix()));
 }
 
 #[test]
@@ -362,9 +370,10 @@ fn networks_are_read_as_they_were_written() {
     world.join(1, &code, 0);
     // Once while it joins, once as a member.
     for joined in [false, true] {
-        for network in world.nodes[1].take_unsaved() {
-            store::save(directory.path(), network).unwrap();
-        }
+        assert!(world.network(1).is_unsaved());
+        store::save(directory.path(), world.network(1)).unwrap();
+        world.nodes[1].note_saved(code.network);
+        assert!(!world.network(1).is_unsaved());
         let kept = store::load(directory.path(), &key(1));
         assert_eq!(kept.len(), 1);
         let network = world.network(1);
@@ -434,4 +443,38 @@ fn commands_name_what_is_missing() {
     };
     world.nodes[1].join(&code, None, now, unix).unwrap();
     assert_eq!(world.nodes[1].iter().count(), 2);
+}
+
+/// A removal reaches a hundred nodes of which each knows few, with few documents.
+#[test]
+fn a_removal_reaches_all_nodes_within_seconds() {
+    const NODES: usize = 100;
+    let mut world = World::new(NODES, &[]);
+    world.create(0);
+    let code = world.invite(0, NODES as u32, 1);
+    world.connected = (1..NODES).map(|at| (0, at)).collect();
+    for at in 1..NODES {
+        world.join(at, &code, 0);
+    }
+    world.run(30_000);
+    // A ring with chords: each node is connected with four others.
+    let ring = (0..NODES).map(|at| (at, (at + 1) % NODES));
+    let chords = (0..NODES).map(|at| (at, (at + 37) % NODES));
+    world.connected = ring.chain(chords).collect();
+    world.run(30_000);
+    for at in 0..NODES {
+        assert_eq!(world.members(at).len(), NODES, "node {at} before");
+    }
+    let sent = world.sent;
+    let times = world.times();
+    world.nodes[0]
+        .change_member(None, "node-50", MemberChange::Remove, times)
+        .unwrap();
+    world.run(10_000);
+    for at in 0..NODES {
+        assert!(!world.network(at).is_member(&key(50)), "node {at}");
+    }
+    let documents = world.sent - sent;
+    eprintln!("{documents} documents for {NODES} nodes");
+    assert!(documents <= 20 * NODES, "{documents} documents");
 }

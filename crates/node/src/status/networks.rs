@@ -11,6 +11,52 @@ pub struct NetworkList {
     pub schema: String,
     /// Each network.
     pub networks: Vec<NetworkStatus>,
+    /// The administrators that this node asks for membership without an invite.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked: Vec<AskedStatus>,
+}
+
+/// A request of this node for membership without an invite.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedStatus {
+    /// The administrator's public key.
+    pub npub: String,
+    /// The short form of it that people compare.
+    pub fingerprint: String,
+    /// How far the request is, as text for the user.
+    pub why: String,
+    /// The request has ended, and this node is not taken in.
+    pub refused: bool,
+    /// The identifier of the network that this node is taken into.
+    pub network: Option<String>,
+}
+
+/// The requests for membership that wait at this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestList {
+    /// [`Document::SCHEMA`](super::Document::SCHEMA)
+    pub schema: String,
+    /// This node's public key.
+    pub npub: String,
+    /// The short form of it that people compare.
+    pub fingerprint: String,
+    /// Seconds for which requests are accepted; `None` if they are not.
+    pub accepted_s: Option<u64>,
+    /// Each request, by key.
+    pub requests: Vec<RequestStatus>,
+}
+
+/// A request of another node for membership.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestStatus {
+    /// Its public key.
+    pub npub: String,
+    /// The short form of it that people compare.
+    pub fingerprint: String,
+    /// The name that it would like.
+    pub name: Option<String>,
+    /// Seconds since it came.
+    pub age_s: u64,
 }
 
 /// One network.
@@ -20,6 +66,10 @@ pub struct NetworkStatus {
     pub id: String,
     /// Its name; `None` while the node joins it.
     pub name: Option<String>,
+    /// Its name on this node: the same, or with a number behind it if another network has that name;
+    /// `None` while the node joins it.
+    #[serde(default)]
+    pub label: Option<String>,
     /// What this node is in it.
     pub state: NetworkState,
     /// The reason for it, as text for the user.
@@ -33,6 +83,86 @@ pub struct NetworkStatus {
     pub members: Vec<MemberStatus>,
     /// Its open invites.
     pub invites: Vec<InviteStatus>,
+    /// Its rules in their order, with the names of members; `None` if this version of weft does not
+    /// understand them, in which case nothing passes.
+    #[serde(default)]
+    pub rules: Option<Vec<String>>,
+    /// What is done with flows that no rule matches: `allow` or `deny`.
+    #[serde(default)]
+    pub default: String,
+    /// The subnets behind its members, by subnet.
+    #[serde(default)]
+    pub routes: Vec<MemberRouteStatus>,
+    /// Members that this node does not reach by their IPv4 address, because it is that of a node of
+    /// another network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shadowed: Vec<ShadowedStatus>,
+}
+
+/// A member whose IPv4 address leads to a node of another network. It is reached by its IPv6 address
+/// and by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShadowedStatus {
+    /// The address.
+    pub ipv4: Ipv4Addr,
+    /// The public key of the member.
+    pub npub: String,
+    /// Its name in the network, if it has one.
+    pub name: Option<String>,
+    /// It is this node.
+    pub own: bool,
+    /// The node that the address leads to.
+    pub leads_to: ShadowingNode,
+}
+
+/// A node of another network that has the IPv4 address of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShadowingNode {
+    /// The label of the other network.
+    pub network: Option<String>,
+    /// The public key of the node.
+    pub npub: String,
+    /// Its name in the other network, if it has one.
+    pub name: Option<String>,
+    /// It is this node.
+    pub own: bool,
+}
+
+/// The answer to `why`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Why {
+    /// [`Document::SCHEMA`](super::Document::SCHEMA)
+    pub schema: String,
+    /// Whether the flow passes.
+    pub allowed: bool,
+    /// What was asked, in its order; the last one decided.
+    pub reasons: Vec<String>,
+}
+
+/// A subnet behind a member of a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRouteStatus {
+    /// The subnet, as `192.168.7.0/24`; all addresses of an IP version if the member is an exit.
+    pub subnet: String,
+    /// Whether the member is an exit for this IP version, or offers to be one.
+    #[serde(default)]
+    pub exit: bool,
+    /// The public key of the member.
+    pub npub: String,
+    /// The name of the member.
+    pub name: Option<String>,
+    /// Whether the member is this node.
+    pub own: bool,
+    /// Whether the member offers it now, as far as this node knows: an administrator knows all
+    /// offers, another member its own.
+    pub offered: bool,
+    /// Whether an administrator has approved it.
+    pub approved: bool,
+    /// Whether packets of this node to the subnet go to the member, or, if `own`, whether members may
+    /// send to it.
+    pub used: bool,
+    /// The reason, as text for the user.
+    pub why: String,
 }
 
 /// What a node is in a network.

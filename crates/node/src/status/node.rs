@@ -58,6 +58,12 @@ pub struct NodeStatus {
     /// The rights of the daemon; `None` from a daemon that does not report them.
     #[serde(default)]
     pub rights: Option<RightsStatus>,
+    /// The exit of this node; `None` if none is set (`tun.exit`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExitStatus>,
+    /// This node as exit of others; `None` unless it offers that (`tun.advertise_exit`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<ServesStatus>,
     /// Another host that runs with this node's key, if one was noticed within the last 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<ClonesStatus>,
@@ -68,6 +74,41 @@ pub struct NodeStatus {
     pub rss_bytes: u64,
     /// CPU time used, user and system, in seconds.
     pub cpu_s: f64,
+}
+
+/// The member by which this node sends packets to all addresses that no member and no approved route
+/// has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitStatus {
+    /// The member as the configuration names it: its name or npub.
+    pub exit: String,
+    /// Its public key; `None` if no member is named like this.
+    pub npub: Option<String>,
+    /// Whether packets that cannot go by the exit are dropped.
+    pub strict: bool,
+    /// Whether the subnets that this host is in are reached without the exit.
+    pub lan: bool,
+    /// Whether it forwards IPv4.
+    pub ipv4: bool,
+    /// Whether it forwards IPv6.
+    pub ipv6: bool,
+    /// Whether the system leads packets to the exit. If not, they leave as they do without weft.
+    pub used: bool,
+    /// Whether packets pass by the exit now, as far as this node knows.
+    pub pass: bool,
+    /// The reason, as text for the user.
+    pub why: String,
+}
+
+/// A node as exit of others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServesStatus {
+    /// Whether it forwards IPv4.
+    pub ipv4: bool,
+    /// Whether it forwards IPv6.
+    pub ipv6: bool,
+    /// The reason, as text for the user.
+    pub why: String,
 }
 
 /// The threads that move packets.
@@ -102,9 +143,9 @@ pub struct TunStatus {
     /// Its further addresses, as `10.1.0.1/24` (`[tun] addresses`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
-    /// Networks behind this node, as `10.1.0.0/16` (`[tun] networks`).
+    /// Subnets behind this node, as `10.1.0.0/16` (`[tun] routes`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub networks: Vec<String>,
+    pub routes: Vec<String>,
 }
 
 /// The offloads to the kernel: many packets in few calls.

@@ -43,9 +43,12 @@ pub struct PeerStatus {
     pub link: Option<LinkStatus>,
     /// The end-to-end session with it.
     pub session: Option<SessionStatus>,
-    /// The networks behind it, if there are any.
+    /// The private networks that it and this node are members of, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub member_of: Vec<String>,
+    /// The subnets behind it, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub networks: Option<NetworksStatus>,
+    pub routes: Option<RoutesStatus>,
 }
 
 /// Two or more running nodes have one key.
@@ -71,18 +74,18 @@ pub struct TroubleStatus {
     pub for_s: u64,
 }
 
-/// The networks behind a peer.
+/// The subnets behind a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NetworksStatus {
-    /// The networks, as `10.1.0.0/16`, in the order of the configuration.
+pub struct RoutesStatus {
+    /// The subnets, as `10.1.0.0/16`, in the order of the configuration.
     pub list: Vec<String>,
-    /// Whether packets pass now: data goes in fast frames, the peer reads those of networks, and
+    /// Whether packets pass now: data goes in fast frames, the peer reads those of subnets, and
     /// there is a route.
     pub pass: bool,
     /// The reason why they pass or not, as text for the user.
     pub why: String,
-    /// The networks of `list` without a route: datagrams to a peer would take it, or the system has
-    /// a route to the same network.
+    /// The subnets of `list` without a route: datagrams to a peer would take it, or the system has
+    /// a route to the same subnet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<String>,
 }

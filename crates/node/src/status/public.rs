@@ -119,6 +119,15 @@ impl PublicPath {
     }
 }
 
+impl From<&PathStatus> for PublicPath {
+    fn from(path: &PathStatus) -> Self {
+        match path {
+            PathStatus::Direct { .. } => Self::Direct,
+            PathStatus::Relayed { .. } => Self::Relayed,
+        }
+    }
+}
+
 impl From<&Status> for PublicStatus {
     fn from(status: &Status) -> Self {
         Self {
@@ -169,10 +178,7 @@ impl From<&PeerStatus> for PublicPeer {
             since_s: peer.since_s,
             standing: peer.standing,
             standing_s: peer.standing_s,
-            path: peer.path.as_ref().map(|path| match path {
-                PathStatus::Direct { .. } => PublicPath::Direct,
-                PathStatus::Relayed { .. } => PublicPath::Relayed,
-            }),
+            path: peer.path.as_ref().map(PublicPath::from),
             frames: session.and_then(|session| Some(session.frames.as_ref()?.kind)),
             rtt_ms: rtt.or(session.and_then(|session| session.quality.rtt_ms)),
             rx: link.map(|link| link.rx).or(session.map(|session| session.rx)),

@@ -20,8 +20,8 @@ fn address(byte: u8) -> Ipv6Addr {
     key(byte).node_addr().to_ipv6()
 }
 
-/// `bob` is key 1, `x-2` is key 2. The network `home` has a member with an IPv4 address, and one
-/// without.
+/// `bob` is key 1, `x-2` is key 2. The network `home` has a member with an IPv4 address, and two
+/// without, one of which is `x-2` under another name.
 fn zone() -> Zone {
     let mut zone = Zone::new([(&"Bob".parse().unwrap(), key(1)), (&"x-2".parse().unwrap(), key(2))]);
     let member = |byte, ipv4| MemberAddresses {
@@ -30,6 +30,7 @@ fn zone() -> Zone {
     };
     zone.add_member("home", "nas", member(3, Some(NAS)));
     zone.add_member("home", "six", member(4, None));
+    zone.add_member("home", "y", member(2, None));
     zone.add_network("empty");
     zone
 }

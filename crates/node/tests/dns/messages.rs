@@ -1,10 +1,12 @@
 //! Requests and responses, written and read by another implementation of DNS.
 
+use std::net::IpAddr;
+
 use proptest::prelude::*;
 use simple_dns::rdata::RData;
 use simple_dns::{OPCODE, Packet, PacketFlag, QTYPE, RCODE, TYPE};
 use weft_node::dns::message::{MAX_RESPONSE, NEGATIVE_TTL, TTL, UDP_PAYLOAD};
-use weft_node::dns::zone::Outcome;
+use weft_node::dns::zone::{MemberAddresses, Outcome};
 
 use super::{address, key, of_opcode, query, with_edns, zone};
 
@@ -164,6 +166,105 @@ fn names_elsewhere_are_refused() {
     ] {
         assert_negative(name, TYPE::AAAA, RCODE::Refused, false);
     }
+}
+
+/// The reverse name of an address.
+fn reverse(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(ip) => {
+            let [a, b, c, d] = ip.octets();
+            format!("{d}.{c}.{b}.{a}.in-addr.arpa")
+        }
+        IpAddr::V6(ip) => {
+            let digits: String = ip.octets().map(|byte| format!("{byte:02x}")).concat();
+            let reversed: Vec<_> = digits.chars().rev().map(String::from).collect();
+            format!("{}.ip6.arpa", reversed.join("."))
+        }
+    }
+}
+
+#[test]
+fn addresses_have_names() {
+    for (address, expected) in [
+        (address(1).into(), "bob.fips"),
+        (address(3).into(), "nas.home.weft"),
+        (super::NAS.into(), "nas.home.weft"),
+        // A peer that is also a member has its name in the network.
+        (address(2).into(), "y.home.weft"),
+    ] {
+        let name = reverse(address);
+        for qtype in [QTYPE::TYPE(TYPE::PTR), QTYPE::ANY] {
+            for name in [&name, &name.to_uppercase()] {
+                let mut request = query(name, TYPE::PTR);
+                request.questions[0].qtype = qtype;
+                let (outcome, bytes) = respond(&request);
+                weft_fuzz::dns(&request.build_bytes_vec().unwrap());
+                assert_eq!(outcome, Outcome::Answered, "{name}");
+                let response = Packet::parse(&bytes).unwrap();
+                assert!(response.has_flags(PacketFlag::AUTHORITATIVE_ANSWER));
+                let [answer] = &response.answers[..] else {
+                    panic!("{response:?}");
+                };
+                assert_eq!((answer.name.to_string(), answer.ttl), (name.clone(), TTL));
+                let RData::PTR(pointer) = &answer.rdata else {
+                    panic!("{answer:?}");
+                };
+                assert_eq!(pointer.0.to_string(), expected);
+            }
+        }
+        // The name exists, and has no other records; it is a zone of its own.
+        let (_, bytes) = respond(&query(&name, TYPE::A));
+        let response = Packet::parse(&bytes).unwrap();
+        assert_eq!((response.rcode(), response.answers.len()), (RCODE::NoError, 0));
+        assert_eq!(response.name_servers[0].name.to_string(), name);
+        let (_, bytes) = respond(&query(&name, TYPE::SOA));
+        let response = Packet::parse(&bytes).unwrap();
+        assert!(matches!(&response.answers[..], [soa] if matches!(soa.rdata, RData::SOA(_))));
+    }
+}
+
+/// The ranges are those of other private networks, too: nothing says that their names do not exist.
+#[test]
+fn addresses_of_others_are_refused() {
+    let foreign = [
+        reverse("fd00::1".parse().unwrap()),
+        reverse(address(9).into()),
+        reverse("10.44.3.4".parse().unwrap()),
+        reverse("192.0.2.1".parse().unwrap()),
+        reverse("2001:db8::1".parse().unwrap()),
+        reverse(address(1).into())[2..].to_owned(),
+        format!("0.{}", reverse(address(1).into())),
+    ];
+    for name in foreign
+        .iter()
+        .map(String::as_str)
+        .chain(["d.f.ip6.arpa", "3.44.10.in-addr.arpa", "arpa"])
+    {
+        for qtype in [TYPE::PTR, TYPE::SOA, TYPE::A] {
+            let (outcome, _) = respond(&query(name, qtype));
+            assert_eq!(outcome, Outcome::Foreign, "{name}");
+            assert_negative(name, qtype, RCODE::Refused, false);
+        }
+    }
+}
+
+#[test]
+fn the_longest_name_of_an_address_fits() {
+    let label = "x".repeat(63);
+    let mut zone = weft_node::dns::Zone::default();
+    let ipv6 = address(5);
+    zone.add_member(&label, &label, MemberAddresses { ipv6, ipv4: None });
+    let request = with_edns(query(&reverse(ipv6.into()), TYPE::PTR))
+        .build_bytes_vec()
+        .unwrap();
+    let mut out = Vec::new();
+    assert_eq!(zone.respond(&request, &mut out), Outcome::Answered);
+    assert!(out.len() <= MAX_RESPONSE);
+    let response = Packet::parse(&out).unwrap();
+    let RData::PTR(pointer) = &response.answers[0].rdata else {
+        panic!("{response:?}");
+    };
+    assert_eq!(pointer.0.to_string(), format!("{label}.{label}.weft"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use weft_node::dns::{RegisterError, Resolved};
+use weft_node::dns::{RegisterError, Resolved, Search};
 
 /// A program in `directory` that records its arguments and then runs `script`.
 fn program(directory: &Path, script: &str) -> PathBuf {
@@ -30,7 +30,8 @@ fn register(program: &Path) -> Result<(), RegisterError> {
         .build()
         .unwrap();
     let server = "[fd00::1]:5354".parse().unwrap();
-    runtime.block_on(Resolved::new(program, 7).register(server, "npub1x.fips"))
+    let search = Search::new(["home", "work"]);
+    runtime.block_on(Resolved::new(program, 7).register(server, &search, "npub1x.fips"))
 }
 
 #[test]
@@ -40,7 +41,7 @@ fn what_is_asked_of_it() {
     assert_eq!(
         calls(directory.path()),
         [
-            "domain 7 ~fips ~weft",
+            "domain 7 ~fips ~weft home.weft work.weft",
             "default-route 7 no",
             "dnssec 7 no",
             "dnsovertls 7 no",
@@ -72,7 +73,7 @@ fn one_that_hangs_is_given_up() {
     let error = register(&program(directory.path(), script)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "`resolvectl domain 7 ~fips ~weft` took more than 10 s"
+        "`resolvectl domain 7 ~fips ~weft home.weft work.weft` took more than 10 s"
     );
     assert_eq!(calls(directory.path()).last().unwrap(), "revert 7");
 }

@@ -27,6 +27,9 @@ pub struct Route {
     /// The largest packet that hosts may send on this route, in bytes; by default the interface's
     /// MTU.
     pub mtu: Option<u32>,
+    /// The address of this host that packets leave from if their program has chosen none; by default
+    /// the kernel's choice.
+    pub source: Option<IpAddr>,
 }
 
 impl Route {
@@ -40,6 +43,7 @@ impl Route {
             interface: Some(interface),
             metric: None,
             mtu: None,
+            source: None,
         }
     }
 
@@ -53,6 +57,7 @@ impl Route {
             interface: None,
             metric: None,
             mtu: None,
+            source: None,
         }
     }
 }
@@ -148,6 +153,7 @@ fn route_message(route: Route) -> RouteMessage {
     attributes.extend(route.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
     attributes.extend(route.interface.map(RouteAttribute::Oif));
     attributes.extend(route.metric.map(RouteAttribute::Priority));
+    attributes.extend(route.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
     attributes.extend(
         route
             .mtu
@@ -176,6 +182,7 @@ fn route(message: &Message) -> Option<Route> {
         interface: None,
         metric: None,
         mtu: None,
+        source: None,
     };
     for attribute in &message.attributes {
         match attribute {
@@ -183,6 +190,7 @@ fn route(message: &Message) -> Option<Route> {
             RouteAttribute::Gateway(address) => route.gateway = ip(address),
             RouteAttribute::Oif(index) => route.interface = Some(*index),
             RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+            RouteAttribute::PrefSource(address) => route.source = ip(address),
             RouteAttribute::Metrics(metrics) => {
                 route.mtu = metrics.iter().find_map(|metric| match metric {
                     RouteMetric::Mtu(mtu) => Some(*mtu),

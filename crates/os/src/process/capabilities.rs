@@ -34,9 +34,9 @@ pub(super) fn apply(sets: CapabilitySets) -> Result<(), PrivilegeError> {
     set_capabilities(None, sets).map_err(|e| PrivilegeError::new("drop the capabilities", e))
 }
 
-/// Empties the bounding set. A thread without CAP_SETPCAP cannot reduce it; then `no_new_privs`
-/// makes the set useless.
-pub(super) fn empty_bounding_set() -> Result<(), PrivilegeError> {
+/// Empties the bounding set but for `kept`. A thread without CAP_SETPCAP cannot reduce it; then
+/// `no_new_privs` makes the set useless.
+pub(super) fn empty_bounding_set(kept: CapabilitySet) -> Result<(), PrivilegeError> {
     if !current()?.effective.contains(CapabilitySet::SETPCAP) {
         return Ok(());
     }
@@ -45,6 +45,9 @@ pub(super) fn empty_bounding_set() -> Result<(), PrivilegeError> {
         // The first that the kernel does not know comes after the last.
         if capability_is_in_bounding_set(capability).is_err() {
             break;
+        }
+        if kept.contains(capability) {
+            continue;
         }
         remove_capability_from_bounding_set(capability)
             .map_err(|e| PrivilegeError::new("shrink the capability bounding set", e))?;

@@ -15,6 +15,7 @@ const READ_DIR: u64 = 1 << 3;
 const REMOVE_FILE: u64 = 1 << 5;
 const MAKE_REG: u64 = 1 << 8;
 const MAKE_SOCK: u64 = 1 << 9;
+const MAKE_SYM: u64 = 1 << 12;
 const TRUNCATE: u64 = 1 << 14;
 const IOCTL_DEV: u64 = 1 << 15;
 /// The rights that apply to a file that is not a directory.
@@ -34,6 +35,8 @@ pub enum Access {
     Run,
     /// Read and write it; create and remove files and sockets in it.
     Keep,
+    /// Like [`Keep`](Self::Keep), and move symbolic links in it.
+    KeepLinks,
 }
 
 impl Access {
@@ -42,6 +45,7 @@ impl Access {
             Self::Read => READ_FILE | READ_DIR,
             Self::Run => READ_FILE | READ_DIR | EXECUTE,
             Self::Keep => READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | REMOVE_FILE | MAKE_REG | MAKE_SOCK,
+            Self::KeepLinks => Self::Keep.bits() | MAKE_SYM,
         }
     }
 }

@@ -3,7 +3,9 @@
 use std::io;
 use std::path::Path;
 
-use rustix::thread::{CapabilitySet, clear_ambient_capability_set, set_no_new_privs};
+use rustix::thread::{
+    CapabilitySet, clear_ambient_capability_set, configure_capability_in_ambient_set, set_no_new_privs,
+};
 
 use super::capabilities::{apply, current, empty_bounding_set};
 use super::landlock::{Access, Ruleset, RulesetError};
@@ -45,6 +47,9 @@ pub struct Rights<'a> {
     pub files: Option<&'a [(&'a Path, Access)]>,
     /// Whether system calls are filtered.
     pub filter: bool,
+    /// Programs that it starts have CAP_NET_ADMIN as well, and netlink's sockets for the packet
+    /// filter: nft(8).
+    pub packet_filter: bool,
 }
 
 /// The result, as a system may lack some mechanisms.
@@ -75,7 +80,7 @@ impl Part {
 
 impl Rights<'_> {
     /// Drops all other rights, for good: for this thread, for threads that it starts, and for
-    /// programs, which get no capability. Core dumps are disabled from then on. Call it before the
+    /// programs, which get no capability unless `packet_filter` says so. Core dumps are disabled from then on. Call it before the
     /// process starts threads and after everything is open that needs more rights (a port below
     /// 1024, a device, a file of another user).
     ///
@@ -90,7 +95,7 @@ impl Rights<'_> {
         }
         // While every path can still be opened.
         let ruleset = self.files.map(ruleset);
-        empty_bounding_set()?;
+        empty_bounding_set(self.of_programs())?;
         if let Some(ids) = self.user {
             become_user(ids)?;
         }
@@ -101,7 +106,7 @@ impl Rights<'_> {
             Part::of(ruleset.and_then(Ruleset::enforce).map(drop))
         });
         let seccomp = match self.filter {
-            true => Part::of(seccomp::enforce()),
+            true => Part::of(seccomp::enforce(self.packet_filter)),
             false => Part::Unused,
         };
         Ok(Confinement { landlock, seccomp })
@@ -116,8 +121,20 @@ impl Rights<'_> {
         let _ = clear_ambient_capability_set();
         sets.permitted &= kept;
         sets.effective = sets.permitted;
-        sets.inheritable = CapabilitySet::empty();
-        apply(sets)
+        sets.inheritable = self.of_programs() & sets.permitted;
+        apply(sets)?;
+        if !sets.inheritable.is_empty() {
+            configure_capability_in_ambient_set(sets.inheritable, true)
+                .map_err(|e| PrivilegeError::new("pass a capability on to programs", e))?;
+        }
+        Ok(())
+    }
+
+    /// The capabilities that programs get.
+    fn of_programs(&self) -> CapabilitySet {
+        let mut kept = CapabilitySet::empty();
+        kept.set(CapabilitySet::NET_ADMIN, self.net_admin && self.packet_filter);
+        kept
     }
 }
 
@@ -147,6 +164,7 @@ fn drop_to(nice: bool) -> Result<(), PrivilegeError> {
         user: user_to_become()?,
         files: Some(&[]),
         filter: true,
+        packet_filter: false,
     };
     rights.confine().map(drop)
 }

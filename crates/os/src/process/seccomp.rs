@@ -86,13 +86,13 @@ const OUR_ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 const OUR_ARCHITECTURE: Option<u32> = None;
 
 /// Enforces the filter on the calling thread and on all threads and programs that it starts. Needs
-/// `no_new_privs`.
+/// `no_new_privs`. `netfilter`: netlink's sockets for the packet filter are allowed, too.
 ///
 /// # Errors
 /// `Unsupported` for machines other than x86-64 and aarch64; the error of the system call.
-pub(super) fn enforce() -> io::Result<()> {
+pub(super) fn enforce(netfilter: bool) -> io::Result<()> {
     let architecture = OUR_ARCHITECTURE.ok_or(io::ErrorKind::Unsupported)?;
-    let mut filter = program(architecture);
+    let mut filter = program(architecture, netfilter);
     let program = libc::sock_fprog {
         len: filter.len() as libc::c_ushort,
         filter: filter.as_mut_ptr(),
@@ -158,7 +158,7 @@ fn with_arguments(filter: &mut Vec<sock_filter>, number: libc::c_long, rules: &[
     filter.push(op(RETURN, ALLOW));
 }
 
-fn program(architecture: u32) -> Vec<sock_filter> {
+fn program(architecture: u32, netfilter: bool) -> Vec<sock_filter> {
     let mut filter = vec![op(LOAD, ARCHITECTURE)];
     // Other architectures, such as 32-bit programs on a 64-bit kernel, number their calls
     // differently.
@@ -187,7 +187,7 @@ fn program(architecture: u32) -> Vec<sock_filter> {
         op(RETURN, error(libc::EPERM)),
     ];
     with_arguments(&mut filter, libc::SYS_clone, &clone);
-    with_arguments(&mut filter, libc::SYS_socket, &socket_rules());
+    with_arguments(&mut filter, libc::SYS_socket, &socket_rules(netfilter));
     // Typing into the terminal that the process was started from.
     let ioctl = [
         op(LOAD, argument(1)),
@@ -213,7 +213,7 @@ const fn refuse(condition: u16, k: u32) -> sock_filter {
 
 /// Allows sockets of IP and Unix, and netlink's for interfaces and routes: with CAP_NET_ADMIN the
 /// other families reach the packet filter, raw frames, and much code that is seldom used.
-fn socket_rules() -> Vec<sock_filter> {
+fn socket_rules(netfilter: bool) -> Vec<sock_filter> {
     let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
     let mut rules = vec![op(LOAD, argument(0))];
     for family in families {
@@ -229,6 +229,12 @@ fn socket_rules() -> Vec<sock_filter> {
         },
         op(RETURN, error(libc::EAFNOSUPPORT)),
         op(LOAD, argument(2)),
+    ]);
+    if netfilter {
+        rules.push(refuse(IF_EQUAL, libc::NETLINK_NETFILTER as u32));
+        rules.push(op(RETURN, ALLOW));
+    }
+    rules.extend([
         sock_filter {
             code: IF_EQUAL,
             jt: 1,
@@ -273,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_the_filter_decides() {
-        let filter = program(HERE);
+        let filter = program(HERE, false);
         assert!(filter.len() < 4096, "BPF_MAXINSNS");
         let decide = |number: libc::c_long, arguments| run(&filter, number as u32, HERE, arguments);
         for number in REFUSED {
@@ -313,7 +319,7 @@ mod tests {
 
     #[test]
     fn sockets_of_few_families() {
-        let filter = program(HERE);
+        let filter = program(HERE, false);
         let socket = |family: i32, protocol: i32| {
             run(
                 &filter,
@@ -330,6 +336,14 @@ mod tests {
             socket(libc::AF_NETLINK, libc::NETLINK_NETFILTER),
             error(libc::EPROTONOSUPPORT)
         );
+        let filter = program(HERE, true);
+        let netlink = |protocol: i32| {
+            let arguments = [libc::AF_NETLINK as u32, 3, protocol as u32];
+            run(&filter, libc::SYS_socket as u32, HERE, arguments)
+        };
+        assert_eq!(netlink(libc::NETLINK_NETFILTER), ALLOW);
+        assert_eq!(netlink(libc::NETLINK_ROUTE), ALLOW);
+        assert_eq!(netlink(libc::NETLINK_AUDIT), error(libc::EPROTONOSUPPORT));
         for family in [libc::AF_PACKET, libc::AF_ALG, libc::AF_VSOCK, libc::AF_KEY, 99] {
             assert_eq!(socket(family, 0), error(libc::EAFNOSUPPORT), "{family}");
         }

@@ -124,6 +124,11 @@ impl BindError {
     }
 }
 
+/// The bit of the mark (`SO_MARK` of socket(7)) that sockets for datagrams between nodes have, so
+/// that rules of the system tell them from what passes through the interface. No other known
+/// program uses this bit.
+pub const MARK: u32 = 0x0200_0000;
+
 /// Sets the options that must be set before the socket is bound.
 pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, options: BindOptions) -> io::Result<()> {
     if options.reuse_port {
@@ -136,7 +141,14 @@ pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, option
     if ipv6 {
         sockopt::set_ipv6_v6only(fd, !dual_stack)?;
     }
+    mark(fd);
     forbid_fragments(fd, ipv6, dual_stack)
+}
+
+/// Marks a socket for datagrams between nodes.
+pub(super) fn mark(fd: BorrowedFd<'_>) {
+    // Without CAP_NET_ADMIN it is refused, and then nothing looks at marks either.
+    let _ = syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, MARK as libc::c_int);
 }
 
 /// Sets DF, and makes the socket ignore the kernel's path MTU.

@@ -63,6 +63,7 @@ impl Inquiry {
         };
         let socket = UdpSocket::bind((any, 0))?;
         socket.set_nonblocking(true)?;
+        super::bind::mark(socket.as_fd());
         // Without it a host that does not answer on its own network is not reported.
         let (level, option) = match to {
             SocketAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_RECVERR),

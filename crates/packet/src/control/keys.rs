@@ -64,7 +64,7 @@ pub struct FastKeys {
     /// The largest fast frame that the peer accepts, in bytes of UDP payload.
     pub max_payload: u16,
     /// Whether the peer reads frames of packets with their whole header: IPv4, and IPv6 to or from
-    /// a network behind a node.
+    /// a subnet behind a node.
     pub reads_full: bool,
     /// The suite that both ends agreed on.
     pub suite: Suite,

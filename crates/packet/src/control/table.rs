@@ -1,11 +1,13 @@
 //! Commands to the tables of a whole lane.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use weft_noise::tag::TagKey;
-use weft_wire::{Network, NodeAddr};
+use weft_wire::{NodeAddr, Subnet};
 
 use super::LinkId;
+use crate::firewall::Policy;
 use crate::lanes::Audience;
 
 /// What identifies the handshake messages of a node before anything of them is authenticated.
@@ -54,15 +56,20 @@ pub enum TableCommand {
         /// The address of the peer.
         peer: NodeAddr,
     },
-    /// Replaces the networks behind nodes, including this one. Packets to or from them go in fast
+    /// Replaces the subnets behind nodes, including this one. Packets to or from them go in fast
     /// frames with their whole header. The lists need not contain the nodes' own addresses.
-    SetNetworks {
-        /// The networks behind this node that peers may send to, including further addresses of the
+    SetSubnets {
+        /// The subnets behind this node that peers may send to, including further addresses of the
         /// node.
-        ours: Vec<Network>,
-        /// The networks behind each peer: packets to them go to the peer, and the peer may send
+        ours: Vec<Subnet>,
+        /// The subnets behind each peer: packets to them go to the peer, and the peer may send
         /// from them. The longest prefix wins.
-        theirs: Vec<(Network, NodeAddr)>,
+        theirs: Vec<(Subnet, NodeAddr)>,
+    },
+    /// Applies rules to the IP packets of peers from now on, or none.
+    SetPolicy {
+        /// The rules, and the flows that are known.
+        policy: Option<Arc<Policy>>,
     },
     /// Sets the route of datagrams that this node forwards to a destination.
     SetRoute {
@@ -107,7 +114,9 @@ impl TableCommand {
     pub(super) fn audience(&self) -> Audience {
         match self {
             Self::ExpectEcho { .. } => Audience::Others,
-            Self::AllowPeer { .. } | Self::DenyPeer { .. } | Self::SetNetworks { .. } => Audience::All,
+            Self::AllowPeer { .. } | Self::DenyPeer { .. } | Self::SetSubnets { .. } | Self::SetPolicy { .. } => {
+                Audience::All
+            }
             Self::SetRoute { .. }
             | Self::RemoveRoute { .. }
             | Self::SealWhole

@@ -67,6 +67,8 @@ struct Run {
     newest: bool,
     /// The sequence numbers of answers to this node's echo requests.
     echoes: Vec<u16>,
+    /// The first packet that the rules denied.
+    denied: Option<Vec<u8>>,
     /// The link that the session is bound to.
     link: Option<LinkKey>,
 }
@@ -143,6 +145,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
             return (run, None);
         };
         let counters = &mut lane.out.counters;
+        let firewall = &mut lane.tables.firewall;
         let mut border = Border::new(&lane.tables.routes, session, egress);
         let current = session.fast.current_id();
         let Some(keys) = session.fast.by_index_mut(index) else {
@@ -202,9 +205,17 @@ impl<T: Transmit> SessionIngress<'_, T> {
             };
             match border.packet(&header, room, seen, counters) {
                 Ok((range, checksum)) => {
+                    let packet = room.get(range.clone()).unwrap_or_default();
+                    if let Err(reason) = firewall.inbound(now, session.peer, packet) {
+                        counters.drops.count(reason);
+                        if reason == DropReason::Denied && run.denied.is_none() {
+                            run.denied = Some(packet.to_vec());
+                        }
+                        received.skip();
+                        continue;
+                    }
                     run.packets += 1;
                     run.packet_bytes += range.len();
-                    let packet = room.get(range.clone()).unwrap_or_default();
                     if let Some(token) = token.filter(|_| header.kind == Kind::Ipv6) {
                         run.echoes.extend(echo::reply(packet, token));
                     }
@@ -234,6 +245,12 @@ impl<T: Transmit> SessionIngress<'_, T> {
             }
             None if run.frames > 0 => self.heard(&run),
             None => {}
+        }
+        if let Some(packet) = run.denied {
+            let peer = self.lane.tables.sessions.get(self.key).map(|session| session.peer);
+            if let Some(peer) = peer {
+                self.lane.sender(self.now, self.train).answer_denied(peer, &packet);
+            }
         }
         if run.echoes.is_empty() {
             return;

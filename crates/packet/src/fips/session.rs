@@ -192,6 +192,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let start = shim::expand_in_place(opened, shim_at, peer.to_ipv6(), lane.tables.routes.me());
         let start = start.map_err(|_| DropReason::Malformed)?;
         let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
+        lane.check(self.now, key, packet, self.train)?;
         lane.admit(key, peer, packet);
         ecn::apply(&mut lane.out.counters, seen, packet)?;
         lane.out.counters.tun_tx += 1;

@@ -139,7 +139,8 @@ impl Lane {
                 self.sender(now, train).take_queue(peer);
                 self.tables.deny(peer);
             }
-            TableCommand::SetNetworks { ours, theirs } => self.tables.routes.set_networks(&ours, &theirs),
+            TableCommand::SetSubnets { ours, theirs } => self.tables.routes.set_subnets(&ours, &theirs),
+            TableCommand::SetPolicy { policy } => self.tables.firewall.set(policy),
             TableCommand::SetRoute { dest, link } => {
                 self.tables.next_hops.insert(dest, link);
             }

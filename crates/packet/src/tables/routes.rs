@@ -1,13 +1,13 @@
 //! Routes: the peer that a packet goes to, and the packets that a peer may send ("cryptokey
 //! routing", as WireGuard calls it).
 //!
-//! The address of a node in `fd00::/8` follows from its key. Networks behind nodes are configured.
+//! The address of a node in `fd00::/8` follows from its key. Subnets behind nodes are configured.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 
 use weft_wire::ip::{Ipv4Header, Ipv6Header, version};
-use weft_wire::{Network, NodeAddr};
+use weft_wire::{FIPS_PREFIX, NodeAddr, Subnet};
 
 use super::slab::Key;
 use crate::session::Session;
@@ -21,7 +21,7 @@ pub(crate) struct Routes {
     me: Ipv6Addr,
     /// The peers that IP packets may go to and come from, by their IPv6 address.
     peers: BTreeMap<[u8; 16], Peer>,
-    networks: Networks,
+    subnets: Subnets,
 }
 
 impl Routes {
@@ -30,7 +30,7 @@ impl Routes {
         Self {
             me: me.to_ipv6(),
             peers: BTreeMap::new(),
-            networks: Networks::default(),
+            subnets: Subnets::default(),
         }
     }
 
@@ -49,15 +49,16 @@ impl Routes {
         self.peers.remove(&peer.to_ipv6().octets());
     }
 
-    /// Replaces all networks. `ours` are those that peers may send to, including further addresses
-    /// of this node; `theirs` are behind peers. Of two equal networks the last is used.
-    pub(crate) fn set_networks(&mut self, ours: &[Network], theirs: &[(Network, NodeAddr)]) {
-        self.networks = Networks::new(ours, theirs);
+    /// Replaces all subnets. `ours` are those that peers may send to, including further addresses
+    /// of this node; `theirs` are behind peers. Of two equal subnets the last is used. All addresses
+    /// of an IP version (an exit) are those that no subnet of a peer and no node has.
+    pub(crate) fn set_subnets(&mut self, ours: &[Subnet], theirs: &[(Subnet, NodeAddr)]) {
+        self.subnets = Subnets::new(ours, theirs);
     }
 
-    /// Returns whether there are networks.
-    pub(crate) fn has_networks(&self) -> bool {
-        !self.networks.is_empty()
+    /// Returns whether there are subnets.
+    pub(crate) fn has_subnets(&self) -> bool {
+        !self.subnets.is_empty()
     }
 
     /// Returns the peer that a packet from the address of this node to that of a peer goes to.
@@ -71,10 +72,10 @@ impl Routes {
 
     /// Returns whether peers may send to this address, and packets from it may go to them.
     pub(crate) fn is_ours(&self, address: IpAddr) -> bool {
-        address == IpAddr::V6(self.me) || self.networks.is_ours(address)
+        address == IpAddr::V6(self.me) || self.subnets.is_ours(address)
     }
 
-    /// Returns the peer that has this address, or whose network contains it with the longest
+    /// Returns the peer that has this address, or whose subnet contains it with the longest
     /// prefix.
     pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<Peer> {
         if let IpAddr::V6(ip) = address
@@ -82,22 +83,22 @@ impl Routes {
         {
             return Some(*peer);
         }
-        let node = self.networks.behind(address)?;
+        let node = self.subnets.behind(address)?;
         self.peers.get(&node.to_ipv6().octets()).copied()
     }
 }
 
-/// The networks behind nodes.
+/// The subnets behind nodes.
 #[derive(Debug, Default)]
-struct Networks {
+struct Subnets {
     ours: Table<()>,
     theirs: Table<NodeAddr>,
 }
 
-impl Networks {
-    fn new(ours: &[Network], theirs: &[(Network, NodeAddr)]) -> Self {
+impl Subnets {
+    fn new(ours: &[Subnet], theirs: &[(Subnet, NodeAddr)]) -> Self {
         Self {
-            ours: ours.iter().map(|network| (*network, ())).collect(),
+            ours: ours.iter().map(|subnet| (*subnet, ())).collect(),
             theirs: theirs.iter().copied().collect(),
         }
     }
@@ -107,7 +108,10 @@ impl Networks {
     }
 
     fn is_ours(&self, address: IpAddr) -> bool {
-        self.ours.get(address).is_some()
+        match self.ours.longest(address) {
+            Some(0) => !is_node(address) && self.behind(address).is_none(),
+            longest => longest.is_some(),
+        }
     }
 
     fn behind(&self, address: IpAddr) -> Option<NodeAddr> {
@@ -115,48 +119,57 @@ impl Networks {
     }
 }
 
-/// Values by network, found by the longest prefix.
+/// Values by subnet, found by the longest prefix.
 #[derive(Debug)]
 struct Table<T> {
     v4: Vec<Level<T>>,
     v6: Vec<Level<T>>,
 }
 
-/// All networks of one prefix length. A table has the longest first.
+/// All subnets of one prefix length. A table has the longest first.
 #[derive(Debug)]
 struct Level<T> {
     prefix_len: u8,
     mask: u128,
-    networks: BTreeMap<u128, T>,
+    subnets: BTreeMap<u128, T>,
 }
 
 impl<T> Table<T> {
     fn get(&self, address: IpAddr) -> Option<&T> {
+        self.find(address).map(|(_, value)| value)
+    }
+
+    /// Returns the prefix length of the longest subnet that contains this address.
+    fn longest(&self, address: IpAddr) -> Option<u8> {
+        self.find(address).map(|(prefix_len, _)| prefix_len)
+    }
+
+    fn find(&self, address: IpAddr) -> Option<(u8, &T)> {
         let bits = bits(address);
         let mut levels = match address {
             IpAddr::V4(_) => self.v4.iter(),
             IpAddr::V6(_) => self.v6.iter(),
         };
-        levels.find_map(|level| level.networks.get(&(bits & level.mask)))
+        levels.find_map(|level| Some((level.prefix_len, level.subnets.get(&(bits & level.mask))?)))
     }
 
-    fn insert(&mut self, network: Network, value: T) {
-        let levels = match network.address() {
+    fn insert(&mut self, subnet: Subnet, value: T) {
+        let levels = match subnet.address() {
             IpAddr::V4(_) => &mut self.v4,
             IpAddr::V6(_) => &mut self.v6,
         };
-        let prefix_len = network.prefix_len();
+        let prefix_len = subnet.prefix_len();
         let at = levels.partition_point(|level| level.prefix_len > prefix_len);
         if levels.get(at).is_none_or(|level| level.prefix_len != prefix_len) {
             let level = Level {
                 prefix_len,
                 mask: u128::MAX.checked_shl(128 - u32::from(prefix_len)).unwrap_or(0),
-                networks: BTreeMap::new(),
+                subnets: BTreeMap::new(),
             };
             levels.insert(at, level);
         }
         if let Some(level) = levels.get_mut(at) {
-            level.networks.insert(bits(network.address()), value);
+            level.subnets.insert(bits(subnet.address()), value);
         }
     }
 
@@ -174,14 +187,19 @@ impl<T> Default for Table<T> {
     }
 }
 
-impl<T> FromIterator<(Network, T)> for Table<T> {
-    fn from_iter<I: IntoIterator<Item = (Network, T)>>(networks: I) -> Self {
+impl<T> FromIterator<(Subnet, T)> for Table<T> {
+    fn from_iter<I: IntoIterator<Item = (Subnet, T)>>(subnets: I) -> Self {
         let mut table = Self::default();
-        for (network, value) in networks {
-            table.insert(network, value);
+        for (subnet, value) in subnets {
+            table.insert(subnet, value);
         }
         table
     }
+}
+
+/// Returns whether this is the address of a node, known or not.
+fn is_node(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(ip) if ip.octets()[0] == FIPS_PREFIX)
 }
 
 /// Returns the address from the highest bit down.
@@ -214,11 +232,11 @@ mod tests {
 
     use super::*;
 
-    /// Few distinct bits, so that networks nest and contain the addresses.
-    fn network() -> impl Strategy<Value = Network> {
+    /// Few distinct bits, so that subnets nest and contain the addresses.
+    fn subnet() -> impl Strategy<Value = Subnet> {
         (any::<bool>(), 0_u8..8, 0_u8..=32).prop_map(|(v4, bits, prefix_len)| {
             let address = address(v4, u32::from(bits) << 28 | u32::from(bits));
-            Network::around(address, prefix_len).unwrap()
+            Subnet::around(address, prefix_len).unwrap()
         })
     }
 
@@ -233,12 +251,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_longest_prefix_wins(
-            networks in prop::collection::vec((network(), any::<u8>()), 0..20), v4: bool, high in 0_u32..8, low in 0_u32..8,
+            subnets in prop::collection::vec((subnet(), any::<u8>()), 0..20), v4: bool, high in 0_u32..8, low in 0_u32..8,
         ) {
-            let theirs: Vec<_> = networks.iter().map(|(n, node)| (*n, NodeAddr::new([*node; 16]))).collect();
-            let table = Networks::new(&[], &theirs);
+            let theirs: Vec<_> = subnets.iter().map(|(n, node)| (*n, NodeAddr::new([*node; 16]))).collect();
+            let table = Subnets::new(&[], &theirs);
             let address = address(v4, high << 28 | low);
-            // The last of two equal networks is used, as in a map.
+            // The last of two equal subnets is used, as in a map.
             let slow = theirs
                 .iter()
                 .enumerate()
@@ -247,8 +265,18 @@ mod tests {
                 .map(|(_, (_, node))| *node);
             prop_assert_eq!(table.behind(address), slow);
             let ours: Vec<_> = theirs.iter().map(|(n, _)| *n).collect();
-            prop_assert_eq!(Networks::new(&ours, &[]).is_ours(address), slow.is_some());
+            prop_assert_eq!(Subnets::new(&ours, &[]).is_ours(address), slow.is_some());
+            // An exit has what no peer has.
+            let all = [Subnet::around(address, 0).unwrap()];
+            prop_assert_eq!(Subnets::new(&all, &theirs).is_ours(address), slow.is_none());
             prop_assert_eq!(table.is_empty(), theirs.is_empty());
+        }
+
+        #[test]
+        fn no_exit_leads_to_nodes(mut address: [u8; 16]) {
+            address[0] = FIPS_PREFIX;
+            let table = Subnets::new(&["::/0".parse().unwrap()], &[]);
+            prop_assert!(!table.is_ours(IpAddr::V6(address.into())));
         }
 
         #[test]

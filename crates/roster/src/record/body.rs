@@ -54,7 +54,9 @@ pub enum Body {
     Invite(Invite),
     /// Of `rules`.
     Rules(RuleList),
-    /// Of `admin/`, `route/` and `exit/`, whose key says all, and of unknown keys.
+    /// Of `exit/`.
+    Exit(Exit),
+    /// Of `admin/` and `route/`, whose key says all, and of unknown keys.
     Plain,
 }
 
@@ -93,6 +95,36 @@ pub struct Guest {
     pub tags: BTreeSet<Name>,
     /// The IPv4 address of the guest.
     pub ipv4: Option<Ipv4Addr>,
+}
+
+/// A record `exit/NPUB`: the IP versions that the exit forwards, of which it has one at least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exit {
+    /// Whether it forwards IPv4.
+    pub ipv4: bool,
+    /// Whether it forwards IPv6.
+    pub ipv6: bool,
+}
+
+impl Default for Exit {
+    /// IPv4 alone, as of a record that names none.
+    fn default() -> Self {
+        Self {
+            ipv4: true,
+            ipv6: false,
+        }
+    }
+}
+
+impl Exit {
+    /// The IP versions as the record names them.
+    const fn versions(self) -> &'static str {
+        match (self.ipv4, self.ipv6) {
+            (_, false) => "4",
+            (false, true) => "6",
+            (true, true) => "46",
+        }
+    }
 }
 
 /// A record `invite/KEY`.
@@ -148,7 +180,8 @@ impl Body {
                 expires: parsed(tags, "expires", decimal)?,
             }),
             RecordKey::Rules => Self::Rules(rules(tags)?),
-            RecordKey::Admin(_) | RecordKey::Route(..) | RecordKey::Exit(_) | RecordKey::Unknown(_) => Self::Plain,
+            RecordKey::Exit(_) => Self::Exit(parsed(tags, "ip", exit)?.unwrap_or_default()),
+            RecordKey::Admin(_) | RecordKey::Route(..) | RecordKey::Unknown(_) => Self::Plain,
         })
     }
 
@@ -183,6 +216,7 @@ impl Body {
                 out.optional("expires", invite.expires);
             }
             Self::Rules(RuleList::Understood(rules)) => out.all("rule", rules),
+            Self::Exit(exit) => out.optional("ip", Some(exit.versions())),
             Self::Rules(RuleList::NotUnderstood) | Self::Plain => {}
         }
         out.0
@@ -197,7 +231,8 @@ pub(super) const fn known_tags(key: &RecordKey) -> &'static [&'static str] {
         RecordKey::Guest(_) => &["name", "tag", "ipv4"],
         RecordKey::Invite(_) => &["uses", "tag", "name", "expires"],
         RecordKey::Rules => &["rule"],
-        RecordKey::Admin(_) | RecordKey::Route(..) | RecordKey::Exit(_) | RecordKey::Unknown(_) => &[],
+        RecordKey::Exit(_) => &["ip"],
+        RecordKey::Admin(_) | RecordKey::Route(..) | RecordKey::Unknown(_) => &[],
     }
 }
 
@@ -282,6 +317,16 @@ fn uses(text: &str) -> Option<u32> {
 fn ipv4(text: &str) -> Option<Ipv4Addr> {
     let address: Ipv4Addr = text.parse().ok()?;
     addresses::may_be_fixed(address).then_some(address)
+}
+
+fn exit(text: &str) -> Option<Exit> {
+    let (ipv4, ipv6) = match text {
+        "4" => (true, false),
+        "6" => (false, true),
+        "46" => (true, true),
+        _ => return None,
+    };
+    Some(Exit { ipv4, ipv6 })
 }
 
 fn labels(tags: &Tags) -> Result<BTreeSet<Name>, TagError> {

@@ -4,7 +4,7 @@ use std::str::{FromStr, SplitAsciiWhitespace};
 
 use thiserror::Error;
 use weft_noise::{KeyError, PublicKey};
-use weft_wire::Network;
+use weft_wire::Subnet;
 
 use crate::key::routable;
 use crate::names::{Name, NameError};
@@ -136,7 +136,7 @@ fn target(word: &str) -> Result<Target, RuleError> {
         return Ok(Target::Exit);
     }
     if let Some(prefix) = word.strip_prefix("route:") {
-        let prefix: Network = prefix.parse().map_err(|_| RuleError::Route)?;
+        let prefix: Subnet = prefix.parse().map_err(|_| RuleError::Route)?;
         return routable(prefix).map(Target::Route).map_err(|_| RuleError::Route);
     }
     selector(word).map(Target::Members)

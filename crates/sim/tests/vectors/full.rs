@@ -1,9 +1,9 @@
-//! The examples of fast.md, "Content of kind 3": packets of networks behind both nodes.
+//! The examples of fast.md, "Content of kind 3": packets of subnets behind both nodes.
 
 use weft_packet::{Command, TableCommand};
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v4};
 use weft_wire::virtio::{NEEDS_CSUM, VirtioNetHdr};
-use weft_wire::{Network, NodeAddr};
+use weft_wire::{NodeAddr, Subnet};
 
 use crate::book::Book;
 use crate::fast::{B_FAST, Schedule};
@@ -11,16 +11,16 @@ use crate::node::Node;
 use crate::reader::fast::{self as reader, Frame};
 
 /// Behind A and behind B.
-const NETWORKS: [[&str; 2]; 2] = [["10.1.0.0/16", "2001:db8:1::/48"], ["10.2.0.0/16", "2001:db8:2::/48"]];
+const SUBNETS: [[&str; 2]; 2] = [["10.1.0.0/16", "2001:db8:1::/48"], ["10.2.0.0/16", "2001:db8:2::/48"]];
 
 /// From A to B, in A's second phase.
 pub fn full(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     let (a_addr, b_addr) = (a.node_addr(), b.node_addr());
-    let [of_a, of_b] = NETWORKS.map(|texts| texts.map(|text| text.parse::<Network>().unwrap()));
-    let command = |ours: [Network; 2], theirs: [Network; 2], peer: NodeAddr| {
-        Command::Table(TableCommand::SetNetworks {
+    let [of_a, of_b] = SUBNETS.map(|texts| texts.map(|text| text.parse::<Subnet>().unwrap()));
+    let command = |ours: [Subnet; 2], theirs: [Subnet; 2], peer: NodeAddr| {
+        Command::Table(TableCommand::SetSubnets {
             ours: ours.to_vec(),
-            theirs: theirs.map(|network| (network, peer)).to_vec(),
+            theirs: theirs.map(|subnet| (subnet, peer)).to_vec(),
         })
     };
     a.apply(8_030, command(of_a, of_b, b_addr));

@@ -148,9 +148,9 @@ fn a_second_node_in_one_system_is_told_which_route_is_taken() {
     });
 }
 
-/// Both ends are in networks with the same addresses, as of many home routers.
+/// Both ends are in subnets with the same addresses, as of many home routers.
 #[test]
-fn a_network_of_a_peer_that_this_machine_is_in_keeps_no_node_down() {
+fn a_route_of_a_peer_that_this_machine_is_in_keeps_no_node_down() {
     beside(|| {
         let world = World::new().unwrap();
         let host = world.host("a").unwrap();
@@ -158,18 +158,14 @@ fn a_network_of_a_peer_that_this_machine_is_in_keeps_no_node_down() {
         switch.connect(&host, &["192.168.1.5/24"]).unwrap();
         let [id, peer] = ["a", "peer"].map(|name| identity(&world, name));
         let mut spec = Underlay::V4.listener().with_peer(&peer.npub, "peer", &[]);
-        spec.peers[0].networks = vec!["192.168.1.0/24".to_owned(), "192.168.9.0/24".to_owned()];
+        spec.peers[0].routes = vec!["192.168.1.0/24".to_owned(), "192.168.9.0/24".to_owned()];
         let mut daemon = Daemon::start(&host, Path::new(WEFT), &id, &spec).unwrap();
         daemon.wait_ready(PATIENCE).unwrap();
-        let networks = daemon.peer(&peer.npub).unwrap().unwrap()["networks"].clone();
-        assert_eq!(
-            networks["unrouted"],
-            serde_json::json!(["192.168.1.0/24"]),
-            "{networks}"
-        );
+        let routes = daemon.peer(&peer.npub).unwrap().unwrap()["routes"].clone();
+        assert_eq!(routes["unrouted"], serde_json::json!(["192.168.1.0/24"]), "{routes}");
         let warnings = daemon.warnings().unwrap();
         assert!(
-            warnings.len() == 1 && warnings[0].contains("a route to the same network"),
+            warnings.len() == 1 && warnings[0].contains("a route to the same subnet"),
             "{warnings:?}"
         );
         assert_eq!(daemon.stop().unwrap().code(), Some(0));

@@ -13,14 +13,14 @@ use weft_lab::host::Host;
 use weft_lab::world::{Switch, World};
 
 /// Hosts on one switch, each with a running node that knows no other.
-struct Net {
+pub(crate) struct Net {
     _world: World,
     _switch: Switch,
-    nodes: Vec<Daemon>,
+    pub(crate) nodes: Vec<Daemon>,
 }
 
 impl Net {
-    fn start(names: &[&'static str]) -> Self {
+    pub(crate) fn start(names: &[&'static str]) -> Self {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();
         let start = |(number, name): (usize, &&'static str)| {
@@ -39,7 +39,7 @@ impl Net {
         }
     }
 
-    fn finish(self) {
+    pub(crate) fn finish(self) {
         for mut node in self.nodes {
             assert_eq!(node.stop().unwrap().code(), Some(0));
             assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
@@ -47,7 +47,7 @@ impl Net {
     }
 }
 
-fn done(node: &Daemon, arguments: &[&str]) -> String {
+pub(crate) fn done(node: &Daemon, arguments: &[&str]) -> String {
     let output = node
         .command(arguments)
         .unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
@@ -55,7 +55,7 @@ fn done(node: &Daemon, arguments: &[&str]) -> String {
 }
 
 /// The one line of a command that fails with 1.
-fn failed(node: &Daemon, arguments: &[&str]) -> String {
+pub(crate) fn failed(node: &Daemon, arguments: &[&str]) -> String {
     match node.command(arguments) {
         Err(DaemonError::Command { status, stderr, .. }) => {
             assert_eq!(status.code(), Some(1), "{arguments:?}: {stderr}");
@@ -66,17 +66,17 @@ fn failed(node: &Daemon, arguments: &[&str]) -> String {
     }
 }
 
-fn code(node: &Daemon, arguments: &[&str]) -> String {
+pub(crate) fn code(node: &Daemon, arguments: &[&str]) -> String {
     let invited: Value = serde_json::from_str(&done(node, &[&["invite", "--json"], arguments].concat())).unwrap();
     invited["code"].as_str().unwrap().to_owned()
 }
 
-fn network(node: &Daemon) -> Value {
+pub(crate) fn network(node: &Daemon) -> Value {
     let list: Value = serde_json::from_str(&done(node, &["networks", "--json"])).unwrap();
     list["networks"][0].clone()
 }
 
-fn members(node: &Daemon) -> Vec<String> {
+pub(crate) fn members(node: &Daemon) -> Vec<String> {
     let network = network(node);
     let members = network["members"].as_array().cloned().unwrap_or_default();
     members
@@ -85,16 +85,16 @@ fn members(node: &Daemon) -> Vec<String> {
         .collect()
 }
 
-fn ipv4(node: &Daemon) -> Ipv4Addr {
+pub(crate) fn ipv4(node: &Daemon) -> Ipv4Addr {
     network(node)["ipv4"].as_str().unwrap().parse().unwrap()
 }
 
-fn pings(from: &Daemon, to: &str) -> bool {
+pub(crate) fn pings(from: &Daemon, to: &str) -> bool {
     from.command(&["ping", to, "--count", "1", "--timeout", "5"]).is_ok()
 }
 
 /// Whether one ICMP echo of the system over IPv4 is answered.
-fn pings_ipv4(from: &Daemon, to: Ipv4Addr) -> bool {
+pub(crate) fn pings_ipv4(from: &Daemon, to: Ipv4Addr) -> bool {
     let mut command = std::process::Command::new("ping");
     command.args(["-c", "1", "-W", "5", &to.to_string()]);
     let output = from.host().command(command, MINUTE).unwrap();
@@ -218,6 +218,85 @@ fn a_removed_member_is_out_at_once_and_a_network_outlives_restarts() {
         assert!(line.contains("no administrator") && line.contains("desk"), "{line}");
         done(a, &["admin", "add", "book"]);
         wait_until(PATIENCE, "it may invite", || b.command(&["invite"]).is_ok());
+        net.finish();
+    });
+}
+
+#[test]
+fn members_have_tags_and_a_new_machine_takes_the_place_of_an_old_one() {
+    beside(|| {
+        let net = Net::start(&["a", "b", "c"]);
+        let [a, b, c] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        let code = code(a, &["--uses", "2"]);
+        done(b, &["join", &code, "--host", "nas"]);
+        done(c, &["join", &code, "--host", "new"]);
+        let member = |node: &Daemon, name: &str| {
+            let members = network(node)["members"].as_array().unwrap().clone();
+            members.into_iter().find(|member| member["name"] == name)
+        };
+        let tags = |node: &Daemon| member(node, "nas").map(|member| member["tags"].clone());
+        let tagged = done(a, &["member", "tag", "nas", "backup", "media"]);
+        assert!(tagged.contains("nas has backup, media"), "{tagged}");
+        wait_until(PATIENCE, "the tags arrive", || {
+            tags(c) == Some(["backup", "media"].as_slice().into())
+        });
+        done(a, &["member", "tag", "nas", "media", "--remove"]);
+        wait_until(PATIENCE, "one is removed", || {
+            tags(c) == Some(["backup"].as_slice().into())
+        });
+        for (arguments, words) in [
+            (
+                &["member", "tag", "nas", "media", "--remove"][..],
+                "nas has no tag media",
+            ),
+            (&["member", "tag", "nas", "No Tag"], "a name consists of"),
+            (&["member", "replace", "nas", "other"], "no member other"),
+            (&["member", "replace", "desk", "new"], "cannot replace itself"),
+        ] {
+            let line = failed(a, arguments);
+            assert!(line.contains(words), "{line}");
+        }
+        let line = failed(b, &["member", "tag", "nas", "x"]);
+        assert!(line.contains("no administrator"), "{line}");
+        let replaced = done(a, &["member", "replace", "nas", "new"]);
+        assert!(replaced.contains("new takes the place of nas"), "{replaced}");
+        for node in [a, c] {
+            wait_until(PATIENCE, "it has its place", || members(node) == ["desk", "nas"]);
+            let nas = member(node, "nas").unwrap();
+            assert_eq!(nas["npub"], c.identity().npub.as_str());
+            assert_eq!(nas["tags"], Value::from(["backup"].as_slice()));
+        }
+        wait_until(PATIENCE, "the old one learns it", || network(b)["state"] == "removed");
+        wait_until(MINUTE, "the name is that of the new one", || pings(a, "nas"));
+        net.finish();
+    });
+}
+
+#[test]
+fn an_invite_prints_its_code_as_a_qr_code_where_that_is_wanted() {
+    beside(|| {
+        let net = Net::start(&["a"]);
+        let [a] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home"]);
+        // Standard output is no terminal here.
+        for arguments in [&["invite"][..], &["invite", "--no-qr"]] {
+            let text = done(a, arguments);
+            assert!(!text.contains('▀') && !text.contains("QR"), "{text}");
+        }
+        let text = done(a, &["invite", "--qr"]);
+        let blocks = text.lines().filter(|line| line.contains(['█', '▀', '▄'])).count();
+        assert!((19..=23).contains(&blocks) && !text.contains('\x1b'), "{text}");
+        assert!(
+            text.starts_with('A') && text.contains("sudo weft join"),
+            "the code goes first: {text}"
+        );
+        for conflict in ["--json", "--no-qr"] {
+            match a.command(&["invite", "--qr", conflict]) {
+                Err(DaemonError::Command { status, .. }) => assert_eq!(status.code(), Some(2)),
+                other => panic!("{other:?}"),
+            }
+        }
         net.finish();
     });
 }

@@ -91,6 +91,11 @@ fn flapping_link_holds() {
 }
 
 #[test]
+fn private_network_holds() {
+    holds("private-network");
+}
+
+#[test]
 fn an_expectation_that_fails_is_named_and_the_rest_goes_on() {
     if !require_namespaces() {
         return;
@@ -207,7 +212,7 @@ fn a_wrong_file_and_a_wrong_link_are_the_users_fault() {
 #[test]
 fn the_list_has_every_ready_scenario_and_its_file() {
     let listed = text(&lab(&["list"]).output().unwrap().stdout);
-    assert_eq!(listed.lines().count(), 10, "{listed}");
+    assert_eq!(listed.lines().count(), 11, "{listed}");
     assert!(listed.contains("roaming-laptop      a laptop moves "), "{listed}");
     let file = text(&lab(&["list", "wan-26ms"]).output().unwrap().stdout);
     assert!(file.starts_with("name = \"wan-26ms\"\n"), "{file}");

@@ -89,7 +89,7 @@ fn every_user_reads_states_and_only_owners_read_addresses_and_stop_it() {
             );
         }
         assert!(daemon.ended().unwrap().is_none());
-        // A user in no group of the daemon whose number is that of the group is no owner.
+        // A uid that equals the gid of the group gives no rights: uids and gids are not mixed up.
         failed(&machine.weft(user(GROUP + 1), &["down"]));
         done(&machine.weft(user(OPERATOR), &["down"]));
         assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(0));

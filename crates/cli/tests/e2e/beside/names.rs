@@ -16,9 +16,9 @@ use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, besid
 pub(crate) const LISTEN: [&str; 2] = ["127.0.0.1:5354", "[::1]:5354"];
 
 /// The content of a response: its code, and the address in it.
-type Answer = (RCODE, Option<IpAddr>);
+pub(crate) type Answer = (RCODE, Option<IpAddr>);
 
-fn request(name: &str, qtype: TYPE) -> Vec<u8> {
+pub(crate) fn request(name: &str, qtype: TYPE) -> Vec<u8> {
     let mut packet = Packet::new_query(4711);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
     let question = Question::new(Name::new_unchecked(name), QTYPE::TYPE(qtype), CLASS::IN.into(), false);
@@ -26,7 +26,7 @@ fn request(name: &str, qtype: TYPE) -> Vec<u8> {
     packet.build_bytes_vec().unwrap()
 }
 
-fn read(response: &[u8]) -> Answer {
+pub(crate) fn read(response: &[u8]) -> Answer {
     let response = Packet::parse(response).unwrap();
     assert_eq!(response.id(), 4711);
     let mut addresses = response.answers.iter().map(|answer| match &answer.rdata {
@@ -39,7 +39,7 @@ fn read(response: &[u8]) -> Answer {
     (response.rcode(), address)
 }
 
-fn ask_udp(server: SocketAddr, request: &[u8]) -> Answer {
+pub(crate) fn exchange_udp(server: SocketAddr, request: &[u8]) -> Vec<u8> {
     let local = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     let socket = UdpSocket::bind(local).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -47,10 +47,10 @@ fn ask_udp(server: SocketAddr, request: &[u8]) -> Answer {
     let mut response = [0; 1500];
     let (len, from) = socket.recv_from(&mut response).unwrap();
     assert_eq!(from, server);
-    read(&response[..len])
+    response[..len].to_vec()
 }
 
-fn ask_tcp(server: SocketAddr, request: &[u8]) -> Answer {
+pub(crate) fn exchange_tcp(server: SocketAddr, request: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let len = u16::try_from(request.len()).unwrap();
@@ -59,7 +59,7 @@ fn ask_tcp(server: SocketAddr, request: &[u8]) -> Answer {
     stream.read_exact(&mut len).unwrap();
     let mut response = vec![0; usize::from(u16::from_be_bytes(len))];
     stream.read_exact(&mut response).unwrap();
-    read(&response)
+    response
 }
 
 /// Queries every address over both transports, on the daemon's host; all responses are equal.
@@ -67,7 +67,7 @@ pub(crate) fn ask(daemon: &Daemon, name: &str, qtype: TYPE) -> Answer {
     let request = request(name, qtype);
     let answers = daemon.host().run(|| {
         let servers = LISTEN.map(|text| text.parse::<SocketAddr>().unwrap());
-        servers.map(|server| [ask_udp(server, &request), ask_tcp(server, &request)])
+        servers.map(|server| [exchange_udp(server, &request), exchange_tcp(server, &request)].map(|bytes| read(&bytes)))
     });
     let answers = answers.unwrap().concat();
     assert!(answers.iter().all(|answer| *answer == answers[0]), "{answers:?}");

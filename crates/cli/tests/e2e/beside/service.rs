@@ -42,20 +42,30 @@ esac
 /// A machine on which systemd seems to run.
 fn machine() -> Machine {
     let machine = without_systemd();
-    fs::create_dir_all(machine.path("/run/systemd/system")).unwrap();
+    boot(&machine);
     machine
 }
 
 fn without_systemd() -> Machine {
     let machine = Machine::new();
-    let script = format!("{FAKES}/systemctl");
-    machine.write(&script, SYSTEMCTL);
-    fs::set_permissions(machine.path(&script), fs::Permissions::from_mode(0o755)).unwrap();
+    give_systemctl(&machine);
     machine
 }
 
+/// From now on systemd seems to run.
+pub(crate) fn boot(machine: &Machine) {
+    fs::create_dir_all(machine.path("/run/systemd/system")).unwrap();
+}
+
+/// Gives the machine the script in place of systemd.
+pub(crate) fn give_systemctl(machine: &Machine) {
+    let script = format!("{FAKES}/systemctl");
+    machine.write(&script, SYSTEMCTL);
+    fs::set_permissions(machine.path(&script), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 /// False, with a skip, if this system has no directory for units that the machine could hide.
-fn has_units() -> bool {
+pub(crate) fn has_units() -> bool {
     let has = Path::new("/etc/systemd/system").is_dir();
     if !has {
         skip("this system has no directory /etc/systemd/system");
@@ -199,6 +209,11 @@ fn systemd_itself_runs_the_service() {
             assert_eq!(rights[guard]["on"], true, "{rights}");
         }
         done(&machine.weft(user(4001), &["status"]));
+        // The unit lets it replace resolv.conf, and what is not stopped in order puts it back.
+        let resolv_conf = || fs::read_to_string(machine.path("/etc/resolv.conf")).unwrap();
+        wait_until(MINUTE, "resolv.conf names the daemon", || {
+            resolv_conf().contains("\nnameserver 127.0.0.153\nnameserver 192.0.2.53\n")
+        });
         let first = pid(&machine);
         done(&machine.weft(ROOT, &["service", "restart"]));
         let second = pid(&machine);
@@ -214,6 +229,7 @@ fn systemd_itself_runs_the_service() {
             status(&machine, ROOT)["active"] == "inactive"
         });
         assert!(!machine.path("/run/weft").exists());
+        assert_eq!(resolv_conf(), "nameserver 192.0.2.53\n");
         // A wrong configuration is reported, and not tried again and again.
         let config = machine.path("/var/lib/weft/weft.toml");
         let right = fs::read_to_string(&config).unwrap();

@@ -1,11 +1,11 @@
-//! Networks behind nodes, between two cores: which nodes are sent such packets, and which are not.
+//! Subnets behind nodes, between two cores: which nodes are sent such packets, and which are not.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
 
 use weft_core::{Config, Frames, PeerStatus};
 use weft_packet::DropReason;
 use weft_sim::{HostId, World};
-use weft_wire::Network;
+use weft_wire::Subnet;
 
 /// An IPv4 datagram without checksum, from behind one host to behind another.
 fn datagram(from: HostId, to: HostId) -> Vec<u8> {
@@ -15,15 +15,15 @@ fn datagram(from: HostId, to: HostId) -> Vec<u8> {
     packet
 }
 
-fn network(of: HostId) -> Network {
+fn subnet(of: HostId) -> Subnet {
     format!("10.{of}.0.0/16").parse().unwrap()
 }
 
-/// Configures a host's own network, and those of its peers.
+/// Configures a host's own subnet, and those of its peers.
 fn tell(world: &mut World, own: HostId, peers: &[HostId]) {
-    let theirs = peers.iter().map(|peer| (network(*peer), world.host(*peer).key));
+    let theirs = peers.iter().map(|peer| (subnet(*peer), world.host(*peer).key));
     let theirs = theirs.collect();
-    world.host_mut(own).node.set_networks(vec![network(own)], theirs);
+    world.host_mut(own).node.set_subnets(vec![subnet(own)], theirs);
 }
 
 fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {

@@ -1,4 +1,4 @@
-//! Networks behind nodes: IPv4 and IPv6 with the complete header, hosts behind hosts, and packets
+//! Subnets behind nodes: IPv4 and IPv6 with the complete header, hosts behind hosts, and packets
 //! that may not pass.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
@@ -19,7 +19,7 @@ use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, reached_
 
 const BYTES: u64 = 20_000_000;
 
-/// The networks in a node's configuration: its own addresses, the networks behind it, and those
+/// The routes in a node's configuration: its own addresses, the subnets behind it, and those
 /// behind its only peer.
 struct Told<'a> {
     addresses: &'a [&'a str],
@@ -43,9 +43,9 @@ impl Told<'_> {
         spec.settings
             .push(("tun.addresses".to_owned(), self.addresses.to_vec().into()));
         spec.settings
-            .push(("tun.networks".to_owned(), self.behind.to_vec().into()));
+            .push(("tun.routes".to_owned(), self.behind.to_vec().into()));
         for peer in spec.peers.iter_mut().filter(|known| known.name == peer) {
-            peer.networks = self.theirs.iter().map(|text| (*text).to_owned()).collect();
+            peer.routes = self.theirs.iter().map(|text| (*text).to_owned()).collect();
         }
     }
 }
@@ -109,10 +109,10 @@ impl Village {
         }
     }
 
-    /// Waits until both report that packets of networks pass.
+    /// Waits until both report that packets of subnets pass.
     fn wait_pass(&self) {
         for (own, peer) in [(&self.a, &self.b), (&self.b, &self.a)] {
-            wait_until(PATIENCE, "networks pass", || networks(own, peer)["pass"] == true);
+            wait_until(PATIENCE, "subnets pass", || routes(own, peer)["pass"] == true);
         }
     }
 
@@ -133,9 +133,9 @@ impl Drop for Village {
     }
 }
 
-/// One node's status of the networks behind the other.
-fn networks(own: &Daemon, peer: &Daemon) -> Value {
-    own.peer(&peer.identity().npub).unwrap().unwrap_or_default()["networks"].clone()
+/// One node's status of the routes behind the other.
+fn routes(own: &Daemon, peer: &Daemon) -> Value {
+    own.peer(&peer.identity().npub).unwrap().unwrap_or_default()["routes"].clone()
 }
 
 fn counter(own: &Daemon, name: &str) -> u64 {
@@ -207,8 +207,8 @@ fn hosts_behind_nodes_reach_each_other_over_ipv4_and_ipv6() {
 
         let status = village.a.status().unwrap();
         assert_eq!(status["node"]["tun"]["addresses"], json!(["10.99.0.1/24"]));
-        assert_eq!(status["node"]["tun"]["networks"], json!(["10.7.7.0/24"]));
-        let told = networks(&village.a, &village.b);
+        assert_eq!(status["node"]["tun"]["routes"], json!(["10.7.7.0/24"]));
+        let told = routes(&village.a, &village.b);
         assert_eq!(told["list"], json!(A.theirs));
         assert_eq!(told["why"], "packets pass");
         let shown = village.a.command(&["peers", "b"]).unwrap();
@@ -238,7 +238,7 @@ fn several_lanes_carry_them_each() {
 #[test]
 fn what_a_peer_may_not_send_is_dropped_and_counted() {
     beside(|| {
-        // The configuration of each lists more networks behind the peer than the peer's own does.
+        // The configuration of each lists more routes behind the peer than the peer's own does.
         let a = Told {
             behind: &["10.7.7.0/24", "10.50.0.0/24"],
             theirs: &["10.99.0.2/32", "10.8.0.0/16"],
@@ -282,7 +282,7 @@ fn what_a_peer_may_not_send_is_dropped_and_counted() {
     });
 }
 
-/// A path of 1,300 bytes: frames of 1,272, in which packets of networks have 1,236.
+/// A path of 1,300 bytes: frames of 1,272, in which packets of subnets have 1,236.
 #[test]
 fn what_does_not_fit_the_path_is_told_or_goes_in_pieces() {
     beside(|| {
@@ -333,7 +333,7 @@ fn without_fast_frames_senders_are_told_and_status_says_why() {
         let refused = village.a.host().run(connect).unwrap().unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::HostUnreachable, "{refused}");
         wait_until(PATIENCE, "counted", || counter(&village.a, "no_full_frames") > 0);
-        let told = networks(&village.a, &village.b);
+        let told = routes(&village.a, &village.b);
         assert_eq!(told["pass"], false);
         let why = told["why"].as_str().unwrap();
         assert!(why.starts_with("only fast frames carry them: "), "{why}");
@@ -344,7 +344,7 @@ fn without_fast_frames_senders_are_told_and_status_says_why() {
 }
 
 #[test]
-fn a_network_around_the_peer_itself_makes_no_loop() {
+fn a_subnet_around_the_peer_itself_makes_no_loop() {
     beside(|| {
         // There is a better route for the first, and none for the second.
         let around = Told {
@@ -352,10 +352,10 @@ fn a_network_around_the_peer_itself_makes_no_loop() {
             ..A
         };
         let village = Village::start(&around, &B, |_, _| {});
-        wait_until(PATIENCE, "networks pass", || {
-            networks(&village.a, &village.b)["pass"] == true
+        wait_until(PATIENCE, "subnets pass", || {
+            routes(&village.a, &village.b)["pass"] == true
         });
-        let told = networks(&village.a, &village.b);
+        let told = routes(&village.a, &village.b);
         assert_eq!(told["unrouted"], json!(["192.0.2.2/32"]));
         let why = told["why"].as_str().unwrap();
         assert!(why.contains("192.0.2.2:2121"), "{why}");
@@ -376,7 +376,7 @@ fn a_network_around_the_peer_itself_makes_no_loop() {
 }
 
 #[test]
-fn networks_pass_through_a_relay() {
+fn subnets_pass_through_a_relay() {
     beside(|| {
         let mut net = Net::new(&["a", "b", "c"]);
         net.keep_apart(&["a", "b"], true);
@@ -390,7 +390,7 @@ fn networks_pass_through_a_relay() {
         for (own, peer) in [("a", "b"), ("b", "a")] {
             wait_until(MINUTE, "fast frames through c", || {
                 net.reached_within(MINUTE, own, peer);
-                networks(net.node(own), net.node(peer))["pass"] == true
+                routes(net.node(own), net.node(peer))["pass"] == true
             });
         }
         assert_eq!((net.via("a", "b"), net.via("b", "a")), (Some("c"), Some("c")));

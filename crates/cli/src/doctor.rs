@@ -1,0 +1,117 @@
+//! `weft doctor`: what on this host keeps a node from working, and how to put it right.
+
+mod checks;
+mod facts;
+mod firewall;
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde::Serialize;
+use serde_json::json;
+use weft_node::state::StatePaths;
+
+use self::checks::{Finding, Repair};
+use self::facts::Facts;
+use crate::failure::Failure;
+use crate::human;
+use crate::output::Out;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Put right what can be put right without a decision of yours; needs root
+    #[arg(long)]
+    fix: bool,
+    /// Print the document weft.doctor/1
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was not looked at.
+#[derive(Debug, Serialize)]
+pub(crate) struct Skipped {
+    check: &'static str,
+    why: String,
+}
+
+pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
+    let (mut facts, mut skipped) = Facts::gather(paths);
+    let mut findings = checks::all(&facts);
+    let mut fixed = Vec::new();
+    let mut refused = Vec::new();
+    if args.fix {
+        for finding in findings.iter().filter(|finding| finding.repair.is_some()) {
+            match repair(finding) {
+                Ok(()) => fixed.push(finding.clone()),
+                Err(error) => refused.push(format!("{}: not put right: {error}", finding.check)),
+            }
+        }
+        // What the system says now, and not what the repairs were meant to do.
+        (facts, skipped) = Facts::gather(paths);
+        findings = checks::all(&facts);
+        fixed.retain(|done| !findings.contains(done));
+    }
+    let mut out = Out::new();
+    match args.json {
+        true => out.json(&json!({
+            "schema": "weft.doctor/1",
+            "findings": findings,
+            "fixed": fixed,
+            "skipped": skipped,
+        }))?,
+        false => out.text(&text(&findings, &fixed, &refused, &skipped))?,
+    }
+    match findings.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::Findings),
+    }
+}
+
+fn text(findings: &[Finding], fixed: &[Finding], refused: &[String], skipped: &[Skipped]) -> String {
+    let mut text = String::new();
+    let mut line = |line: String| {
+        text.push_str(&human::plain(&line));
+        text.push('\n');
+    };
+    for finding in findings {
+        let fix = finding.fix.as_ref().map(|fix| format!("; {fix}"));
+        let Finding { check, what, why, .. } = finding;
+        line(format!("{check}: {what}; {why}{}", fix.unwrap_or_default()));
+    }
+    for finding in fixed {
+        line(format!("{}: put right: {}", finding.check, finding.what));
+    }
+    refused.iter().for_each(|refused| line(refused.clone()));
+    for Skipped { check, why } in skipped {
+        line(format!("{check}: not looked at: {why}"));
+    }
+    if findings.is_empty() {
+        line("nothing found that keeps this node from working".to_owned());
+    } else if findings.iter().any(|finding| finding.repair.is_some()) {
+        line("`sudo weft doctor --fix` puts right what needs no decision".to_owned());
+    }
+    text
+}
+
+/// Carries out what a finding offers. It lasts until the next boot, but for modes of files.
+fn repair(finding: &Finding) -> io::Result<()> {
+    match &finding.repair {
+        None => Ok(()),
+        Some(Repair::Sysctl { name, value }) => {
+            let path: PathBuf = format!("/proc/sys/{}", name.replace('.', "/")).into();
+            fs::write(path, value)
+        }
+        Some(Repair::Mode { path, mode }) => fs::set_permissions(path, Permissions::from_mode(*mode)),
+        Some(Repair::Module(name)) => {
+            let mut command = Command::new("modprobe");
+            let status = command.arg(name).stdin(Stdio::null()).stderr(Stdio::null()).status()?;
+            match status.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(format!("modprobe {name}: {status}"))),
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! `weft events`: changes as they come, one document a line.
+
+use weft_node::state::StatePaths;
+
+use crate::failure::Failure;
+use crate::feed::Feed;
+use crate::interrupt::{Interrupt, Next};
+use crate::output::Out;
+
+pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
+    let mut interrupt = Interrupt::catch()?;
+    let mut out = Out::new();
+    let (mut feed, first) = Feed::open(&paths.control())?;
+    out.json_line(&first)?;
+    loop {
+        match interrupt.next(&mut feed, None) {
+            Next::Event(event) => out.json_line(&event?)?,
+            Next::Ended | Next::Interrupted => return Ok(()),
+            Next::Time => {}
+        }
+    }
+}

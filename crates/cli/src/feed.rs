@@ -1,0 +1,44 @@
+//! The events of the daemon, read by a thread of their own.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+use weft_node::control::{ControlError, EventStream};
+
+/// Events that were read and not taken yet. The thread reads no further then, and the daemon ends a
+/// stream that is not read.
+const WAITING: usize = 64;
+
+/// Events as they come. The thread ends with the connection or with the process.
+pub(crate) struct Feed(mpsc::Receiver<Result<Value, ControlError>>);
+
+impl Feed {
+    /// Asks the daemon at the socket `path`, and waits for its first event, `listening`.
+    pub(crate) fn open(path: &Path) -> Result<(Self, Value), ControlError> {
+        let mut stream = EventStream::open(path)?;
+        let first = stream
+            .next_event()?
+            .ok_or_else(|| ControlError::Stopped(path.to_owned()))?;
+        let (to, events) = mpsc::channel(WAITING);
+        std::thread::spawn(move || {
+            while let Some(event) = stream.next_event().transpose() {
+                let last = event.is_err();
+                if to.blocking_send(event).is_err() || last {
+                    break;
+                }
+            }
+        });
+        Ok((Self(events), first))
+    }
+
+    /// The next event; `None` after the last one.
+    pub(crate) async fn next(&mut self) -> Option<Result<Value, ControlError>> {
+        self.0.recv().await
+    }
+
+    /// Drops the events that have come already.
+    pub(crate) fn skip(&mut self) {
+        while self.0.try_recv().is_ok() {}
+    }
+}

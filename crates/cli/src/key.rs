@@ -1,0 +1,152 @@
+//! `weft key`: the node's key under a passphrase, as a backup or to move it (NIP-49).
+
+mod passphrase;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use weft_node::Identity;
+use weft_node::keyfile::encrypted::{self, EncryptedKeyError};
+use weft_node::keyfile::{self, KeyFileError};
+use weft_node::state::{StateDir, StatePaths};
+use weft_os::process::forbid_core_dumps;
+use weft_os::random::random_bytes;
+
+use self::passphrase::Source;
+use crate::failure::Failure;
+use crate::identity::config;
+use crate::output::Out;
+
+/// The longest file with an encrypted key, in bytes.
+const MAX_TEXT: u64 = 4_096;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Action {
+    /// Write the key, encrypted with a passphrase (ncryptsec1..., NIP-49)
+    Export {
+        /// The new file, which only its owner may read [default: standard output]
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        /// Read the passphrase from the first line of this file; - is standard input [default: ask]
+        #[arg(long, value_name = "PATH")]
+        passphrase_file: Option<PathBuf>,
+    },
+    /// Take over a key that `weft key export` has written
+    Import {
+        /// The file [default: standard input]
+        #[arg(long, value_name = "PATH")]
+        file: Option<PathBuf>,
+        /// Read the passphrase from the first line of this file; - is standard input [default: ask]
+        #[arg(long, value_name = "PATH")]
+        passphrase_file: Option<PathBuf>,
+        /// Replace another key that is there, and keep it beside the new one
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
+    // Called before a secret is in memory.
+    forbid_core_dumps()?;
+    match action {
+        Action::Export { file, passphrase_file } => export(&paths, file.as_deref(), &Source::new(passphrase_file)),
+        Action::Import {
+            file,
+            passphrase_file,
+            force,
+        } => import(
+            paths,
+            file.as_deref().filter(|file| *file != Path::new("-")),
+            &Source::new(passphrase_file),
+            force,
+        ),
+    }
+}
+
+fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<(), Failure> {
+    let identity = keyfile::load(&paths.key(&config(paths)?))?;
+    // Refused before the user has typed the passphrase twice.
+    if let Some(path) = file.filter(|path| path.exists()) {
+        return Err(unusable("written", path)(io::ErrorKind::AlreadyExists.into()));
+    }
+    let passphrase = source.read_new()?;
+    let mut random = [0; 40];
+    random_bytes(&mut random).map_err(KeyFileError::Random)?;
+    let text = encrypted::encrypt(identity.secret(), &passphrase, &random)?;
+    let text = format!("# {}\n{text}\n", identity.public());
+    let Some(path) = file else {
+        return Out::new().text(&text);
+    };
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = written.and_then(|mut file| {
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written.inspect_err(|_| drop(fs::remove_file(path)))
+    });
+    written.map_err(unusable("written", path))?;
+    Out::new().text(&format!(
+        "{} written, encrypted: {}\nWithout the passphrase the file is of no use, and with it this node can be made again.\n",
+        identity.public(),
+        path.display()
+    ))
+}
+
+fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) -> Result<(), Failure> {
+    if file.is_none() && source.is_standard_input() {
+        return Err(Failure::OneInput);
+    }
+    let path = paths.key(&config(&paths)?);
+    // A running daemon would go on with the old key.
+    let _state = StateDir::open(paths)?;
+    let (from, text) = match file {
+        Some(path) => (path.display().to_string(), File::open(path).and_then(read)),
+        None => ("standard input".to_owned(), read(io::stdin())),
+    };
+    let text = text.map_err(unusable("read", file.unwrap_or(Path::new("standard input"))))?;
+    let problem = |problem| Failure::EncryptedFile {
+        from: from.clone(),
+        problem,
+    };
+    let text = encrypted_line(&text).map_err(problem)?;
+    let secret = encrypted::decrypt(text, &source.read()?).map_err(problem)?;
+    let identity = Identity::new(secret);
+    let npub = identity.public();
+    match keyfile::create(&path, &identity) {
+        Ok(()) => Out::new().text(&format!("{npub} imported\n")),
+        Err(KeyFileError::Exists(_)) => {
+            let present = keyfile::load(&path)?.public();
+            if present == npub {
+                return Out::new().text(&format!("{npub} is the key already\n"));
+            }
+            if !force {
+                let npub = present.to_string();
+                return Err(Failure::OtherKey { path, npub });
+            }
+            let kept = keyfile::replace_and_keep(&path, &identity)?;
+            Out::new().text(&format!("{npub} imported\n{present} kept: {}\n", kept.display()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn unusable(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure + use<> {
+    let path = path.to_owned();
+    move |source| Failure::KeyText { what, path, source }
+}
+
+fn read(input: impl io::Read) -> io::Result<String> {
+    let mut text = String::new();
+    input.take(MAX_TEXT).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The only line that is neither empty nor a comment.
+fn encrypted_line(text: &str) -> Result<&str, EncryptedKeyError> {
+    let mut lines = text.lines().map(str::trim);
+    let mut lines = lines.by_ref().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => Ok(line),
+        _ => Err(EncryptedKeyError::Text),
+    }
+}

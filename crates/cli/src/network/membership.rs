@@ -1,0 +1,133 @@
+//! Membership without an invite: `join --ask`, `requests`, `approve`, `deny`.
+
+use std::net::SocketAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand};
+use weft_node::state::StatePaths;
+use weft_node::status::RequestList;
+use weft_noise::PublicKey;
+use weft_roster::names::Name;
+
+use super::{LOOK, Of, ask, host_name, period, text, wait_for_membership};
+use crate::failure::Failure;
+use crate::output::Out;
+use crate::start::{Place, with_daemon};
+
+/// How long `join --ask` waits for a decision: a person makes it.
+const DECISION: Duration = Duration::from_secs(600);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RequestsArgs {
+    /// Accept requests of unknown nodes for this time, as 10m, 2h: up to 24 hours
+    #[arg(long, value_name = "TIME", value_parser = accepted, conflicts_with = "close")]
+    accept: Option<u32>,
+    /// Accept no further requests
+    #[arg(long)]
+    close: bool,
+    /// Print the document weft.requests/1
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApproveArgs {
+    /// The node's npub, as `weft requests` shows it
+    node: PublicKey,
+    /// Its name [default: the one that it would like]
+    #[arg(long)]
+    name: Option<String>,
+    /// A tag that it gets; several times for several tags
+    #[arg(long, value_name = "TAG")]
+    tag: Vec<String>,
+    #[command(flatten)]
+    of: Of,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DenyArgs {
+    /// The node's npub, as `weft requests` shows it
+    node: PublicKey,
+}
+
+/// Asks an administrator, and waits until its owner has decided.
+pub(super) fn ask_admin(
+    place: &Place,
+    admin: PublicKey,
+    addresses: Vec<SocketAddr>,
+    host: Option<String>,
+) -> Result<(), Failure> {
+    host.as_deref().map(Name::host).transpose()?;
+    let command = NetworkCommand::Ask {
+        admin: admin.to_string(),
+        addresses,
+        host: host.or_else(host_name),
+    };
+    with_daemon(place, "join", move |paths| {
+        ask(paths, command)?;
+        let own = list(paths, None)?;
+        Out::new().text(&text::asking(&admin, &own))?;
+        wait_for_decision(paths, &admin.to_string())
+    })
+}
+
+fn wait_for_decision(paths: &StatePaths, admin: &str) -> Result<(), Failure> {
+    let end = Instant::now() + DECISION;
+    loop {
+        let all = ask(paths, NetworkCommand::List {})?;
+        let Some(asked) = all.asked.into_iter().find(|asked| asked.npub == admin) else {
+            return Err(Failure::Refused("the request has ended; ask again".to_owned()));
+        };
+        if let Some(network) = asked.network {
+            return wait_for_membership(paths, network);
+        }
+        if asked.refused {
+            return Err(Failure::Refused(asked.why));
+        }
+        if Instant::now() >= end {
+            return Err(Failure::Join(asked.why));
+        }
+        sleep(LOOK);
+    }
+}
+
+pub(crate) fn requests(paths: &StatePaths, args: &RequestsArgs) -> Result<(), Failure> {
+    let accept_s = args.accept.or(args.close.then_some(0));
+    if args.json {
+        let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
+        return Out::new().json(&control::call_raw(&paths.control(), &command)?);
+    }
+    Out::new().text(&text::requests(&list(paths, accept_s)?))
+}
+
+pub(crate) fn approve(paths: &StatePaths, args: ApproveArgs) -> Result<(), Failure> {
+    let node = args.node.to_string();
+    let command = NetworkCommand::Approve {
+        network: args.of.network,
+        node: node.clone(),
+        name: args.name,
+        tags: args.tag,
+    };
+    let approved = ask(paths, command)?;
+    Out::new().text(&text::approved(approved.networks.first(), &node))
+}
+
+pub(crate) fn deny(paths: &StatePaths, args: &DenyArgs) -> Result<(), Failure> {
+    let command = NetworkCommand::Deny {
+        node: args.node.to_string(),
+    };
+    let _: RequestList = control::call(&paths.control(), &ControlCommand::Network(command))?;
+    Out::new().text("denied\n")
+}
+
+fn list(paths: &StatePaths, accept_s: Option<u32>) -> Result<RequestList, ControlError> {
+    let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
+    control::call(&paths.control(), &command)
+}
+
+/// Reads 10m or 2h: 1 minute to 24 hours.
+fn accepted(text: &str) -> Result<u32, String> {
+    period(text, control::MAX_ACCEPTED_S)
+        .ok_or_else(|| "write a number of minutes or hours, as 10m or 2h, up to 24h".to_owned())
+}

@@ -1,0 +1,164 @@
+//! `weft rule` and `weft why`: which flows pass inside a network.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, RuleChange};
+use weft_node::state::StatePaths;
+use weft_node::status::{NetworkList, NetworkStatus, Why};
+
+use crate::failure::Failure;
+use crate::network::Of;
+use crate::output::Out;
+
+/// The longest file of rules, in bytes.
+const MAX_RULES: u64 = 1 << 18;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum RuleAction {
+    /// Show the rules of a network in their order, with their numbers
+    List {
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Add a rule, as `allow from laptop to nas tcp/22,8000-8080`
+    ///
+    /// A rule is `allow` or `deny`, `from` any, a member or tag:NAME, `to` any, a member, tag:NAME,
+    /// route:SUBNET or exit, then tcp/PORTS, udp/PORTS, icmp or a protocol's number, if it is not
+    /// for all, and `until` a time in seconds since 1970. The first rule that matches decides.
+    Add {
+        /// The rule, in one or several arguments
+        #[arg(required = true)]
+        rule: Vec<String>,
+        /// The number that it gets [default: the last]
+        #[arg(long, value_name = "NUMBER")]
+        at: Option<usize>,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Remove a rule
+    Remove {
+        /// Its number, as `weft rule list` shows it
+        number: usize,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Replace all rules by those of a file, one in a line
+    Set {
+        /// The file; - is standard input. Empty lines and lines with # in front are left out
+        file: PathBuf,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Set what happens to flows that no rule matches
+    Default {
+        /// What happens to them
+        #[arg(value_parser = ["allow", "deny"])]
+        policy: String,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WhyArgs {
+    /// The name or npub of the node that begins the flow
+    from: String,
+    /// The name or npub of the node that it goes to
+    to: String,
+    /// Protocol and port: tcp/22, udp/53, icmp, or a protocol's number
+    service: String,
+    /// An address behind the node that it goes to, of a route
+    #[arg(long, value_name = "ADDRESS")]
+    behind: Option<IpAddr>,
+    /// Print the document weft.why/1
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn rule(paths: &StatePaths, action: RuleAction) -> Result<(), Failure> {
+    let (of, change) = match action {
+        RuleAction::List { of } => return list(paths, &of),
+        RuleAction::Add { rule, at, of } => {
+            let rule = rule.join(" ");
+            (of, RuleChange::Add { rule, at })
+        }
+        RuleAction::Remove { number, of } => (of, RuleChange::Remove { at: number }),
+        RuleAction::Set { file, of } => {
+            let rules = read(file)?;
+            (of, RuleChange::Set { rules })
+        }
+        RuleAction::Default { policy, of } => (of, RuleChange::Default { policy }),
+    };
+    let network = of.network;
+    let changed = ask(paths, NetworkCommand::Rules { network, change })?;
+    Out::new().text(&changed.networks.iter().map(text).collect::<String>())
+}
+
+/// Prints whether a flow passes and which rule says so. It is an error if it does not, so that a
+/// script can ask.
+pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
+    let command = ControlCommand::Network(NetworkCommand::Why {
+        from: args.from,
+        to: args.to,
+        behind: args.behind,
+        service: args.service,
+    });
+    let why: Why = control::call(&paths.control(), &command)?;
+    if args.json {
+        Out::new().json(&control::call_raw(&paths.control(), &command)?)?;
+    } else {
+        let mut text = if why.allowed { "passes\n" } else { "does not pass\n" }.to_owned();
+        for reason in &why.reasons {
+            text.push_str(&format!("  {}\n", reason.escape_debug()));
+        }
+        Out::new().text(&text)?;
+    }
+    if why.allowed { Ok(()) } else { Err(Failure::DoesNotPass) }
+}
+
+fn list(paths: &StatePaths, of: &Of) -> Result<(), Failure> {
+    let list = ask(paths, NetworkCommand::List {})?;
+    let wanted = |network: &&NetworkStatus| {
+        let named = |name: &String| *name == network.id || Some(name) == network.label.as_ref();
+        of.network.as_ref().is_none_or(named)
+    };
+    let found: String = list.networks.iter().filter(wanted).map(text).collect();
+    match (found.is_empty(), &of.network) {
+        (true, Some(name)) => Err(Failure::NoNetwork(name.escape_debug().to_string())),
+        (true, None) => Out::new().text("No network. `weft create` makes one, and `weft join` joins one.\n"),
+        (false, _) => Out::new().text(&found),
+    }
+}
+
+fn text(network: &NetworkStatus) -> String {
+    let name = network.label.as_deref().unwrap_or("(joining)").escape_debug();
+    let Some(rules) = &network.rules else {
+        return format!("{name}: rules of a later version of weft, so nothing passes; update this node\n");
+    };
+    let mut text = format!("{name}\n");
+    for (number, rule) in (1..).zip(rules) {
+        text.push_str(&format!("  {number:>4}  {}\n", rule.escape_debug()));
+    }
+    text.push_str(&format!("  else  {}\n", network.default));
+    text
+}
+
+fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {
+    control::call(&paths.control(), &ControlCommand::Network(command))
+}
+
+/// The rules in a file.
+fn read(path: PathBuf) -> Result<Vec<String>, Failure> {
+    let mut text = String::new();
+    let done = match path.as_os_str() == "-" {
+        true => io::stdin().lock().take(MAX_RULES).read_to_string(&mut text),
+        false => fs::File::open(&path).and_then(|file| file.take(MAX_RULES).read_to_string(&mut text)),
+    };
+    done.map_err(|source| Failure::RuleFile { path, source })?;
+    let lines = text.lines().map(str::trim);
+    let rules = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    Ok(rules.map(str::to_owned).collect())
+}

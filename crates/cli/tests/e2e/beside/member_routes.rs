@@ -1,0 +1,303 @@
+//! Routes of a private network: a member offers a subnet behind it, an administrator approves it,
+//! and members that accept routes reach it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weft_lab::daemon::{Daemon, DaemonError};
+use weft_lab::host::Host;
+use weft_lab::world::{Link, Switch, World};
+use weft_os::netlink::{InterfaceAddress, Netlink};
+
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
+
+const LAN: &str = "192.168.7.0/24";
+const PRINTER: &str = "192.168.7.2";
+
+/// Three members: desk, the administrator; nas, with a printer on a LAN behind it; laptop.
+struct Home {
+    world: World,
+    _switch: Switch,
+    _lan: Link,
+    _printer: Host,
+    desk: Daemon,
+    nas: Daemon,
+    laptop: Daemon,
+}
+
+impl Home {
+    fn start() -> Self {
+        let world = World::new().unwrap();
+        let switch = world.switch("net").unwrap();
+        let [desk, nas, laptop] = [("desk", 1), ("nas", 2), ("laptop", 3)].map(|(name, number)| {
+            let host = world.host(name).unwrap();
+            switch.connect(&host, &[&format!("192.0.2.{number}/24")]).unwrap();
+            let id = identity(&world, name);
+            let mut node = Daemon::start(&host, Path::new(WEFT), &id, &Underlay::V4.listener()).unwrap();
+            node.wait_ready(PATIENCE).unwrap();
+            node
+        });
+        let printer = world.host("printer").unwrap();
+        let ends = (
+            (nas.host(), &["192.168.7.1/24"][..]),
+            (&printer, &["192.168.7.2/24"][..]),
+        );
+        let lan = world.link(ends.0, ends.1).unwrap();
+        nas.host().forward().unwrap();
+        printer.add_default_route("192.168.7.1".parse().unwrap()).unwrap();
+        done(&desk, &["create", "home", "--host", "desk"]);
+        let invited: Value = serde_json::from_str(&done(&desk, &["invite", "--uses", "2", "--json"])).unwrap();
+        let code = invited["code"].as_str().unwrap();
+        done(&nas, &["join", code, "--host", "nas"]);
+        done(&laptop, &["join", code, "--host", "laptop"]);
+        Self {
+            world,
+            _switch: switch,
+            _lan: lan,
+            _printer: printer,
+            desk,
+            nas,
+            laptop,
+        }
+    }
+
+    fn finish(mut self) {
+        for node in [&mut self.desk, &mut self.nas, &mut self.laptop] {
+            assert_eq!(node.stop().unwrap().code(), Some(0));
+            assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.world.keep_directory();
+            eprintln!("logs: {}", self.world.directory().display());
+        }
+    }
+}
+
+fn done(node: &Daemon, arguments: &[&str]) -> String {
+    let output = node.command(arguments);
+    let output = output.unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one line of a command that fails with `code`.
+fn failed(node: &Daemon, arguments: &[&str], code: i32) -> String {
+    match node.command(arguments) {
+        Err(DaemonError::Command { status, stderr, .. }) => {
+            assert_eq!(status.code(), Some(code), "{arguments:?}: {stderr}");
+            stderr
+        }
+        other => panic!("{arguments:?}: {other:?}"),
+    }
+}
+
+fn network(node: &Daemon) -> Value {
+    let list: Value = serde_json::from_str(&done(node, &["routes", "--json"])).unwrap();
+    list["networks"][0].clone()
+}
+
+/// The route to the LAN as a node knows it.
+fn route(node: &Daemon) -> Value {
+    let routes = network(node)["routes"].as_array().cloned().unwrap_or_default();
+    routes
+        .into_iter()
+        .find(|route| route["subnet"] == LAN)
+        .unwrap_or_default()
+}
+
+fn prints(from: &Daemon) -> bool {
+    let mut command = Command::new("ping");
+    command.args(["-c", "1", "-W", "1", PRINTER]);
+    from.host().command(command, MINUTE).unwrap().status.success()
+}
+
+/// The destinations of the routes of a host.
+fn kernel_routes(of: &Daemon) -> Vec<(IpAddr, u8)> {
+    let routes = of.host().netlink(Netlink::routes).unwrap();
+    let mut routes: Vec<_> = routes
+        .iter()
+        .map(|route| (route.destination, route.prefix_len))
+        .collect();
+    routes.sort();
+    routes
+}
+
+fn has_lan(node: &Daemon) -> bool {
+    kernel_routes(node).contains(&("192.168.7.0".parse().unwrap(), 24))
+}
+
+fn counter(node: &Daemon, name: &str) -> u64 {
+    node.status().unwrap()["counters"][name].as_u64().unwrap()
+}
+
+fn approve(home: &Home) {
+    done(&home.nas, &["set", "--advertise-route", LAN]);
+    wait_until(PATIENCE, "the offer arrives", || route(&home.desk)["offered"] == true);
+    done(&home.laptop, &["set", "--accept-routes", "true"]);
+    done(&home.desk, &["route", "approve", "nas", LAN]);
+    wait_until(MINUTE, "the printer is reached", || prints(&home.laptop));
+}
+
+#[test]
+fn members_that_accept_an_approved_route_reach_the_subnet() {
+    beside(|| {
+        let mut home = Home::start();
+        let line = failed(&home.desk, &["route", "approve", "nas", LAN], 1);
+        assert!(line.contains("nas does not offer the route 192.168.7.0/24"), "{line}");
+        let line = failed(&home.nas, &["set", "--advertise-route", "10.44.0.0/16"], 2);
+        assert!(line.contains("where the addresses of members are"), "{line}");
+        done(&home.nas, &["set", "--advertise-route", LAN]);
+        done(&home.laptop, &["set", "accept-routes", "true"]);
+        wait_until(PATIENCE, "the offer arrives", || route(&home.desk)["offered"] == true);
+        let table = done(&home.desk, &["routes"]);
+        assert!(table.contains("nas") && table.contains("offered"), "{table}");
+        assert!(
+            !has_lan(&home.laptop) && !prints(&home.laptop),
+            "an offer has no effect"
+        );
+        let line = failed(&home.nas, &["route", "approve", "nas", LAN], 1);
+        assert!(
+            line.contains("no administrator of the network; ask one of desk"),
+            "{line}"
+        );
+
+        done(&home.desk, &["route", "approve", "nas", LAN]);
+        wait_until(MINUTE, "the printer is reached", || prints(&home.laptop));
+        assert_eq!(route(&home.laptop)["used"], true);
+        let nas = home.laptop.peer(&home.nas.identity().npub).unwrap().unwrap();
+        assert_eq!(
+            (&nas["member_of"][0], &nas["routes"]["pass"]),
+            (&"home".into(), &true.into())
+        );
+        assert_eq!(route(&home.nas)["why"], "members may send to it");
+        assert!(
+            !has_lan(&home.desk) && !prints(&home.desk),
+            "desk does not accept routes"
+        );
+        assert_eq!(route(&home.desk)["used"], false);
+
+        // A crash and a stop: the same routes afterwards, and none of Weft in between.
+        let before = kernel_routes(&home.laptop);
+        home.laptop.kill().unwrap();
+        assert!(!has_lan(&home.laptop));
+        home.laptop.restart().unwrap();
+        home.laptop.wait_ready(PATIENCE).unwrap();
+        wait_until(MINUTE, "the printer is reached again", || prints(&home.laptop));
+        assert_eq!(kernel_routes(&home.laptop), before);
+        assert_eq!(home.laptop.stop().unwrap().code(), Some(0));
+        assert!(!has_lan(&home.laptop));
+        home.laptop.restart().unwrap();
+        home.laptop.wait_ready(PATIENCE).unwrap();
+        wait_until(MINUTE, "the printer is reached again", || prints(&home.laptop));
+        assert_eq!(kernel_routes(&home.laptop), before);
+
+        let begun = Instant::now();
+        done(&home.desk, &["route", "revoke", "nas", LAN]);
+        wait_until(PATIENCE, "the route ends", || !has_lan(&home.laptop));
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(!prints(&home.laptop));
+        wait_until(PATIENCE, "nas knows it", || route(&home.nas)["approved"] == false);
+        home.finish();
+    });
+}
+
+#[test]
+fn a_source_address_in_a_route_of_another_member_passes_nowhere() {
+    beside(|| {
+        let home = Home::start();
+        approve(&home);
+        let ipv4 = |node: &Daemon| network(node)["ipv4"].as_str().unwrap().parse::<Ipv4Addr>().unwrap();
+        let [nas, laptop] = [&home.nas, &home.laptop].map(|node| SocketAddr::from((ipv4(node), 9)));
+        // The desk takes an address of the LAN. Its own node drops what it sends from there.
+        let source: IpAddr = "192.168.7.77".parse().unwrap();
+        let add = |netlink: &mut Netlink| {
+            let index = netlink.interface("lo")?.index;
+            netlink.add_address(InterfaceAddress {
+                index,
+                address: source,
+                prefix_len: 32,
+            })
+        };
+        home.desk.host().netlink(add).unwrap();
+        let socket = home.desk.host().run(|| UdpSocket::bind((source, 0))).unwrap().unwrap();
+        wait_until(PATIENCE, "the node of the desk drops it", || {
+            let _ = socket.send_to(b"forged", nas);
+            counter(&home.desk, "wrong_source") > 0
+        });
+        // With a node that sends it all the same, those of the receivers do.
+        done(&home.desk, &["set", "tun.routes", "[\"192.168.7.0/24\"]"]);
+        for node in [&home.nas, &home.laptop] {
+            add_peer(&home.desk, &format!("npub = \"{}\"", node.identity().npub));
+        }
+        let ears = [(&home.nas, nas), (&home.laptop, laptop)].map(|(node, at)| {
+            let ear = node.host().run(|| UdpSocket::bind(at)).unwrap().unwrap();
+            ear.set_nonblocking(true).unwrap();
+            (node, at, ear)
+        });
+        for (node, at, ear) in &ears {
+            wait_until(MINUTE, "a receiver drops it", || {
+                let _ = socket.send_to(b"forged", at);
+                counter(node, "foreign_source") > 0
+            });
+            assert!(ear.recv(&mut [0; 9]).is_err());
+        }
+        assert!(prints(&home.laptop), "the route itself is not disturbed");
+        home.finish();
+    });
+}
+
+#[test]
+fn only_members_of_its_network_send_to_an_approved_subnet() {
+    beside(|| {
+        let home = Home::start();
+        approve(&home);
+        done(&home.desk, &["member", "remove", "laptop"]);
+        wait_until(PATIENCE, "the laptop is no member", || !prints(&home.laptop));
+        done(&home.laptop, &["leave"]);
+
+        // Nas and laptop are peers by hand from now on, and the laptop leads the subnet to nas.
+        let own: IpAddr = "10.99.0.3".parse().unwrap();
+        let nas = &home.nas.identity().npub;
+        let peer = format!("npub = \"{nas}\"\naddresses = [\"192.0.2.2:2121\"]\nroutes = [\"{LAN}\"]");
+        add_peer(&home.laptop, &peer);
+        let laptop = &home.laptop.identity().npub;
+        add_peer(&home.nas, &format!("npub = \"{laptop}\"\nroutes = [\"{own}/32\"]"));
+        done(&home.laptop, &["set", "tun.routes", "[\"10.99.0.3/32\"]"]);
+        let add = |netlink: &mut Netlink| {
+            let index = netlink.interface("lo")?.index;
+            netlink.add_address(InterfaceAddress {
+                index,
+                address: own,
+                prefix_len: 32,
+            })
+        };
+        home.laptop.host().netlink(add).unwrap();
+        let prints = || {
+            let mut command = Command::new("ping");
+            command.args(["-c", "1", "-W", "1", "-I", "10.99.0.3", PRINTER]);
+            home.laptop.host().command(command, MINUTE).unwrap().status.success()
+        };
+        wait_until(MINUTE, "nas denies it", || {
+            assert!(!prints());
+            counter(&home.nas, "denied_by_rules") > 0
+        });
+        done(&home.nas, &["set", "tun.routes", "[\"192.168.7.0/24\"]"]);
+        wait_until(MINUTE, "a subnet of the configuration is for its peers", prints);
+        home.finish();
+    });
+}
+
+/// Adds a peer with these settings to the configuration.
+fn add_peer(node: &Daemon, settings: &str) {
+    let path = node.identity().state.join("config.toml");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{text}\n[[peer]]\n{settings}\n")).unwrap();
+    done(node, &["reload"]);
+}

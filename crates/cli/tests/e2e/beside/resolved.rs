@@ -1,0 +1,221 @@
+//! Names with a real systemd-resolved, on a machine with systemd as its init: the C library asks
+//! systemd-resolved, which asks the daemon for its names and a server of the test for others.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::Value;
+use weft_lab::child::LoggedChild;
+use weft_lab::world::{Switch, World};
+use weft_os::test_support::skip;
+
+use super::upstream::Upstream;
+use crate::common::machine::{Machine, ROOT};
+use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+
+/// A directory with the files of the package `systemd-resolved`, for systems that do not have it.
+const VARIABLE: &str = "WEFT_TEST_RESOLVED";
+const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>system</type>
+  <listen>unix:path=/run/dbus/system_bus_socket</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <allow user="*"/><allow own="*"/><allow send_destination="*"/><allow eavesdrop="false"/>
+    <allow receive_type="method_call"/><allow receive_type="method_return"/>
+    <allow receive_type="error"/><allow receive_type="signal"/>
+  </policy>
+</busconfig>
+"#;
+const SETTINGS: &str = "[Resolve]\nDNS=192.0.2.53\nFallbackDNS=\nLLMNR=no\nMulticastDNS=no\nDNSSEC=no\n";
+
+/// systemd-resolved and resolvectl.
+struct Programs {
+    resolved: PathBuf,
+    resolvectl: PathBuf,
+}
+
+impl Programs {
+    /// `None`, with a skip, if a program is missing.
+    fn find() -> Option<Self> {
+        let root = std::env::var_os(VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let at = |names: &[&str]| names.iter().map(|name| root.join(name)).find(|path| path.exists());
+        let resolved = at(&["usr/lib/systemd/systemd-resolved", "lib/systemd/systemd-resolved"]);
+        let found = resolved.zip(at(&["usr/bin/resolvectl"]));
+        if found.is_none() || !Path::new("/usr/bin/dbus-daemon").exists() {
+            skip("systemd-resolved or dbus-daemon is not installed");
+            return None;
+        }
+        found.map(|(resolved, resolvectl)| Self { resolved, resolvectl })
+    }
+}
+
+struct Net {
+    machine: Machine,
+    upstream: Upstream,
+    programs: Programs,
+    _bus: LoggedChild,
+    _switch: Switch,
+}
+
+impl Net {
+    fn start(programs: Programs) -> Option<Self> {
+        let world = Arc::new(World::new().unwrap());
+        let switch = world.switch("net").unwrap();
+        let upstream = Upstream::start(&world, &switch);
+        let host = world.host("a").unwrap();
+        switch.connect(&host, &["192.0.2.1/24"]).unwrap();
+        let machine = Machine::booted_on(&world, host)?;
+        for (file, line) in [
+            ("/etc/passwd", "systemd-resolve:x:4953:4953::/:/usr/sbin/nologin\n"),
+            ("/etc/group", "systemd-resolve:x:4953:\n"),
+        ] {
+            let text = fs::read_to_string(machine.path(file)).unwrap();
+            let kept = text.lines().filter(|line| !line.starts_with("systemd-resolve:"));
+            let text: String = kept.map(|line| format!("{line}\n")).collect();
+            fs::write(machine.path(file), text + line).unwrap();
+        }
+        machine.write("/etc/systemd/resolved.conf", SETTINGS);
+        machine.write("/etc/nsswitch.conf", "hosts: files dns\npasswd: files\ngroup: files\n");
+        machine.write("/run/test/bus.conf", BUS);
+        // A place where brokers look for it, which is the machine's own.
+        let copy = machine.path("/run/current-system/sw/bin/resolvectl");
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(&programs.resolvectl, &copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir_all(machine.path("/run/dbus")).unwrap();
+        let arguments = [
+            "dbus-daemon",
+            "--config-file=/run/test/bus.conf",
+            "--nofork",
+            "--nopidfile",
+        ];
+        let bus = machine.background("bus", &arguments);
+        wait_until(PATIENCE, "the bus is there", || {
+            machine.path("/run/dbus/system_bus_socket").exists()
+        });
+        Some(Self {
+            machine,
+            upstream,
+            programs,
+            _bus: bus,
+            _switch: switch,
+        })
+    }
+
+    /// Starts systemd-resolved, and waits until programs get answers from it.
+    fn resolve(&self) -> LoggedChild {
+        let resolved = self
+            .machine
+            .background("resolved", &[self.programs.resolved.to_str().unwrap()]);
+        let stub = "/run/systemd/resolve/stub-resolv.conf";
+        wait_until(PATIENCE, "systemd-resolved runs", || self.machine.path(stub).exists());
+        let file = self.machine.path("/etc/resolv.conf");
+        let _ = fs::remove_file(&file);
+        std::os::unix::fs::symlink(stub, &file).unwrap();
+        wait_until(PATIENCE, "systemd-resolved answers", || {
+            !self.look_up("ahostsv4", "www.example").is_empty()
+        });
+        resolved
+    }
+
+    /// What programs of the machine get for a name or an address.
+    fn look_up(&self, database: &str, name: &str) -> Vec<String> {
+        let output = self.machine.run(ROOT, &["getent", database, name]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_whitespace().next().unwrap().to_owned())
+            .collect();
+        lines.dedup();
+        lines
+    }
+
+    /// Answers for names that are none of weft's.
+    fn others(&self) -> Vec<Vec<String>> {
+        [
+            ("ahostsv4", "www.example"),
+            ("ahostsv6", "www.example"),
+            ("hosts", "198.51.100.7"),
+            ("ahostsv4", "missing.example"),
+            ("ahostsv4", "localhost"),
+            ("hosts", "fd00::1"),
+        ]
+        .map(|(database, name)| self.look_up(database, name))
+        .to_vec()
+    }
+
+    fn names(&self) -> Value {
+        let output = self.machine.weft(ROOT, &["status", "--json"]);
+        let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        status["node"]["dns"].clone()
+    }
+
+    fn wait_set_up(&self) {
+        wait_until(MINUTE, "names are set up in the system", || {
+            self.names()["state"] == "system"
+        });
+    }
+
+    fn done(&self, arguments: &[&str]) {
+        let output = self.machine.weft(ROOT, arguments);
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn names_by_a_real_resolved_and_others_as_before() {
+    beside(|| {
+        let Some(net) = Programs::find().and_then(Net::start) else {
+            return;
+        };
+        let mut resolved = net.resolve();
+        let before = net.others();
+        assert_eq!(before[0], ["198.51.100.7"]);
+        assert!(before[3].is_empty() && before[5].is_empty(), "{before:?}");
+        assert!(net.look_up("ahostsv6", "desk.home.weft").is_empty());
+
+        net.done(&["service", "install"]);
+        net.wait_set_up();
+        let link = fs::read_link(net.machine.path("/etc/resolv.conf")).unwrap();
+        assert_eq!(link, Path::new("/run/systemd/resolve/stub-resolv.conf"));
+        net.done(&["create", "home", "--host", "desk"]);
+        let output = net.machine.weft(ROOT, &["networks", "--json"]);
+        let networks: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let own = &networks["networks"][0]["members"][0];
+        let (four, six) = (own["ipv4"].as_str().unwrap(), own["address"].as_str().unwrap());
+        // The short one by a search domain, which follows the network.
+        for name in ["desk.home.weft", "desk"] {
+            wait_until(PATIENCE, name, || net.look_up("ahostsv6", name) == [six]);
+            assert_eq!(net.look_up("ahostsv4", name), [four], "{name}");
+        }
+        assert!(net.look_up("ahostsv4", "phone.home.weft").is_empty());
+        assert_eq!(net.others(), before);
+
+        // systemd-resolved forgets what it was told when it ends.
+        resolved.kill().unwrap();
+        drop(resolved);
+        let again = net.resolve();
+        wait_until(MINUTE, "the daemon sets names up again", || {
+            net.look_up("ahostsv6", "desk.home.weft") == [six]
+        });
+
+        // The settings end with the interface, and come back with the service.
+        let killed = "kill -9 $(systemctl show --value --property MainPID weft.service)";
+        assert!(net.machine.run(ROOT, &["sh", "-c", killed]).status.success());
+        assert_eq!(net.others(), before);
+        wait_until(MINUTE, "names are back", || net.look_up("ahostsv6", "desk") == [six]);
+        net.done(&["down"]);
+        wait_until(PATIENCE, "names end", || {
+            net.look_up("ahostsv6", "desk.home.weft").is_empty()
+        });
+        assert_eq!(net.others(), before);
+        let asked = net.upstream.asked.lock().unwrap().clone();
+        let during: Vec<_> = asked.iter().filter(|name| name.ends_with(".home.weft")).collect();
+        assert!(during.iter().all(|name| *name == "desk.home.weft"), "{during:?}");
+        drop(again);
+    });
+}

@@ -1,0 +1,262 @@
+//! Events for clients: the difference between two looks at the peers.
+//!
+//! States are compared, so that a client learns what a peer is now, however often that changed in
+//! between, and a peer that flaps costs at most three events a look.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use weft_core::{Path, PeerStatus, Standing};
+use weft_noise::PublicKey;
+use weft_os::clock::{boottime_ms, unix_ms};
+
+use super::run::Daemon;
+use super::why::why;
+use crate::control::{Reply, Subscriber};
+use crate::status::{Event, EventKind};
+
+/// The interval between two looks while a client listens.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause before a look that something has caused, so that one look covers what comes together.
+const SOON: Duration = Duration::from_millis(100);
+/// The most events of one look. Those beyond it come with the next one; a queue has room for several
+/// looks.
+const AT_ONCE: usize = 256;
+
+/// The clients that listen, and what they know of the peers.
+#[derive(Debug, Default)]
+pub(super) struct Events {
+    subscribers: Vec<Subscriber>,
+    known: BTreeMap<PublicKey, Seen>,
+    next: Option<Instant>,
+}
+
+/// What clients know of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    up: bool,
+    path: Option<Path>,
+    /// Its name: after its removal the daemon has none.
+    name: Option<String>,
+}
+
+impl Seen {
+    fn new(peer: &PeerStatus, name: Option<String>) -> Self {
+        Self {
+            up: matches!(peer.standing, Standing::Connected | Standing::Active),
+            path: peer.path,
+            name,
+        }
+    }
+}
+
+/// A change of a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Change {
+    key: PublicKey,
+    name: Option<String>,
+    kind: EventKind,
+}
+
+impl Events {
+    /// When the next look is due; `None` if no client listens.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// Something has changed: the next look comes soon.
+    pub(super) fn hurry(&mut self, now: Instant) {
+        self.next = self.next.map(|next| next.min(now + SOON));
+    }
+
+    fn send(&mut self, event: &Event) {
+        self.subscribers.retain(|subscriber| subscriber.send(event));
+    }
+
+    /// The changes since the last look, [`AT_ONCE`] at most.
+    fn changes(&mut self, now: &BTreeMap<PublicKey, Seen>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let mut put = |key: &PublicKey, seen: &Seen, kind| {
+            changes.push(Change {
+                key: *key,
+                name: seen.name.clone(),
+                kind,
+            });
+            changes.len()
+        };
+        let gone: Vec<PublicKey> = self
+            .known
+            .keys()
+            .filter(|key| !now.contains_key(key))
+            .copied()
+            .collect();
+        let mut number = 0;
+        for key in gone.into_iter().take(AT_ONCE) {
+            if let Some(seen) = self.known.remove(&key) {
+                number = put(&key, &seen, EventKind::MemberRemoved);
+            }
+        }
+        for (key, seen) in now {
+            if number >= AT_ONCE {
+                break;
+            }
+            let before = self.known.insert(*key, seen.clone());
+            if before.is_none() {
+                number = put(key, seen, EventKind::MemberAdded);
+            }
+            let (up, path) = before.map_or((false, None), |before| (before.up, before.path));
+            number = match (up, seen.up) {
+                (false, true) => put(key, seen, EventKind::PeerUp),
+                (true, false) => put(key, seen, EventKind::PeerDown),
+                // A peer comes with its path, and goes with it.
+                _ if path != seen.path => put(key, seen, EventKind::Path),
+                _ => number,
+            };
+        }
+        changes
+    }
+}
+
+impl Daemon {
+    /// Adds a client that listens.
+    pub(super) fn subscribe(&mut self, reply: Reply) {
+        let subscriber = reply.stream();
+        if !subscriber.send(&Event::of_daemon(EventKind::Listening, unix_ms())) {
+            return;
+        }
+        if self.events.subscribers.is_empty() {
+            self.events.known = self.seen();
+        } else {
+            // The new client knows what the others know.
+            self.look_for_events();
+        }
+        self.events.subscribers.push(subscriber);
+        self.events.next = Some(Instant::now() + LOOK);
+    }
+
+    /// Looks at the peers if that is due.
+    pub(super) fn drive_events(&mut self, now: Instant) {
+        if self.events.next.is_none_or(|next| now < next) {
+            return;
+        }
+        self.events.subscribers.retain(|subscriber| !subscriber.is_gone());
+        if self.events.subscribers.is_empty() {
+            self.events = Events::default();
+            return;
+        }
+        self.events.next = Some(now + LOOK);
+        if self.look_for_events() >= AT_ONCE {
+            self.events.hurry(now);
+        }
+    }
+
+    /// Says that the daemon ends.
+    pub(super) fn end_events(&mut self) {
+        self.events.send(&Event::of_daemon(EventKind::Stopping, unix_ms()));
+    }
+
+    /// Sends what has changed, and returns how many events that were.
+    fn look_for_events(&mut self) -> usize {
+        let changes = self.events.changes(&self.seen());
+        if changes.is_empty() {
+            return 0;
+        }
+        let changed: BTreeSet<PublicKey> = changes.iter().map(|change| change.key).collect();
+        let peers = self.node.peer_status(boottime_ms());
+        let peers = peers.filter(|peer| changed.contains(&peer.key));
+        let peers: BTreeMap<PublicKey, PeerStatus> = peers.map(|peer| (peer.key, peer)).collect();
+        let number = changes.len();
+        for change in changes {
+            let event = self.describe(&peers, change);
+            self.events.send(&event);
+        }
+        number
+    }
+
+    fn seen(&self) -> BTreeMap<PublicKey, Seen> {
+        let seen = |peer: PeerStatus| {
+            let name = self.facts.names.get(&peer.key).map(ToString::to_string);
+            (peer.key, Seen::new(&peer, name))
+        };
+        self.node.peer_status(boottime_ms()).map(seen).collect()
+    }
+
+    fn describe(&self, peers: &BTreeMap<PublicKey, PeerStatus>, change: Change) -> Event {
+        let peer = peers.get(&change.key);
+        Event {
+            npub: Some(change.key.to_string()),
+            name: change.name,
+            address: Some(change.key.node_addr().to_ipv6()),
+            standing: peer.map(|peer| peer.standing),
+            path: peer.and_then(|peer| Some(self.facts.path(&peer.path?))),
+            why: peer.map(|peer| why(peer, &self.facts.inquiries)),
+            ..Event::of_daemon(change.kind, unix_ms())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_noise::SecretKey;
+
+    use super::*;
+
+    fn key(byte: u8) -> PublicKey {
+        SecretKey::from_bytes(&[byte; 32]).unwrap().public()
+    }
+
+    fn seen(up: bool, port: Option<u16>) -> Seen {
+        let address = |port| Path::Direct(([192, 0, 2, 1], port).into());
+        Seen {
+            up,
+            path: port.map(address),
+            name: Some("bob".to_owned()),
+        }
+    }
+
+    fn kinds(changes: Vec<Change>) -> Vec<(PublicKey, EventKind)> {
+        assert!(changes.iter().all(|change| change.name.as_deref() == Some("bob")));
+        changes.into_iter().map(|change| (change.key, change.kind)).collect()
+    }
+
+    #[test]
+    fn a_look_has_the_differences_and_no_more() {
+        let mut events = Events::default();
+        let mut now = BTreeMap::new();
+        assert!(events.changes(&now).is_empty());
+        now.insert(key(1), seen(false, None));
+        assert_eq!(kinds(events.changes(&now)), [(key(1), EventKind::MemberAdded)]);
+        assert!(events.changes(&now).is_empty(), "the same once more");
+        for (state, kind) in [
+            (seen(true, Some(1)), EventKind::PeerUp),
+            (seen(true, Some(2)), EventKind::Path),
+            (seen(false, None), EventKind::PeerDown),
+            (seen(false, Some(2)), EventKind::Path),
+        ] {
+            now.insert(key(1), state.clone());
+            assert_eq!(kinds(events.changes(&now)), [(key(1), kind)], "{state:?}");
+        }
+        now.clear();
+        assert_eq!(kinds(events.changes(&now)), [(key(1), EventKind::MemberRemoved)]);
+        now.insert(key(2), seen(true, Some(1)));
+        let both = [(key(2), EventKind::MemberAdded), (key(2), EventKind::PeerUp)];
+        assert_eq!(kinds(events.changes(&now)), both);
+    }
+
+    #[test]
+    fn what_exceeds_a_look_comes_with_the_next_one() {
+        let mut events = Events::default();
+        let keys = (1..=200).map(key);
+        let now: BTreeMap<_, _> = keys.map(|key| (key, seen(true, None))).collect();
+        let mut all = Vec::new();
+        loop {
+            let changes = events.changes(&now);
+            assert!(changes.len() <= AT_ONCE + 1);
+            if changes.is_empty() {
+                break;
+            }
+            all.extend(changes);
+        }
+        assert_eq!(all.len(), 2 * 200);
+    }
+}

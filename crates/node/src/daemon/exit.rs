@@ -1,0 +1,431 @@
+//! Exits: the member by which this node sends packets to all other addresses, and this node as exit
+//! of others.
+//!
+//! The broker changes the system. Orders go to it one after the other from a task, which always
+//! carries out the latest one, and its results come back to the daemon's loop.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{sleep, timeout};
+use weft_core::{Frames, PeerStatus};
+use weft_noise::PublicKey;
+use weft_os::clock::boottime_ms;
+use weft_os::netlink::Netlink;
+use weft_roster::record::Exit;
+use weft_wire::Subnet;
+use weft_wire::session::DataPorts;
+
+use super::run::Daemon;
+use super::subnets;
+use super::why::{why, why_frames, why_trouble};
+use crate::broker::{Broker, Client};
+use crate::config::Config;
+use crate::exit::{ServeExit, UseExit};
+use crate::networks::{Networks, of_exit};
+use crate::status::{ExitStatus, ServesStatus};
+
+/// The pause before an order is repeated that the system refused.
+const AGAIN: Duration = Duration::from_secs(5);
+/// How long the daemon waits at its end.
+const ENDING: Duration = Duration::from_secs(10);
+/// The interval between two requests for a session with the exit, in ms.
+const ASK_AGAIN: u64 = 2_000;
+
+/// What the system is to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Orders {
+    used: Option<UseExit>,
+    served: Option<ServeExit>,
+}
+
+/// What the system does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Effects {
+    used: Option<UseExit>,
+    served: Option<ServeExit>,
+    /// The reasons why the last order was refused: about the exit of this node, and about this node
+    /// as exit.
+    refused: [Option<String>; 2],
+}
+
+/// The orders to the broker, and their effects.
+#[derive(Debug)]
+pub(super) struct Exits {
+    orders: watch::Sender<Orders>,
+    effects: mpsc::Receiver<Effects>,
+    now: Effects,
+    /// Whether the first orders were given.
+    ordered: bool,
+    /// When the exit was last asked for a session, in ms.
+    asked: u64,
+}
+
+impl Exits {
+    /// Starts the task, on the runtime on which it is called.
+    pub(super) fn start(broker: &std::io::Result<Broker>) -> Self {
+        let (orders, waiting) = watch::channel(Orders::default());
+        let (done, effects) = mpsc::channel(1);
+        let broker = broker.as_ref().map(Broker::client).map_err(ToString::to_string);
+        tokio::spawn(keep(broker, waiting, done));
+        Self {
+            orders,
+            effects,
+            now: Effects::default(),
+            ordered: false,
+            asked: 0,
+        }
+    }
+
+    /// Returns the next effects; never `None` while this value lives. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Option<Effects> {
+        self.effects.recv().await
+    }
+
+    /// Has everything put back, and waits for that: a daemon that ends in order leaves nothing behind.
+    pub(super) async fn end(&mut self) {
+        if *self.orders.borrow() == Orders::default() && self.now == Effects::default() {
+            return;
+        }
+        self.orders.send_replace(Orders::default());
+        let ended = async {
+            while let Some(effects) = self.effects.recv().await {
+                if effects.used.is_none() && effects.served.is_none() {
+                    return;
+                }
+            }
+        };
+        if timeout(ENDING, ended).await.is_err() {
+            tracing::warn!("what was changed for an exit is not put back in time; the next start does it");
+        }
+    }
+
+    /// What this node forwards as exit.
+    pub(super) fn served(&self) -> Option<Exit> {
+        self.now.served.as_ref().map(|served| Exit {
+            ipv4: served.ipv4,
+            ipv6: served.ipv6,
+        })
+    }
+}
+
+/// Carries out the latest orders, and those again that the system refused.
+async fn keep(broker: Result<Client, String>, mut orders: watch::Receiver<Orders>, done: mpsc::Sender<Effects>) {
+    let mut now = Effects::default();
+    // The first orders, which follow from the settings.
+    if orders.changed().await.is_err() {
+        return;
+    }
+    if let Ok(broker) = &broker {
+        // What a killed daemon left, unless it is wanted again.
+        let wanted = orders.borrow().clone();
+        if wanted.used.is_none() {
+            note(broker.leave_exit().await);
+        }
+        if wanted.served.is_none() {
+            note(broker.stop_serving().await);
+        }
+    }
+    loop {
+        let wanted = orders.borrow_and_update().clone();
+        if wanted.used != now.used {
+            let changed = match (&broker, &wanted.used) {
+                (Err(why), _) => Err(format!("the broker did not start: {why}")),
+                (Ok(broker), Some(exit)) => broker.use_exit(exit).await,
+                (Ok(broker), None) => broker.leave_exit().await,
+            };
+            now.refused[0] = changed.err();
+            if now.refused[0].is_none() {
+                now.used.clone_from(&wanted.used);
+            }
+        }
+        if wanted.served != now.served {
+            let changed = match (&broker, &wanted.served) {
+                (Err(why), _) => Err(format!("the broker did not start: {why}")),
+                (Ok(broker), Some(exit)) => broker.serve_exit(exit).await,
+                (Ok(broker), None) => broker.stop_serving().await,
+            };
+            now.refused[1] = changed.err();
+            if now.refused[1].is_none() {
+                now.served.clone_from(&wanted.served);
+            }
+        }
+        if done.send(now.clone()).await.is_err() {
+            return;
+        }
+        let refused = now.refused.iter().any(Option::is_some);
+        tokio::select! {
+            changed = orders.changed() => if changed.is_err() { return },
+            () = sleep(AGAIN), if refused => {}
+        }
+    }
+}
+
+fn note(put_back: Result<(), String>) {
+    if let Err(error) = put_back {
+        tracing::info!(error, "what an earlier run changed for an exit is not put back");
+    }
+}
+
+/// The IPv4 addresses of this node and of an exit, in a network in which it is one.
+fn ends(networks: &Networks, exit: &PublicKey) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    let mut common = networks
+        .iter()
+        .filter(|network| network.is_member(networks.own()) && network.state().exits.contains_key(exit));
+    common.find_map(|network| network.ipv4(networks.own()).zip(network.ipv4(exit)))
+}
+
+/// What this node offers to its networks: subnets, and all addresses if it would like to be an exit.
+/// `interface`: the index of its own interface.
+pub(super) fn offer(config: &Config, interface: u32) -> BTreeSet<Subnet> {
+    let mut offer = config.networks.advertise_routes.clone();
+    if config.tun.advertise_exit {
+        offer.extend(offered(interface));
+    }
+    offer
+}
+
+/// All addresses of each IP version for which this host has a default route that is not its own
+/// interface.
+fn offered(interface: u32) -> Vec<Subnet> {
+    let routes = Netlink::open().and_then(|mut netlink| netlink.routes());
+    let routes = routes.unwrap_or_else(|error| {
+        tracing::info!(%error, "the default routes of this host are not known");
+        Vec::new()
+    });
+    let has = |ipv4| {
+        let mut defaults = routes.iter().filter(|route| route.prefix_len == 0);
+        defaults.any(|route| route.destination.is_ipv4() == ipv4 && route.interface != Some(interface))
+    };
+    let exit = Exit {
+        ipv4: has(true),
+        ipv6: has(false),
+    };
+    of_exit(exit).collect()
+}
+
+impl Daemon {
+    /// Offers the networks what this node can forward to.
+    pub(super) fn follow_offer(&mut self) {
+        let offer = offer(&self.configuration.config, self.routes.index());
+        self.networks.set_offer(&offer);
+    }
+
+    /// Orders what follows from settings, records and the state of the exit.
+    pub(super) fn follow_exit(&mut self) {
+        let now = boottime_ms();
+        let orders = Orders {
+            used: self.wanted_exit(now),
+            served: self.wanted_service(),
+        };
+        let first = !std::mem::replace(&mut self.exits.ordered, true);
+        self.exits.orders.send_if_modified(|before| {
+            let differs = first || *before != orders;
+            *before = orders;
+            differs
+        });
+        self.ask_exit(now);
+    }
+
+    /// Notes what the system does now.
+    pub(super) fn exit_done(&mut self, effects: Effects) {
+        if effects.refused != self.exits.now.refused {
+            for why in effects.refused.iter().flatten() {
+                tracing::warn!(why, "the system refuses a change for an exit");
+            }
+        }
+        let served = self.exits.served();
+        self.exits.now = effects;
+        if served != self.exits.served() {
+            self.follow_rules();
+            self.tell_subnets();
+        }
+        self.events.hurry(std::time::Instant::now());
+    }
+
+    /// What this node forwards for members, as soon as they may send it.
+    fn wanted_service(&self) -> Option<ServeExit> {
+        let exit = self.networks.own_exit()?;
+        Some(ServeExit {
+            ipv4: exit.ipv4,
+            ipv6: exit.ipv6,
+            dns: None,
+            lans: subnets::own(&self.configuration.config, &self.networks),
+        })
+    }
+
+    /// How the system sends to the exit. If strict, it does so from the start and whatever the exit
+    /// does, and else while packets may pass.
+    fn wanted_exit(&self, now: u64) -> Option<UseExit> {
+        let config = &self.configuration.config;
+        config.tun.exit.as_ref()?;
+        let exit = self.members.exit(config, &self.networks);
+        let strict = config.tun.exit_strict;
+        if !strict && self.obstacle(exit, now).is_some() {
+            return None;
+        }
+        let ends = exit.and_then(|(key, _)| ends(&self.networks, &key));
+        Some(UseExit {
+            ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
+            ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
+            strict,
+            lan: config.tun.exit_lan,
+            source: ends.map(|(own, _)| own),
+            dns: ends.map(|(_, exit)| exit),
+        })
+    }
+
+    /// Why packets do not pass by the exit, apart from what the system refuses.
+    fn obstacle(&self, exit: Option<(PublicKey, Exit)>, now: u64) -> Option<String> {
+        let config = &self.configuration.config;
+        let Some((key, _)) = exit else {
+            let named = config.tun.exit.as_ref()?;
+            return Some(match self.members.named_exit(config) {
+                Some(_) => format!(
+                    "{named} is no approved exit; an administrator makes it one: `weft route approve {named} exit`"
+                ),
+                None => format!("no member of a network of this node is named {named}; `weft members` lists them"),
+            });
+        };
+        let mut peers = self.node.peer_status(now);
+        let peer = peers.find(|peer| peer.key == key)?;
+        self.passes(&peer).err()
+    }
+
+    /// Whether packets of subnets pass to a peer, or why not.
+    fn passes(&self, peer: &PeerStatus) -> Result<(), String> {
+        let name = self.facts.name(&peer.key);
+        if peer.link_age.is_none() && peer.session_age.is_none() && peer.path.is_none() {
+            return Err(format!("{name} is not reached: {}", why(peer, &self.facts.inquiries)));
+        }
+        if let Some((trouble, _)) = peer.trouble {
+            return Err(format!("{name} is not reached: {}", why_trouble(trouble)));
+        }
+        if peer.session_age.is_none() {
+            return Ok(());
+        }
+        if !peer.fast || !matches!(peer.frames, Frames::Fast(_) | Frames::Relayed(_)) {
+            return Err(format!(
+                "only fast frames carry packets to {name}: {}",
+                why_frames(peer.frames)
+            ));
+        }
+        if !peer.reads_full {
+            return Err(format!(
+                "{name} does not read such packets; a later version of weft does"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Asks for a session with the exit if there is none: without, nothing shows whether it can be
+    /// reached.
+    fn ask_exit(&mut self, now: u64) {
+        let config = &self.configuration.config;
+        let Some((key, _)) = self.members.exit(config, &self.networks) else {
+            return;
+        };
+        let up = |peer: PeerStatus| peer.key == key && peer.session_age.is_some();
+        if now < self.exits.asked + ASK_AGAIN || self.node.peer_status(now).any(up) {
+            return;
+        }
+        self.exits.asked = now;
+        let ports = DataPorts {
+            src: weft_stream::PORT,
+            dst: weft_stream::PORT,
+        };
+        // The message itself has no content: the session is what matters.
+        let _ = self.node.send_service(now, &key, ports, &[]);
+    }
+
+    /// The status of the exit of this node.
+    pub(super) fn exit_status(&self, now: u64) -> Option<ExitStatus> {
+        let config = &self.configuration.config;
+        let named = config.tun.exit.as_ref()?;
+        let exit = self.members.exit(config, &self.networks);
+        let refused = self.exits.now.refused[0].as_ref();
+        let refused = refused.map(|why| format!("the system refuses it: {why}"));
+        let used = self.exits.now.used.is_some();
+        let obstacle = self.obstacle(exit, now).or(refused);
+        let obstacle = obstacle.or_else(|| (!used).then(|| "being set up".to_owned()));
+        let strict = config.tun.exit_strict;
+        let why = match &obstacle {
+            None => "packets pass".to_owned(),
+            Some(why) if strict && used => {
+                format!("{why}; nothing else leaves this machine until that ends, or `weft set --no-exit` is given")
+            }
+            Some(why) if strict => format!("{why}; packets leave without it"),
+            Some(why) => format!("{why}; packets leave without it until that ends"),
+        };
+        Some(ExitStatus {
+            exit: named.to_string(),
+            npub: self.members.named_exit(config).map(|key| key.to_string()),
+            strict,
+            lan: config.tun.exit_lan,
+            ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
+            ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
+            used,
+            pass: obstacle.is_none(),
+            why,
+        })
+    }
+
+    /// The status of this node as exit.
+    pub(super) fn serves_status(&self) -> Option<ServesStatus> {
+        if !self.configuration.config.tun.advertise_exit {
+            return None;
+        }
+        let served = self.exits.served();
+        let refused = self.exits.now.refused[1].as_ref();
+        let why = match (served, refused) {
+            (_, Some(why)) => format!("the system refuses it: {why}"),
+            (Some(_), None) => "members may send to all other addresses".to_owned(),
+            (None, None) if self.networks.own_exit().is_some() => "being set up".to_owned(),
+            (None, None) if offered(self.routes.index()).is_empty() => {
+                "this host has no default route; `ip route` shows its routes".to_owned()
+            }
+            (None, None) => "waits for an administrator: `weft route approve NAME exit`".to_owned(),
+        };
+        Some(ServesStatus {
+            ipv4: served.is_some_and(|exit| exit.ipv4),
+            ipv6: served.is_some_and(|exit| exit.ipv6),
+            why,
+        })
+    }
+
+    /// Whether members may send to all addresses of an IP version by this node, and why.
+    pub(super) fn serving(&self, all: Subnet) -> (bool, String) {
+        let served = self
+            .exits
+            .served()
+            .into_iter()
+            .flat_map(of_exit)
+            .any(|subnet| subnet == all);
+        match self.serves_status() {
+            Some(status) => (served, status.why),
+            None => (
+                false,
+                "not offered any longer: an administrator can revoke it".to_owned(),
+            ),
+        }
+    }
+
+    /// Whether packets of this node to all addresses of an IP version go by this member, and why.
+    pub(super) fn use_of_exit(&self, all: Subnet, member: &PublicKey) -> (bool, String) {
+        let mut chosen = self.members.subnets();
+        match self.exit_status(boottime_ms()) {
+            Some(status) if chosen.any(|(subnet, key)| subnet == all && key == *member) => {
+                (status.used && status.pass, status.why)
+            }
+            _ => (
+                false,
+                format!(
+                    "not used here: `weft set --exit {}` changes that",
+                    self.facts.name(member)
+                ),
+            ),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Settings of the kernel that are changed for an exit, and the values that they had before.
+//!
+//! The former values are comments in this program's tables of nft(8): what a killed process leaves
+//! behind is found there, and ends with the rules that it belongs to, as by a restart of the host.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where the settings are.
+const ROOT: &str = "/proc/sys/net";
+/// The answers of routers about default routes: 1 ends when IPv6 is forwarded, 2 does not.
+const RA_ALWAYS: &str = "2";
+
+/// Former values, in the order in which they are to be written back.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Saved {
+    values: Vec<(String, String)>,
+}
+
+/// A setting could not be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", .path.display())]
+pub struct SettingError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl Saved {
+    /// Reads former values from what `nft list table` prints. Lines that are none of this module's
+    /// are left out.
+    #[must_use]
+    pub fn parse(listed: &str) -> Self {
+        let comments = listed.lines().filter_map(|line| {
+            let (_, rest) = line.split_once("comment \"")?;
+            rest.split_once('"').map(|(comment, _)| comment)
+        });
+        let value = |comment: &str| {
+            let (name, value) = comment.split_once('=')?;
+            is_known(name).then(|| (name.to_owned(), value.to_owned()))
+        };
+        Self {
+            values: comments.filter_map(value).collect(),
+        }
+    }
+
+    /// Each value as `NAME=VALUE`.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.values.iter().map(|(name, value)| format!("{name}={value}"))
+    }
+
+    /// The former value of a setting, if it was changed.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.values.iter().find(|(of, _)| of == name).map(|(_, value)| &**value)
+    }
+
+    /// Keeps the values of settings that are about to change, unless an earlier one is kept already.
+    pub fn keep(&mut self, names: impl IntoIterator<Item = String>) {
+        for name in names {
+            if let Some(value) = read(&name).filter(|_| self.value(&name).is_none()) {
+                self.values.push((name, value));
+            }
+        }
+    }
+
+    /// Writes all values back. A setting that is gone, as that of an interface, is left out.
+    ///
+    /// # Errors
+    /// [`SettingError`], after all others are written.
+    pub fn restore(&self) -> Result<(), SettingError> {
+        let mut result = Ok(());
+        for (name, value) in &self.values {
+            if read(name).is_some_and(|now| now != *value) {
+                result = result.and(write(name, value));
+            }
+        }
+        result
+    }
+}
+
+/// Makes the check of sources (rp_filter) look at marks.
+///
+/// # Errors
+/// [`SettingError`]
+pub fn check_marks() -> Result<(), SettingError> {
+    write(CHECK_MARKS, "1")
+}
+
+/// The setting of [`check_marks`].
+pub const CHECK_MARKS: &str = "ipv4/conf/all/src_valid_mark";
+
+/// Whether this host forwards packets of an IP version.
+#[must_use]
+pub fn forwards(ipv6: bool) -> bool {
+    read(switch(ipv6)).is_some_and(|value| value == "1")
+}
+
+/// The setting that turns forwarding on.
+#[must_use]
+pub const fn switch(ipv6: bool) -> &'static str {
+    if ipv6 {
+        "ipv6/conf/all/forwarding"
+    } else {
+        "ipv4/ip_forward"
+    }
+}
+
+/// The settings that [`forward`] changes. The first one changes the others when it is written.
+#[must_use]
+pub fn of_forwarding(ipv6: bool) -> Vec<String> {
+    let version = if ipv6 { "ipv6" } else { "ipv4" };
+    let mut names = vec![switch(ipv6).to_owned()];
+    for interface in interfaces(version) {
+        names.push(format!("{version}/conf/{interface}/forwarding"));
+        names.push(match ipv6 {
+            true => format!("{version}/conf/{interface}/accept_ra"),
+            false => format!("{version}/conf/{interface}/accept_redirects"),
+        });
+    }
+    names.dedup();
+    names
+}
+
+/// Makes this host forward packets of an IP version. It goes on following IPv6 routers where it did.
+///
+/// # Errors
+/// [`SettingError`]
+pub fn forward(ipv6: bool) -> Result<(), SettingError> {
+    if ipv6 {
+        for interface in interfaces("ipv6") {
+            let name = format!("ipv6/conf/{interface}/accept_ra");
+            if read(&name).is_some_and(|value| value == "1") {
+                write(&name, RA_ALWAYS)?;
+            }
+        }
+    }
+    write(switch(ipv6), "1")
+}
+
+/// The names of the directories with settings of interfaces, `all` and `default` first.
+fn interfaces(version: &str) -> Vec<String> {
+    let found = fs::read_dir(Path::new(ROOT).join(version).join("conf"))
+        .into_iter()
+        .flatten();
+    let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut names: Vec<_> = names.filter(|name| is_plain(name)).collect();
+    names.sort_by_key(|name| (!matches!(&**name, "all" | "default"), name.clone()));
+    names
+}
+
+/// Whether a text is safe in a comment of nft(8) and as one step of a path.
+fn is_plain(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    !name.is_empty() && name != "." && name != ".." && name.len() <= 15 && name.chars().all(plain)
+}
+
+/// Whether a name is that of a setting which this module changes.
+fn is_known(name: &str) -> bool {
+    let steps: Vec<_> = name.split('/').collect();
+    match steps[..] {
+        ["ipv4", "ip_forward"] => true,
+        ["ipv4", "conf", interface, setting] => {
+            is_plain(interface) && matches!(setting, "forwarding" | "accept_redirects" | "src_valid_mark")
+        }
+        ["ipv6", "conf", interface, setting] => is_plain(interface) && matches!(setting, "forwarding" | "accept_ra"),
+        _ => false,
+    }
+}
+
+fn read(name: &str) -> Option<String> {
+    let text = fs::read_to_string(Path::new(ROOT).join(name)).ok()?;
+    Some(text.trim().to_owned())
+}
+
+fn write(name: &str, value: &str) -> Result<(), SettingError> {
+    let path = Path::new(ROOT).join(name);
+    fs::write(&path, value).map_err(|source| SettingError { path, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_is_read_and_nothing_else() {
+        let listed = "table inet weft_exit {\n\tset was_0 {\n\t\ttypeof meta mark\n\t\t\
+                      comment \"ipv4/ip_forward=0\"\n\t}\n\tset was_1 {\n\t\tcomment \"ipv6/conf/eth0/accept_ra=1\"\n\t}\n\
+                      \tset x {\n\t\tcomment \"ipv4/conf/../../../kernel/core_pattern=x\"\n\t\tcomment \"kernel/x=1\"\n\t}\n}\n";
+        let saved = Saved::parse(listed);
+        let lines: Vec<_> = saved.lines().collect();
+        assert_eq!(lines, ["ipv4/ip_forward=0", "ipv6/conf/eth0/accept_ra=1"]);
+        assert_eq!(saved.value("ipv4/ip_forward"), Some("0"));
+        assert_eq!(saved.value("ipv6/conf/eth1/accept_ra"), None);
+    }
+}

@@ -1,0 +1,43 @@
+//! Rules with the names of members in place of their keys.
+
+use weft_roster::rules::{Rule, RuleError, Selector, Target};
+use weft_roster::state::State;
+
+/// Reads a rule in which members may be named, as in `allow from laptop to nas tcp/22`.
+///
+/// # Errors
+/// [`RuleError`], also for a name that no member has.
+pub fn from_words(text: &str, state: &State) -> Result<Rule, RuleError> {
+    let words: Vec<String> = text
+        .split_ascii_whitespace()
+        .scan("", |before, word| {
+            let is_party = matches!(*before, "from" | "to");
+            *before = word;
+            let named = state.names.iter().find(|(_, name)| is_party && name.as_str() == word);
+            Some(match named {
+                // `any` and `exit` are words of the language, also if a member has such a name.
+                Some((key, _)) if !matches!(word, "any" | "exit") => key.to_string(),
+                _ => word.to_owned(),
+            })
+        })
+        .collect();
+    words.join(" ").parse()
+}
+
+/// The rule as text, with the names of the members that have one.
+#[must_use]
+pub fn in_words(rule: &Rule, state: &State) -> String {
+    let mut text = rule.to_string();
+    let to = match &rule.to {
+        Target::Members(members) => Some(members),
+        Target::Route(_) | Target::Exit => None,
+    };
+    for selector in [Some(&rule.from), to].into_iter().flatten() {
+        if let Selector::Member(key) = selector
+            && let Some(name) = state.names.get(key)
+        {
+            text = text.replace(&key.to_string(), name.as_str());
+        }
+    }
+    text
+}

@@ -1,0 +1,107 @@
+//! The documents about changes: one for each, as a stream.
+
+use std::net::Ipv6Addr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Document, PathStatus, PublicPath, Standing};
+
+/// A change, for owners of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// What happened.
+    pub event: EventKind,
+    /// When: milliseconds since 1970 (UTC), by the clock of the system.
+    pub unix_ms: u64,
+    /// The node that it is about.
+    pub npub: Option<String>,
+    /// Its name on this node.
+    pub name: Option<String>,
+    /// Its IPv6 address in the mesh.
+    pub address: Option<Ipv6Addr>,
+    /// The state of that node from then on, in terms for the user.
+    pub standing: Option<Standing>,
+    /// The path of packets to it from then on.
+    pub path: Option<PathStatus>,
+    /// The reason, as text for the user.
+    pub why: Option<String>,
+}
+
+/// The same for all users: without endpoints, and without reasons, whose text names them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PublicEvent {
+    /// [`Document::SCHEMA`]
+    pub schema: String,
+    /// [`Event::event`]
+    pub event: EventKind,
+    /// [`Event::unix_ms`]
+    pub unix_ms: u64,
+    /// [`Event::npub`]
+    pub npub: Option<String>,
+    /// [`Event::name`]
+    pub name: Option<String>,
+    /// [`Event::address`]
+    pub address: Option<Ipv6Addr>,
+    /// [`Event::standing`]
+    pub standing: Option<Standing>,
+    /// The kind of [`Event::path`].
+    pub path: Option<PublicPath>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EventKind {
+    /// The first of each stream: changes from here on are reported.
+    Listening,
+    /// Packets can pass to the peer: it is connected or active, and was neither before.
+    PeerUp,
+    /// The peer is connected or active no longer.
+    PeerDown,
+    /// Packets to the peer take another path, or none.
+    Path,
+    /// A peer was configured, or a member came.
+    MemberAdded,
+    /// A peer or a member was removed.
+    MemberRemoved,
+    /// The daemon is about to end. The last of each stream.
+    Stopping,
+    /// An event of a later version.
+    #[serde(other)]
+    Other,
+}
+
+impl Event {
+    /// An event that is about no node.
+    #[must_use]
+    pub fn of_daemon(event: EventKind, unix_ms: u64) -> Self {
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            event,
+            unix_ms,
+            npub: None,
+            name: None,
+            address: None,
+            standing: None,
+            path: None,
+            why: None,
+        }
+    }
+}
+
+impl From<&Event> for PublicEvent {
+    fn from(event: &Event) -> Self {
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            event: event.event,
+            unix_ms: event.unix_ms,
+            npub: event.npub.clone(),
+            name: event.name.clone(),
+            address: event.address,
+            standing: event.standing,
+            path: event.path.as_ref().map(PublicPath::from),
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! What exits change on a host, with the real kernel and the real nft(8), and that all of it is put
+//! back.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use weft_node::exit::host::Host;
+use weft_node::exit::rules::{SERVE, USE};
+use weft_node::exit::{ServeExit, UseExit};
+use weft_os::netlink::{InterfaceAddress, Netlink, Route};
+use weft_os::netns::NetNs;
+use weft_os::test_support::{in_namespaces, skip};
+
+/// What a command prints.
+fn printed(command: &[&str]) -> String {
+    let output = Command::new(command[0]).args(&command[1..]).output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Everything of the host that exits may change.
+fn state() -> Vec<String> {
+    let mut state: Vec<_> = [
+        &["nft", "--stateless", "list", "ruleset"][..],
+        &["ip", "rule"],
+        &["ip", "-6", "rule"],
+        &["ip", "route", "show", "table", "all"],
+        &["ip", "-6", "route", "show", "table", "all"],
+    ]
+    .map(printed)
+    .to_vec();
+    let mut directories = vec![Path::new("/proc/sys/net/ipv4").to_owned(), "/proc/sys/net/ipv6".into()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                state.push(format!("{}={text}", path.display()));
+            }
+        }
+    }
+    state[5..].sort();
+    for routes in &mut state[3..5] {
+        // The system gives interfaces these addresses when it likes.
+        let lines: Vec<_> = routes.lines().filter(|line| !line.contains("fe80:")).collect();
+        *routes = lines.join("\n");
+    }
+    state
+}
+
+/// Fails with the lines that differ.
+fn assert_same(before: &[String], after: &[String]) {
+    let differ: Vec<_> = before
+        .iter()
+        .zip(after)
+        .filter(|(before, after)| before != after)
+        .collect();
+    assert!(differ.is_empty() && before.len() == after.len(), "{differ:#?}");
+}
+
+/// Runs on a host with `eth0`, which leads to the Internet, and `weft0`.
+fn on_host(work: impl FnOnce(u32, &tokio::runtime::Runtime) + Send) {
+    if Command::new("nft").arg("--version").output().is_err() {
+        return skip("nft is not installed");
+    }
+    let namespace = NetNs::new().unwrap();
+    namespace
+        .run(|| {
+            let mut netlink = Netlink::open().unwrap();
+            for name in ["eth0", "weft0"] {
+                let end = format!("{name}-end");
+                printed(&["ip", "link", "add", name, "type", "veth", "peer", "name", &end]);
+                printed(&["ip", "link", "set", &end, "up"]);
+                printed(&["ip", "link", "set", name, "up"]);
+            }
+            let eth0 = netlink.interface("eth0").unwrap().index;
+            netlink
+                .add_address(InterfaceAddress {
+                    index: eth0,
+                    address: "192.168.1.2".parse().unwrap(),
+                    prefix_len: 24,
+                })
+                .unwrap();
+            let gateway = "192.168.1.1".parse().unwrap();
+            netlink
+                .add_route(Route::via("0.0.0.0".parse().unwrap(), 0, gateway))
+                .unwrap();
+            printed(&["ip", "address", "add", "10.44.0.7/32", "dev", "weft0"]);
+            printed(&["ip", "-6", "address", "add", "2001:db8::2/64", "dev", "eth0", "nodad"]);
+            printed(&["ip", "-6", "address", "add", "fd00::7/128", "dev", "weft0", "nodad"]);
+            printed(&["ip", "-6", "route", "add", "fd00::/8", "dev", "weft0"]);
+            printed(&["ip", "-6", "route", "add", "default", "via", "2001:db8::1"]);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            work(netlink.interface("weft0").unwrap().index, &runtime);
+        })
+        .unwrap();
+}
+
+/// The interface by which a packet leaves, or the error.
+fn way(address: &str, mark: &str) -> String {
+    let output = Command::new("ip")
+        .args(["route", "get", address, "mark", mark])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let interface = text
+        .split_once(" dev ")
+        .map(|(_, rest)| rest.split(' ').next().unwrap().to_owned());
+    interface.unwrap_or_else(|| "none".to_owned())
+}
+
+const MARKED: &str = "0x2000000";
+
+#[test]
+fn using_an_exit_leads_packets_there_and_is_put_back() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            let before = state();
+            let mut host = Host::new(weft0);
+            for bits in 0..16 {
+                let [ipv4, ipv6, strict, lan] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+                let source = Some("10.44.0.7".parse().unwrap());
+                let exit = UseExit {
+                    ipv4,
+                    ipv6,
+                    strict,
+                    lan,
+                    source,
+                    dns: (bits % 2 == 0).then(|| "10.44.0.9".parse().unwrap()),
+                };
+                runtime.block_on(host.use_exit(&exit)).unwrap();
+                // Twice is once.
+                let first = state();
+                runtime.block_on(host.use_exit(&exit)).unwrap();
+                assert_same(&first, &state());
+                let by = |carried| if carried { "weft0" } else { "none" };
+                assert_eq!(way("198.51.100.1", "0"), by(ipv4), "{exit:?}");
+                assert_eq!(way("2001:db8:5::1", "0"), by(ipv6), "{exit:?}");
+                assert_eq!(way("198.51.100.1", MARKED), "eth0");
+                assert_eq!(way("2001:db8:5::1", MARKED), "eth0");
+                // A network of this node, whatever the exit carries.
+                assert_eq!(way("fd00::9", "0"), "weft0");
+                // Routes to local networks stay, as gateways need them; nft keeps packets from there.
+                assert_eq!(way("192.168.1.9", "0"), "eth0", "{exit:?}");
+                // A route that a router has set (RFC 3442) takes nothing away from a strict exit.
+                printed(&["ip", "route", "add", "198.51.100.0/24", "via", "192.168.1.1"]);
+                if strict && ipv4 {
+                    assert_eq!(way("198.51.100.1", "0"), "weft0", "{exit:?}");
+                }
+                printed(&["ip", "route", "delete", "198.51.100.0/24"]);
+                let tables = printed(&["nft", "list", "ruleset"]);
+                assert_eq!(tables.contains("chain output"), strict || !lan, "{tables}");
+                if bits % 3 == 0 {
+                    runtime.block_on(host.leave_exit()).unwrap();
+                    assert_same(&before, &state());
+                }
+            }
+            runtime.block_on(host.leave_exit()).unwrap();
+            assert_same(&before, &state());
+            runtime.block_on(host.leave_exit()).unwrap();
+            assert_same(&before, &state());
+        });
+    });
+}
+
+#[test]
+fn an_exit_forwards_and_is_put_back() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            for was_on in [false, true] {
+                // An interface of its own settings.
+                fs::write("/proc/sys/net/ipv4/conf/eth0/accept_redirects", "0").unwrap();
+                fs::write("/proc/sys/net/ipv4/ip_forward", if was_on { "1" } else { "0" }).unwrap();
+                fs::write("/proc/sys/net/ipv6/conf/eth0/accept_ra", if was_on { "2" } else { "1" }).unwrap();
+                let before = state();
+                let mut host = Host::new(weft0);
+                for bits in 0..4 {
+                    let exit = ServeExit {
+                        ipv4: bits & 1 != 0,
+                        ipv6: bits & 2 != 0,
+                        dns: [
+                            None,
+                            Some("192.168.1.1".parse().unwrap()),
+                            Some("2001:db8::53".parse().unwrap()),
+                        ][bits % 3],
+                        lans: vec!["192.168.1.0/24".parse().unwrap(), "fd12::/64".parse().unwrap()],
+                    };
+                    runtime.block_on(host.serve_exit(&exit)).unwrap();
+                    let first = state();
+                    runtime.block_on(host.serve_exit(&exit)).unwrap();
+                    assert_same(&first, &state());
+                    let on = |path: &str| fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap().trim() == "1";
+                    assert!(on("ipv4/ip_forward") || !exit.ipv4);
+                    assert!(on("ipv6/conf/all/forwarding") || !exit.ipv6);
+                    assert!(
+                        !on("ipv6/conf/eth0/accept_ra") || !exit.ipv6,
+                        "it would lose its routes"
+                    );
+                    // What was closed before stays closed but for weft0.
+                    let tables = printed(&["nft", "list", "table", "inet", SERVE]);
+                    assert_eq!(
+                        tables.contains("meta nfproto ipv4 drop"),
+                        exit.ipv4 && !was_on,
+                        "{tables}"
+                    );
+                }
+                runtime.block_on(host.stop_serving()).unwrap();
+                assert_same(&before, &state());
+                runtime.block_on(host.end());
+                assert_same(&before, &state());
+            }
+        });
+    });
+}
+
+#[test]
+fn what_a_killed_process_left_is_put_back_by_the_next_one() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            let before = state();
+            let strict = UseExit {
+                ipv4: true,
+                strict: true,
+                ..UseExit::default()
+            };
+            let serve = ServeExit {
+                ipv4: true,
+                ipv6: true,
+                ..ServeExit::default()
+            };
+            let mut killed = Host::new(weft0);
+            runtime.block_on(killed.use_exit(&strict)).unwrap();
+            runtime.block_on(killed.serve_exit(&serve)).unwrap();
+            // With the same orders, as after a restart, the former values are those from before.
+            let mut next = Host::new(weft0);
+            runtime.block_on(next.use_exit(&strict)).unwrap();
+            runtime.block_on(next.serve_exit(&serve)).unwrap();
+            let mut last = Host::new(weft0);
+            runtime.block_on(last.leave_exit()).unwrap();
+            runtime.block_on(last.stop_serving()).unwrap();
+            assert_same(&before, &state());
+
+            // The end of a daemon that was killed opens nothing that is strict.
+            let mut host = Host::new(weft0);
+            runtime.block_on(host.use_exit(&strict)).unwrap();
+            runtime.block_on(host.serve_exit(&serve)).unwrap();
+            runtime.block_on(host.end());
+            let tables = printed(&["nft", "list", "ruleset"]);
+            assert!(
+                tables.contains(&format!("table inet {USE} {{")) && !tables.contains(SERVE),
+                "{tables}"
+            );
+            assert_eq!(way("198.51.100.1", "0"), "weft0");
+            printed(&["ip", "link", "delete", "weft0"]);
+            assert_eq!(way("198.51.100.1", "0"), "none");
+            runtime.block_on(host.leave_exit()).unwrap();
+            assert_eq!(way("198.51.100.1", "0"), "eth0");
+        });
+    });
+}
+
+#[test]
+fn a_failure_changes_nothing() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            let before = state();
+            let mut host = Host::new(999);
+            let error = runtime.block_on(host.use_exit(&UseExit::default())).unwrap_err();
+            assert_eq!(error.to_string(), "the interface of weft cannot be named in rules");
+            runtime.block_on(host.serve_exit(&ServeExit::default())).unwrap_err();
+            assert_same(&before, &state());
+
+            // What is closed stays closed, whatever fails later.
+            let strict = UseExit {
+                strict: true,
+                ..UseExit::default()
+            };
+            runtime.block_on(Host::new(weft0).use_exit(&strict)).unwrap();
+            runtime.block_on(host.use_exit(&strict)).unwrap_err();
+            runtime.block_on(host.end());
+            assert!(printed(&["nft", "list", "ruleset"]).contains("chain output"));
+            runtime.block_on(host.leave_exit()).unwrap();
+            assert_same(&before, &state());
+        });
+    });
+}

@@ -1,0 +1,38 @@
+//! Files in ways that the standard library does not offer.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+/// Exchanges two files of one file system in one step: each name then has what the other one had, a
+/// symbolic link included. At no time does either name lack a file.
+///
+/// # Errors
+/// `InvalidInput` if the file system cannot do it (NFS), `ResourceBusy` if something is mounted on one
+/// of them, and the other errors of the system.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_and_links_change_places() {
+        let directory = std::env::temp_dir().join(format!("weft-exchange-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let [one, other] = ["one", "other"].map(|name| directory.join(name));
+        fs::write(&one, "1").unwrap();
+        std::os::unix::fs::symlink("nowhere", &other).unwrap();
+        exchange(&one, &other).unwrap();
+        assert_eq!(fs::read_link(&one).unwrap(), Path::new("nowhere"));
+        assert_eq!(fs::read_to_string(&other).unwrap(), "1");
+        let missing = exchange(&one, &directory.join("missing")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

@@ -1,0 +1,228 @@
+//! The firewall: which IP packets of peers go to the TUN, by rules and by the flows that are known.
+//!
+//! The receiver decides. A packet from a peer passes if it belongs to a flow that this host began,
+//! or to a flow that the rules allow. Packets of this host always pass, and each makes its flow
+//! known, whatever its TCP flags: answers find their way after a restart of the daemon, too. The
+//! [`FlowTable`] is shared by all lanes, because each end of a flow picks its own lane.
+//!
+//! Without a [`Policy`] nothing is checked. A lane remembers for a second what passed, so that most
+//! packets cost one look-up in memory of the lane alone. A new policy begins with an empty memory.
+
+mod flow_key;
+mod flows;
+mod policy;
+mod recent;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use weft_wire::NodeAddr;
+use weft_wire::virtio::VirtioNetHdr;
+
+pub use self::flows::{FlowTable, MAX_FLOWS};
+pub use self::policy::{
+    Addresses, NetworkRules, PeerRules, Policy, PortRanges, Protocol, Rule, RuleList, RuleSet, Scope,
+};
+
+use self::flow_key::{Direction, FlowKey, Packet};
+use self::recent::RecentFlows;
+use crate::bucket::{Bucket, Rate};
+use crate::counters::DropReason;
+use crate::icmp::{IcmpError, MAX_ERROR_PACKET};
+use crate::inner::Inner;
+use crate::lane::Lane;
+use crate::outbound::TunPacket;
+use crate::sender::Sender;
+use crate::tables::SessionKey;
+use crate::train::{Train, Transmit};
+
+/// ICMP errors a second for the denied packets of one peer.
+const DENIALS: Rate = Rate {
+    per_second: 10,
+    burst: 10,
+};
+
+/// The flags in a TCP header, and those that end a connection: FIN and RST.
+const FLAGS_AT: usize = 13;
+const ENDS: u8 = 5;
+
+/// The firewall of one lane.
+#[derive(Default)]
+pub(crate) struct Firewall {
+    active: Option<Active>,
+}
+
+/// The firewall of a lane while there is a policy.
+struct Active {
+    policy: Arc<Policy>,
+    recent: RecentFlows,
+    /// What is left of the rate of errors about the denied packets of each peer.
+    denials: BTreeMap<NodeAddr, Bucket>,
+}
+
+impl Firewall {
+    /// Applies another policy from now on, or none.
+    pub(crate) fn set(&mut self, policy: Option<Arc<Policy>>) {
+        self.active = policy.map(|policy| Active {
+            recent: RecentFlows::new(policy.flows().hash_key()),
+            policy,
+            denials: BTreeMap::new(),
+        });
+    }
+
+    /// Checks a packet of this host on its way to a peer, and makes its flow known.
+    #[inline]
+    pub(crate) fn outbound(&mut self, now: u64, packet: &[u8]) -> Result<(), DropReason> {
+        match &mut self.active {
+            Some(active) if active.has_passed(now, packet, Direction::Out) => Ok(()),
+            Some(active) => active.outbound(now, packet),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a packet with these ends, source first, may go to a peer: both are in one network with
+    /// this node, or in its configuration.
+    pub(crate) fn may_leave(&self, peer: NodeAddr, ends: (IpAddr, IpAddr)) -> bool {
+        let active = self.active.as_ref();
+        active.is_none_or(|active| active.policy.may_leave(peer, ends))
+    }
+
+    /// Takes one error about a denied packet of a peer from its rate. The peers are those of the
+    /// policy, so their number is bounded. No error shows a peer what is in other networks.
+    fn may_answer(&mut self, now: u64, peer: NodeAddr, packet: &[u8]) -> bool {
+        let Some(active) = &mut self.active else { return false };
+        if !active.policy.concerns(peer, packet) {
+            return false;
+        }
+        let denials = active.denials.entry(peer).or_insert_with(|| Bucket::new(DENIALS, now));
+        denials.take(DENIALS, now, 1) == 1
+    }
+
+    /// Checks a packet from a peer on its way to the TUN. Its source is one that the peer may use.
+    #[inline]
+    pub(crate) fn inbound(&mut self, now: u64, peer: NodeAddr, packet: &[u8]) -> Result<(), DropReason> {
+        match &mut self.active {
+            Some(active) if active.has_passed(now, packet, Direction::In) => Ok(()),
+            Some(active) => active.inbound(now, peer, packet),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Active {
+    /// Whether a packet of the usual shape belongs to a flow that has passed lately.
+    #[inline]
+    fn has_passed(&self, now: u64, packet: &[u8], direction: Direction) -> bool {
+        FlowKey::of_usual(packet, direction).is_some_and(|key| self.recent.has(now, &key, direction))
+    }
+
+    fn outbound(&mut self, now: u64, packet: &[u8]) -> Result<(), DropReason> {
+        let Ok(inner) = Inner::parse(packet) else {
+            // The splitter names what is wrong with it.
+            return Ok(());
+        };
+        let Packet::OfFlow(key) = Packet::of(&inner, Direction::Out) else {
+            return Ok(());
+        };
+        if self.recent.has(now, &key, Direction::Out) && !ends(&inner) {
+            return Ok(());
+        }
+        if !self.policy.flows().outbound(now, &key, ends(&inner)) {
+            return Err(DropReason::FlowsFull);
+        }
+        self.recent.add(now, key, Direction::Out);
+        Ok(())
+    }
+
+    fn inbound(&mut self, now: u64, peer: NodeAddr, packet: &[u8]) -> Result<(), DropReason> {
+        let inner = Inner::parse(packet).map_err(|_| DropReason::Malformed)?;
+        if inner.is_source_routed() {
+            // Its destination is not the one that the rules would be asked about.
+            return Err(DropReason::Denied);
+        }
+        match Packet::of(&inner, Direction::In) {
+            Packet::OfFlow(key) => self.inbound_flow(now, peer, &inner, key),
+            Packet::Later(key) => match self.policy.flows().has_fragments(now, &key) {
+                true => Ok(()),
+                false => self.decide(peer, &inner),
+            },
+            Packet::Error(Some(key)) if self.policy.flows().has(now, &key) => Ok(()),
+            Packet::Error(_) => self.decide(peer, &inner),
+        }
+    }
+
+    fn inbound_flow(&mut self, now: u64, peer: NodeAddr, inner: &Inner<'_>, key: FlowKey) -> Result<(), DropReason> {
+        if !self.recent.has(now, &key, Direction::In) || ends(inner) {
+            let policy = &self.policy;
+            let arrival = flows::Arrival {
+                peer,
+                generation: policy.generation(),
+                ends: ends(inner),
+            };
+            let flows = policy.flows();
+            flows.inbound(now, &key, arrival, || policy.allows(peer, inner))?;
+            self.recent.add(now, key, Direction::In);
+        }
+        if let Some(fragments) = FlowKey::of_fragments(inner, Direction::In) {
+            self.policy.flows().pass_fragments(now, &fragments);
+        }
+        Ok(())
+    }
+
+    /// Decides about a packet that belongs to no flow.
+    fn decide(&self, peer: NodeAddr, inner: &Inner<'_>) -> Result<(), DropReason> {
+        self.policy.allows(peer, inner).then_some(()).ok_or(DropReason::Denied)
+    }
+}
+
+impl Lane {
+    /// Checks one packet from the peer of a session on its way to the TUN, and answers it if the
+    /// rules deny it.
+    pub(crate) fn check<T: Transmit>(
+        &mut self,
+        now: u64,
+        key: SessionKey,
+        packet: &[u8],
+        train: &mut Train<T>,
+    ) -> Result<(), DropReason> {
+        let peer = self.tables.sessions.get(key).ok_or(DropReason::NoKeys)?.peer;
+        let checked = self.tables.firewall.inbound(now, peer, packet);
+        if checked == Err(DropReason::Denied) {
+            self.sender(now, train).answer_denied(peer, packet);
+        }
+        checked
+    }
+}
+
+impl<T: Transmit> Sender<'_, T> {
+    /// Sends the peer that a denied packet came from an ICMP error about it, within its rate. One
+    /// about the first fragment of a packet suffices for all (RFC 1122 section 3.2.2).
+    #[cold]
+    pub(crate) fn answer_denied(&mut self, peer: NodeAddr, packet: &[u8]) {
+        let is_later = Inner::parse(packet).is_ok_and(|inner| inner.is_later_fragment());
+        if is_later || !self.tables.firewall.may_answer(self.now, peer, packet) {
+            return;
+        }
+        let mut error = vec![0; MAX_ERROR_PACKET];
+        let me = self.tables.config.me.to_ipv6();
+        if let Some(len) = IcmpError::AdminProhibited.build(me, packet, &mut error) {
+            self.out.counters.icmp_denied += 1;
+            let bytes = error.get(..len).unwrap_or_default();
+            let hdr = VirtioNetHdr::default();
+            self.send(TunPacket { hdr, bytes });
+        }
+    }
+}
+
+/// Whether a packet ends its TCP connection.
+#[inline]
+fn ends(inner: &Inner<'_>) -> bool {
+    let flags = inner.transport().get(FLAGS_AT);
+    inner.protocol() == weft_wire::ip::PROTOCOL_TCP
+        && !inner.is_later_fragment()
+        && flags.is_some_and(|flags| flags & ENDS != 0)
+}
+
+#[cfg(test)]
+mod tests;

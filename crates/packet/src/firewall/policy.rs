@@ -1,0 +1,303 @@
+//! What the rules say about packets of each peer, in the form that lanes use: tags and keys are
+//! resolved, and rules that have expired are left out.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::{NodeAddr, Subnet};
+
+use super::FlowTable;
+use crate::inner::Inner;
+use crate::tables::addresses;
+
+/// The rules for all peers, and the flows that are known.
+#[derive(Debug)]
+pub struct Policy {
+    /// Differs from that of every earlier policy with the same flows.
+    generation: u64,
+    flows: Arc<FlowTable>,
+    me: NodeAddr,
+    peers: BTreeMap<NodeAddr, PeerRules>,
+}
+
+/// The rules for the packets of one peer, in their order.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PeerRules {
+    /// Local rules that deny: the first ones.
+    pub deny: RuleSet,
+    /// Local rules that allow.
+    pub allow: RuleSet,
+    /// The rules of each network that the peer and this node are members of.
+    pub networks: Vec<NetworkRules>,
+    /// The subnets of this node that a peer exchanges packets with which was added by hand; `None` for
+    /// other peers.
+    pub by_hand: Option<Arc<[Subnet]>>,
+    /// The addresses of this node and the subnets behind it, if it is an exit: packets to others
+    /// pass if a network allows it. `None`: it is none, and has each address that arrives here.
+    pub ours: Option<Arc<[Subnet]>>,
+    /// Whether this node sends to all other addresses by the peer.
+    pub by_exit: bool,
+}
+
+/// The rules of a network for the packets of one of its members.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NetworkRules {
+    /// The IPv4 addresses in the network.
+    pub ipv4: Option<Addresses>,
+    /// The subnets behind this node that the network knows.
+    pub ours: Arc<[Subnet]>,
+    /// The subnets behind the peer that the network knows.
+    pub theirs: Arc<[Subnet]>,
+    /// The rules.
+    pub rules: RuleSet,
+    /// Whether packets pass that no rule matches.
+    pub inside: bool,
+    /// Whether this node is an exit of the network.
+    pub exit: bool,
+}
+
+/// The IPv4 addresses of both ends in one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// That of this node.
+    pub ours: Ipv4Addr,
+    /// That of the peer.
+    pub theirs: Ipv4Addr,
+}
+
+/// Rules that many peers share.
+pub type RuleList = Arc<[Rule]>;
+
+/// The rules of a list that are about one peer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RuleSet {
+    /// All rules.
+    pub list: RuleList,
+    /// The places of those about this peer in the list, ascending.
+    pub chosen: Arc<[u16]>,
+}
+
+/// A rule about packets of a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Whether they pass.
+    pub allow: bool,
+    /// Their destinations.
+    pub to: Scope,
+    /// Their protocol.
+    pub protocol: Protocol,
+    /// Destination ports, both ends of each range included; empty for all.
+    pub ports: PortRanges,
+}
+
+/// Ranges of ports, both ends included.
+pub type PortRanges = Box<[(u16, u16)]>;
+
+/// A set of destinations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// This node, the subnets behind it, and the addresses behind this exit.
+    Any,
+    /// The addresses of this node.
+    Node,
+    /// A subnet behind this node.
+    Subnet(Subnet),
+    /// All addresses but those of nodes and the subnets behind them: this node is an exit.
+    Exit,
+}
+
+/// The destination of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    Node,
+    Subnet,
+    Exit,
+}
+
+/// A set of protocols.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// All.
+    Any,
+    /// ICMP and ICMPv6.
+    Icmp,
+    /// One, by its number.
+    Number(u8),
+}
+
+/// What rules look at in a packet.
+struct Facts {
+    source: IpAddr,
+    dest: IpAddr,
+    protocol: u8,
+    port: Option<u16>,
+}
+
+impl Policy {
+    /// Makes the policy of the node `me` that replaces `before`: the flows that it knows go on if
+    /// the new rules allow them. `hash_key` is random; it is used if there is none before.
+    #[must_use]
+    pub fn new(me: NodeAddr, before: Option<&Self>, hash_key: u64, peers: BTreeMap<NodeAddr, PeerRules>) -> Self {
+        Self {
+            generation: before.map_or(1, |before| before.generation + 1),
+            flows: before.map_or_else(|| Arc::new(FlowTable::new(hash_key)), |before| before.flows.clone()),
+            me,
+            peers,
+        }
+    }
+
+    /// The flows that are known.
+    #[must_use]
+    pub fn flows(&self) -> &FlowTable {
+        &self.flows
+    }
+
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Whether the rules allow the flow that this packet of a peer begins.
+    pub(super) fn allows(&self, peer: NodeAddr, inner: &Inner<'_>) -> bool {
+        let Some(rules) = self.peers.get(&peer) else {
+            return false;
+        };
+        let Some((source, dest)) = addresses(inner.packet()) else {
+            return false;
+        };
+        let has_ports = matches!(inner.protocol(), PROTOCOL_TCP | PROTOCOL_UDP);
+        let ports = inner.ports().filter(|_| has_ports);
+        let facts = Facts {
+            source,
+            dest,
+            protocol: inner.protocol(),
+            port: ports.map(|ports| u16::from_be_bytes([ports[2], ports[3]])),
+        };
+        rules.allow((self.me, peer), &facts)
+    }
+
+    /// Whether a packet from `source` may go to a peer: the source is this node in a network that
+    /// both are in, or a subnet behind it there, or in the configuration if the peer is, too.
+    pub(super) fn may_leave(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
+        let is_ours = |rules: &PeerRules| rules.networks.iter().any(|network| network.is_ours(source));
+        let joins = |rules: &PeerRules| rules.joins((self.me, peer), source, dest) || rules.by_exit && is_ours(rules);
+        source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(joins)
+    }
+
+    /// Whether a packet of a peer has a destination that the peer may know of.
+    pub(super) fn concerns(&self, peer: NodeAddr, packet: &[u8]) -> bool {
+        let joins = |rules: &PeerRules| {
+            addresses(packet).is_some_and(|(source, dest)| rules.joins((self.me, peer), dest, source))
+        };
+        self.peers.get(&peer).is_some_and(joins)
+    }
+}
+
+impl PeerRules {
+    fn allow(&self, ends: (NodeAddr, NodeAddr), facts: &Facts) -> bool {
+        let (me, peer) = ends;
+        if !self.joins(ends, facts.dest, facts.source) {
+            // No local rule leads from one network into another.
+            return false;
+        }
+        let to = self.destination(me, facts.dest);
+        if let Some(decision) = self.deny.decide(facts, to).or_else(|| self.allow.decide(facts, to)) {
+            return decision;
+        }
+        if to == To::Exit {
+            let mut concerned = self
+                .networks
+                .iter()
+                .filter(|network| network.serves(peer, facts.source));
+            return concerned.any(|network| network.rules.decide(facts, to).unwrap_or(network.inside));
+        }
+        let mut concerned = self
+            .networks
+            .iter()
+            .filter(|network| network.joins(me, facts.dest, facts.source))
+            .peekable();
+        match concerned.peek() {
+            // A flow passes if one common network allows it.
+            Some(_) => concerned.any(|network| network.rules.decide(facts, to).unwrap_or(network.inside)),
+            None => self.by_hand.is_some(),
+        }
+    }
+
+    /// Whether packets pass between these addresses unless a rule denies them: one of this node or
+    /// behind it, and one of the peer or behind it.
+    fn joins(&self, (me, peer): (NodeAddr, NodeAddr), ours: IpAddr, theirs: IpAddr) -> bool {
+        let is_node = || ours == IpAddr::V6(me.to_ipv6()) || self.networks.iter().any(|network| network.is_ours(ours));
+        let by_hand = self.by_hand.as_ref();
+        by_hand.is_some_and(|subnets| is_node() || within(subnets, ours))
+            || self.networks.iter().any(|network| network.joins(me, ours, theirs))
+            || self.networks.iter().any(|network| network.serves(peer, theirs))
+                && self.destination(me, ours) == To::Exit
+    }
+
+    fn destination(&self, me: NodeAddr, dest: IpAddr) -> To {
+        if dest == IpAddr::V6(me.to_ipv6()) || self.networks.iter().any(|network| network.is_ours(dest)) {
+            return To::Node;
+        }
+        let behind = |network: &NetworkRules| within(&network.ours, dest);
+        match &self.ours {
+            Some(ours) if !within(ours, dest) && !self.networks.iter().any(behind) => To::Exit,
+            _ => To::Subnet,
+        }
+    }
+}
+
+impl NetworkRules {
+    fn is_ours(&self, address: IpAddr) -> bool {
+        self.ipv4.is_some_and(|ends| IpAddr::V4(ends.ours) == address)
+    }
+
+    /// Whether packets pass in this network between these addresses: one of this node or behind it,
+    /// and one of the peer or behind it, each an address that it has here.
+    fn joins(&self, me: NodeAddr, ours: IpAddr, theirs: IpAddr) -> bool {
+        let is_theirs = self.ipv4.is_some_and(|ends| IpAddr::V4(ends.theirs) == theirs);
+        let peer = theirs.is_ipv6() || is_theirs || within(&self.theirs, theirs);
+        let node = ours == IpAddr::V6(me.to_ipv6()) || self.is_ours(ours) || within(&self.ours, ours);
+        peer && node
+    }
+
+    /// Whether this node is an exit for packets of the peer with this address: only members reach an
+    /// exit, each under an address of its own, so answers go nowhere else.
+    fn serves(&self, peer: NodeAddr, theirs: IpAddr) -> bool {
+        let is_theirs = self.ipv4.is_some_and(|ends| IpAddr::V4(ends.theirs) == theirs);
+        self.exit && (is_theirs || theirs == IpAddr::V6(peer.to_ipv6()))
+    }
+}
+
+fn within(subnets: &[Subnet], address: IpAddr) -> bool {
+    subnets.iter().any(|subnet| subnet.contains(address))
+}
+
+impl RuleSet {
+    /// What the first rule says that matches.
+    fn decide(&self, facts: &Facts, to: To) -> Option<bool> {
+        let rules = self.chosen.iter().filter_map(|at| self.list.get(usize::from(*at)));
+        let mut matching = rules.filter(|rule| rule.matches(facts, to));
+        matching.next().map(|rule| rule.allow)
+    }
+}
+
+impl Rule {
+    fn matches(&self, facts: &Facts, to: To) -> bool {
+        let to = match self.to {
+            Scope::Any => true,
+            Scope::Node => to == To::Node,
+            Scope::Subnet(subnet) => to == To::Subnet && subnet.contains(facts.dest),
+            Scope::Exit => to == To::Exit,
+        };
+        let protocol = match self.protocol {
+            Protocol::Any => true,
+            Protocol::Icmp => matches!(facts.protocol, PROTOCOL_ICMP | PROTOCOL_ICMPV6),
+            Protocol::Number(number) => facts.protocol == number,
+        };
+        let within = |port| self.ports.iter().any(|(first, last)| (*first..=*last).contains(&port));
+        // If a packet does not show its port, a rule that denies some matches, and one that allows
+        // some does not.
+        to && protocol && (self.ports.is_empty() || facts.port.map_or(!self.allow, within))
+    }
+}

@@ -1,0 +1,503 @@
+//! Flows through one firewall: the end that began each, rules that change, and the bounds.
+
+mod memory;
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const ME: NodeAddr = NodeAddr::new([1; 16]);
+const PEER: NodeAddr = NodeAddr::new([2; 16]);
+const OTHER: NodeAddr = NodeAddr::new([3; 16]);
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+const RST: u8 = 4;
+
+/// An IPv6 packet with a transport header.
+fn packet(from: NodeAddr, to: NodeAddr, protocol: u8, ports: (u16, u16), flags: u8) -> Vec<u8> {
+    let mut packet = vec![0; 60];
+    packet[0] = 0x60;
+    packet[5] = 20;
+    packet[6] = protocol;
+    packet[7] = 64;
+    packet[8..24].copy_from_slice(&from.to_ipv6().octets());
+    packet[24..40].copy_from_slice(&to.to_ipv6().octets());
+    packet[40..42].copy_from_slice(&ports.0.to_be_bytes());
+    packet[42..44].copy_from_slice(&ports.1.to_be_bytes());
+    packet[52] = 0x50;
+    packet[53] = flags;
+    packet
+}
+
+fn to_me(protocol: u8, ports: (u16, u16), flags: u8) -> Vec<u8> {
+    packet(PEER, ME, protocol, ports, flags)
+}
+
+fn from_me(protocol: u8, ports: (u16, u16), flags: u8) -> Vec<u8> {
+    packet(ME, PEER, protocol, ports, flags)
+}
+
+/// One rule that allows TCP to these ports of this node; all else is denied.
+fn rules(ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
+    let list: RuleList = ports
+        .iter()
+        .map(|port| Rule {
+            allow: true,
+            to: Scope::Node,
+            protocol: Protocol::Number(TCP),
+            ports: Box::new([(*port, *port)]),
+        })
+        .collect();
+    let network = NetworkRules {
+        ipv4: None,
+        ours: Arc::default(),
+        theirs: Arc::default(),
+        rules: RuleSet {
+            chosen: (0..list.len() as u16).collect(),
+            list,
+        },
+        inside: false,
+        exit: false,
+    };
+    let peer = PeerRules {
+        networks: vec![network],
+        ..PeerRules::default()
+    };
+    [PEER, OTHER].map(|node| (node, peer.clone())).into()
+}
+
+struct Node {
+    policy: Arc<Policy>,
+    lanes: [Firewall; 2],
+}
+
+impl Node {
+    fn new(ports: &[u16]) -> Self {
+        let policy = Arc::new(Policy::new(ME, None, 7, rules(ports)));
+        let mut node = Self {
+            policy,
+            lanes: Default::default(),
+        };
+        node.set();
+        node
+    }
+
+    fn set(&mut self) {
+        for lane in &mut self.lanes {
+            lane.set(Some(self.policy.clone()));
+        }
+    }
+
+    fn change(&mut self, ports: &[u16]) {
+        self.policy = Arc::new(Policy::new(ME, Some(&*self.policy), 0, rules(ports)));
+        self.set();
+    }
+
+    fn receive(&mut self, now: u64, packet: &[u8]) -> Result<(), DropReason> {
+        self.lanes[0].inbound(now, PEER, packet)
+    }
+
+    /// Sends by the other lane.
+    fn send(&mut self, now: u64, packet: &[u8]) {
+        assert_eq!(self.lanes[1].outbound(now, packet), Ok(()));
+    }
+}
+
+#[test]
+fn a_peer_reaches_what_the_rules_allow_and_nothing_else() {
+    let mut node = Node::new(&[22]);
+    assert_eq!(node.receive(0, &to_me(TCP, (5000, 22), SYN)), Ok(()));
+    assert_eq!(node.receive(0, &to_me(TCP, (5000, 23), SYN)), Err(DropReason::Denied));
+    assert_eq!(node.receive(0, &to_me(UDP, (5000, 22), 0)), Err(DropReason::Denied));
+    let stranger = packet(NodeAddr::new([9; 16]), ME, TCP, (5000, 22), SYN);
+    let denied = node.lanes[0].inbound(0, NodeAddr::new([9; 16]), &stranger);
+    assert_eq!(denied, Err(DropReason::Denied));
+}
+
+/// A packet of IPv4 with a transport header.
+fn packet4(from: [u8; 4], to: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
+    let mut packet = vec![0; 40];
+    packet[..4].copy_from_slice(&[0x45, 0, 0, 40]);
+    packet[8..10].copy_from_slice(&[64, TCP]);
+    packet[12..16].copy_from_slice(&from);
+    packet[16..20].copy_from_slice(&to);
+    packet[20..22].copy_from_slice(&ports.0.to_be_bytes());
+    packet[22..24].copy_from_slice(&ports.1.to_be_bytes());
+    packet[32..34].copy_from_slice(&[0x50, SYN]);
+    packet
+}
+
+#[test]
+fn an_exit_serves_members_under_their_own_addresses() {
+    const INTERNET: [u8; 4] = [198, 51, 100, 7];
+    const LAN: [u8; 4] = [192, 168, 7, 9];
+    let exit = |exit: bool, of_network: &[Rule], otherwise: bool| {
+        let all = |rules: &[Rule]| RuleSet {
+            list: rules.into(),
+            chosen: (0..rules.len() as u16).collect(),
+        };
+        let rules = PeerRules {
+            networks: vec![NetworkRules {
+                ipv4: Some(Addresses {
+                    ours: [10, 44, 0, 1].into(),
+                    theirs: [10, 44, 0, 2].into(),
+                }),
+                ours: Arc::default(),
+                theirs: ["10.9.0.0/16".parse().unwrap()].into(),
+                rules: all(of_network),
+                inside: true,
+                exit,
+            }],
+            by_hand: otherwise.then(|| ["192.168.7.0/24".parse().unwrap()].into()),
+            ours: Some(["10.44.0.1/32".parse().unwrap(), "192.168.7.0/24".parse().unwrap()].into()),
+            ..PeerRules::default()
+        };
+        Arc::new(Policy::new(ME, None, 7, [(PEER, rules)].into()))
+    };
+    let passes = |policy: &Arc<Policy>, from: [u8; 4], to: [u8; 4], port: u16| {
+        let mut lane = Firewall::default();
+        lane.set(Some(policy.clone()));
+        lane.inbound(0, PEER, &packet4(from, to, (5000, port))).is_ok()
+    };
+    let (member, behind) = ([10, 44, 0, 2], [10, 9, 0, 1]);
+    let open = exit(true, &[], false);
+    assert!(passes(&open, member, INTERNET, 443));
+    assert!(!passes(&open, behind, INTERNET, 443), "a source behind the member");
+    assert!(
+        !passes(&exit(false, &[], false), member, INTERNET, 443),
+        "no exit of the network"
+    );
+    let by_hand = exit(false, &[], true);
+    assert!(!passes(&by_hand, member, INTERNET, 443), "a peer added by hand");
+    assert!(passes(&by_hand, member, LAN, 443), "a configured subnet");
+    let rule = |to| Rule {
+        allow: false,
+        to,
+        protocol: Protocol::Number(TCP),
+        ports: Box::new([(25, 25)]),
+    };
+    for (to, exits, ours) in [
+        (Scope::Exit, false, true),
+        (Scope::Any, false, false),
+        (Scope::Node, true, false),
+    ] {
+        let policy = exit(true, &[rule(to)], false);
+        assert_eq!(passes(&policy, member, INTERNET, 25), exits, "{to:?}");
+        assert_eq!(passes(&policy, member, [10, 44, 0, 1], 25), ours, "{to:?}");
+        assert!(passes(&policy, member, INTERNET, 443), "{to:?}");
+    }
+    let subnet = exit(true, &[rule(Scope::Subnet("0.0.0.0/0".parse().unwrap()))], false);
+    assert!(
+        passes(&subnet, member, INTERNET, 25),
+        "a rule about a route is about none behind an exit"
+    );
+}
+
+#[test]
+fn answers_arrive_by_another_lane_than_the_questions_left() {
+    let mut node = Node::new(&[]);
+    for (protocol, idle) in [(UDP, 300_000), (TCP, 7_440_000)] {
+        let answer = to_me(protocol, (53, 4000), ACK);
+        assert_eq!(node.receive(0, &answer), Err(DropReason::Denied));
+        node.send(0, &from_me(protocol, (4000, 53), ACK));
+        assert_eq!(node.receive(1, &answer), Ok(()));
+        // Another port is another flow.
+        assert_eq!(
+            node.receive(1, &to_me(protocol, (54, 4000), ACK)),
+            Err(DropReason::Denied)
+        );
+        assert_eq!(node.receive(1 + idle, &answer), Ok(()));
+        assert_eq!(
+            node.receive(2 * idle + 3_000, &answer),
+            Err(DropReason::Denied),
+            "silent for too long"
+        );
+    }
+}
+
+#[test]
+fn a_connection_that_was_reset_is_forgotten_early() {
+    let mut node = Node::new(&[]);
+    let answer = to_me(TCP, (80, 4000), ACK);
+    node.send(0, &from_me(TCP, (4000, 80), SYN));
+    assert_eq!(node.receive(0, &answer), Ok(()));
+    node.send(10, &from_me(TCP, (4000, 80), RST));
+    assert_eq!(node.receive(1_000_000, &answer), Err(DropReason::Denied));
+}
+
+#[test]
+fn a_change_ends_what_it_denies_and_nothing_else() {
+    let mut node = Node::new(&[22, 80]);
+    let (ssh, web) = (to_me(TCP, (5000, 22), ACK), to_me(TCP, (5000, 80), ACK));
+    let own = to_me(TCP, (443, 6000), ACK);
+    node.send(0, &from_me(TCP, (6000, 443), SYN));
+    for packet in [&ssh, &web, &own] {
+        assert_eq!(node.receive(0, packet), Ok(()));
+    }
+    node.change(&[80]);
+    assert_eq!(node.receive(1, &ssh), Err(DropReason::Denied));
+    // The host goes on to answer, which does not open the flow again.
+    node.send(2, &from_me(TCP, (22, 5000), ACK));
+    assert_eq!(node.receive(3, &ssh), Err(DropReason::Denied));
+    assert_eq!(node.receive(3, &web), Ok(()));
+    assert_eq!(node.receive(3, &own), Ok(()));
+    node.change(&[22]);
+    assert_eq!(node.receive(4, &ssh), Ok(()));
+    assert_eq!(node.receive(4, &web), Err(DropReason::Denied));
+    // What this host began is not subject to its own rules.
+    assert_eq!(node.receive(4, &own), Ok(()));
+}
+
+#[test]
+fn no_answer_of_this_host_opens_what_was_denied() {
+    let mut node = Node::new(&[22]);
+    let ssh = to_me(TCP, (5000, 22), SYN);
+    assert_eq!(node.receive(0, &ssh), Ok(()));
+    node.send(0, &from_me(TCP, (22, 5000), SYN | ACK));
+    node.change(&[]);
+    for now in (0..100).map(|n| 1 + n * 60_000) {
+        assert_eq!(node.receive(now, &ssh), Err(DropReason::Denied), "{now}");
+        node.send(now, &from_me(TCP, (22, 5000), ACK));
+    }
+}
+
+/// An ICMPv6 message between the node and the peer.
+fn icmp(from: NodeAddr, to: NodeAddr, kind: u8, rest: &[u8]) -> Vec<u8> {
+    let mut message = packet(from, to, 58, (0, 0), 0);
+    message.truncate(40);
+    message.extend([kind, 0, 0, 0]);
+    message.extend(rest);
+    message[5] = (message.len() - 40) as u8;
+    message
+}
+
+#[test]
+fn errors_about_known_flows_arrive_and_no_others() {
+    let mut node = Node::new(&[]);
+    let known = from_me(UDP, (4000, 53), 0);
+    node.send(0, &known);
+    let about = |packet: &[u8]| icmp(PEER, ME, 1, &[&[0; 4], packet].concat());
+    assert_eq!(node.receive(0, &about(&known)), Ok(()));
+    assert_eq!(node.receive(0, &about(&known[..48])), Ok(()), "the ports suffice");
+    assert_eq!(node.receive(0, &about(&known[..43])), Err(DropReason::Denied));
+    assert_eq!(
+        node.receive(0, &about(&from_me(UDP, (4001, 53), 0))),
+        Err(DropReason::Denied)
+    );
+    // A packet that the peer sent, as if this host had.
+    assert_eq!(
+        node.receive(0, &about(&to_me(UDP, (53, 4000), 0))),
+        Err(DropReason::Denied)
+    );
+}
+
+#[test]
+fn echoes_pass_in_the_direction_in_which_this_host_asks() {
+    let mut node = Node::new(&[]);
+    let ident = [0x12, 0x34, 0, 1];
+    node.send(0, &icmp(ME, PEER, 128, &ident));
+    assert_eq!(node.receive(0, &icmp(PEER, ME, 129, &ident)), Ok(()));
+    assert_eq!(node.receive(0, &icmp(PEER, ME, 128, &ident)), Err(DropReason::Denied));
+    assert_eq!(
+        node.receive(0, &icmp(PEER, ME, 129, &[0, 9, 0, 1])),
+        Err(DropReason::Denied)
+    );
+}
+
+/// A fragment of a TCP packet at an offset, in units of 8 bytes.
+fn fragment(ident: u32, offset: u16, more: bool, port: u16) -> Vec<u8> {
+    let whole = to_me(TCP, (5000, port), SYN);
+    let mut packet = whole[..40].to_vec();
+    packet[6] = 44;
+    packet.extend([TCP, 0]);
+    packet.extend((offset << 3 | u16::from(more)).to_be_bytes());
+    packet.extend(ident.to_be_bytes());
+    packet.extend(&whole[40..]);
+    packet[5] = (packet.len() - 40) as u8;
+    packet
+}
+
+#[test]
+fn fragments_follow_the_first_one_of_their_packet() {
+    let mut node = Node::new(&[22]);
+    let later = |ident| fragment(ident, 3, false, 0);
+    assert_eq!(
+        node.receive(0, &later(1)),
+        Err(DropReason::Denied),
+        "its port is unknown"
+    );
+    assert_eq!(node.receive(0, &fragment(1, 0, true, 22)), Ok(()));
+    assert_eq!(node.receive(0, &later(1)), Ok(()));
+    assert_eq!(node.receive(0, &later(2)), Err(DropReason::Denied));
+    assert_eq!(node.receive(0, &fragment(3, 0, true, 23)), Err(DropReason::Denied));
+    assert_eq!(node.receive(0, &later(3)), Err(DropReason::Denied));
+    let mut short = fragment(4, 0, true, 22);
+    short.truncate(40 + 8 + 2);
+    short[5] = 10;
+    assert_eq!(node.receive(0, &short), Err(DropReason::Denied), "it hides its port");
+}
+
+#[test]
+fn any_number_of_fragmented_packets_is_one_flow() {
+    let mut node = Node::new(&[22]);
+    for ident in 0..50_000 {
+        assert_eq!(node.receive(0, &fragment(ident, 0, true, 22)), Ok(()));
+        assert_eq!(node.receive(0, &fragment(ident, 3, false, 0)), Ok(()));
+    }
+    assert_eq!(node.policy.flows().len(), 1);
+}
+
+#[test]
+fn a_peer_that_fills_its_share_keeps_no_other_out() {
+    let mut node = Node::new(&[22]);
+    let mut full = 0;
+    for n in 0..60_000_u32 {
+        let mut syn = to_me(TCP, (n as u16, 22), SYN);
+        // Many sources behind one peer.
+        syn[20..24].copy_from_slice(&n.to_be_bytes());
+        full += u32::from(node.receive(0, &syn) == Err(DropReason::FlowsFull));
+    }
+    let flows = node.policy.flows().len();
+    assert!(full > 0 && flows <= MAX_FLOWS / 4, "{full} {flows}");
+    let of_other = packet(OTHER, ME, TCP, (5000, 22), SYN);
+    assert_eq!(node.lanes[0].inbound(0, OTHER, &of_other), Ok(()));
+    for port in 0..10_000 {
+        node.send(0, &from_me(UDP, (port, 53), 0));
+    }
+    // Once they have ended, there is room again.
+    let again = (0..1_000_u16).filter(|port| node.receive(400_000, &to_me(TCP, (*port, 22), SYN)).is_ok());
+    assert_eq!(again.count(), 1_000);
+}
+
+#[test]
+fn a_table_that_this_host_has_filled_refuses_its_new_flows() {
+    let mut node = Node::new(&[]);
+    let mut refused = 0;
+    for n in 0..100_000_u32 {
+        let mut packet = from_me(UDP, (n as u16, 53), 0);
+        packet[36..40].copy_from_slice(&n.to_be_bytes());
+        refused += u32::from(node.lanes[0].outbound(0, &packet) == Err(DropReason::FlowsFull));
+    }
+    assert!(node.policy.flows().len() <= MAX_FLOWS);
+    assert_eq!(refused as usize + node.policy.flows().len(), 100_000);
+}
+
+proptest! {
+    /// No bytes panic, and none pass that begin no allowed flow.
+    #[test]
+    fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), first in prop::sample::select(vec![0x45_u8, 0x60])) {
+        let mut bytes = bytes;
+        if let Some(byte) = bytes.first_mut() {
+            *byte = first;
+        }
+        let mut node = Node::new(&[]);
+        prop_assert!(node.receive(0, &bytes).is_err());
+        let _ = node.lanes[1].outbound(0, &bytes);
+    }
+
+    /// Whatever came before, a packet passes if and only if a slow model without memory and table
+    /// bounds lets it pass.
+    #[test]
+    fn lanes_decide_like_a_slow_model(
+        steps in prop::collection::vec((0_u64..400_000, 0..4_u8, 0..3_u16, 0..3_u16, prop::sample::select(vec![SYN, ACK, RST])), 1..60),
+    ) {
+        let mut node = Node::new(&[1]);
+        let mut model = Model { allowed: vec![1], flows: BTreeMap::new() };
+        let mut now = 0;
+        for (pause, kind, local, remote, flags) in steps {
+            now += pause;
+            match kind {
+                0 => {
+                    node.change(&[local]);
+                    model.change(local);
+                }
+                1 => {
+                    node.send(now, &from_me(TCP, (local, remote), flags));
+                    model.sent(now, (local, remote), flags);
+                }
+                _ => {
+                    let passed = node.receive(now, &to_me(TCP, (remote, local), flags)).is_ok();
+                    prop_assert_eq!(passed, model.receives(now, (local, remote), flags));
+                }
+            }
+        }
+    }
+}
+
+/// The flows as a list, evaluated anew for each packet.
+struct Model {
+    allowed: Vec<u16>,
+    /// By ports.
+    flows: BTreeMap<(u16, u16), ModelFlow>,
+}
+
+#[derive(Clone, Copy)]
+struct ModelFlow {
+    until: u64,
+    by_peer: bool,
+    answered: bool,
+    over: bool,
+    denied: bool,
+}
+
+impl ModelFlow {
+    fn renewed(self, now: u64) -> Self {
+        let idle = if self.answered && !self.over {
+            7_440_000
+        } else {
+            240_000
+        };
+        Self {
+            until: now + idle,
+            denied: false,
+            ..self
+        }
+    }
+}
+
+impl Model {
+    fn change(&mut self, port: u16) {
+        self.allowed = vec![port];
+    }
+
+    fn known(&self, now: u64, ports: (u16, u16)) -> Option<ModelFlow> {
+        self.flows.get(&ports).copied().filter(|flow| now <= flow.until)
+    }
+
+    fn new_flow(by_peer: bool) -> ModelFlow {
+        ModelFlow {
+            until: 0,
+            by_peer,
+            answered: false,
+            over: false,
+            denied: false,
+        }
+    }
+
+    fn sent(&mut self, now: u64, ports: (u16, u16), flags: u8) {
+        let mut flow = self.known(now, ports).unwrap_or(Self::new_flow(false));
+        if !flow.denied {
+            flow.answered |= flow.by_peer;
+            flow.over |= flags & RST != 0;
+            self.flows.insert(ports, flow.renewed(now));
+        }
+    }
+
+    fn receives(&mut self, now: u64, ports: (u16, u16), flags: u8) -> bool {
+        let allowed = self.allowed.contains(&ports.0);
+        let known = self.known(now, ports);
+        if known.is_none_or(|flow| flow.by_peer) && !allowed {
+            self.flows.entry(ports).and_modify(|flow| flow.denied = known.is_some());
+            return false;
+        }
+        let mut flow = known.unwrap_or(Self::new_flow(true));
+        flow.answered |= !flow.by_peer;
+        flow.over |= flags & RST != 0;
+        self.flows.insert(ports, flow.renewed(now));
+        true
+    }
+}
