@@ -11,7 +11,7 @@ use weft_node::exit::rules::{SERVE, USE};
 use weft_node::exit::{ServeExit, UseExit};
 use weft_os::netlink::{InterfaceAddress, Netlink, Route};
 use weft_os::netns::NetNs;
-use weft_os::test_support::{in_namespaces, skip};
+use weft_os::test_support::{in_namespaces, require_nft};
 
 /// What a command prints.
 fn printed(command: &[&str]) -> String {
@@ -63,8 +63,8 @@ fn assert_same(before: &[String], after: &[String]) {
 
 /// Runs on a host with `eth0`, which leads to the Internet, and `weft0`.
 fn on_host(work: impl FnOnce(u32, &tokio::runtime::Runtime) + Send) {
-    if Command::new("nft").arg("--version").output().is_err() {
-        return skip("nft is not installed");
+    if !require_nft() {
+        return;
     }
     let namespace = NetNs::new().unwrap();
     namespace

@@ -21,6 +21,16 @@ pub fn require_namespaces() -> bool {
     access().is_some()
 }
 
+/// Whether nft(8) can be run. If not, it reports that as [`skip`] does.
+#[must_use]
+pub fn require_nft() -> bool {
+    let found = Command::new("nft").arg("--version").output().is_ok();
+    if !found {
+        skip("nft is not installed");
+    }
+    found
+}
+
 /// Runs the body of a `#[test]` function in a process that can create network namespaces: for root
 /// in this one; else in a new process of the same test in a user namespace, because a test runner
 /// has threads and cannot move itself. If neither works the test is skipped as in

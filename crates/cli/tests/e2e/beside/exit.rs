@@ -21,6 +21,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::host::Host;
 use weft_lab::world::{Link, Switch, World};
+use weft_os::test_support::require_nft;
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
@@ -376,6 +377,9 @@ fn is_of_link(frame: &[u8]) -> bool {
 #[test]
 fn packets_of_a_member_leave_by_the_exit() {
     beside(|| {
+        if !require_nft() {
+            return;
+        }
         let net = Internet::start(true);
         let laptop = net.laptop.host();
         let before = (state(laptop), state(net.nas.host()));
@@ -473,6 +477,9 @@ fn command(program: &str, arguments: &[&str]) -> Command {
 #[test]
 fn nothing_leaves_by_another_way_than_a_strict_exit() {
     beside(|| {
+        if !require_nft() {
+            return;
+        }
         // The exit has no IPv6.
         let mut net = Internet::start(false);
         run(
@@ -567,6 +574,9 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
 #[test]
 fn local_networks_are_reached_directly_by_choice() {
     beside(|| {
+        if !require_nft() {
+            return;
+        }
         let net = Internet::start(true);
         let laptop = net.laptop.host();
         net.approve();

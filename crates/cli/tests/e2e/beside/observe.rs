@@ -7,6 +7,7 @@ use std::thread;
 
 use serde_json::Value;
 use weft_lab::daemon::{Daemon, DaemonError};
+use weft_os::test_support::require_nft;
 
 use crate::common::machine::{Connection, Machine, ROOT, done, failed, has_other_users, user};
 use crate::common::{PATIENCE, Pair, Underlay, WEFT, beside};
@@ -229,6 +230,9 @@ fn shell(daemon: &Daemon, script: &str) {
 #[test]
 fn doctor_finds_a_broken_host_and_puts_right_what_is_safe() {
     beside(|| {
+        if !require_nft() {
+            return;
+        }
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.settings
                 .push(("tun.addresses".to_owned(), vec!["10.99.0.1/24"].into()));
