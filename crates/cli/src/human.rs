@@ -342,6 +342,9 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         }
         line("", both_ways(session.rx, session.tx));
         line("", quality(&session.quality));
+        if let Some(version) = &session.version {
+            line("version", format!("{version}, as the peer announces"));
+        }
     }
     if !peer.member_of.is_empty() {
         line("networks", peer.member_of.join(", "));

@@ -63,6 +63,8 @@ pub(crate) struct Accepted {
     /// Whether the peer reads frames of packets with their whole header. `None` if its capabilities
     /// were known before.
     pub(crate) reads_full: Option<bool>,
+    /// The version that the peer claims, if it is not known from earlier capabilities.
+    pub(crate) version: Option<Box<str>>,
     /// The keys to install, one set for each lane that both ends have.
     pub(crate) keys: Vec<FastKeys>,
     /// The body of the acknowledgement.
@@ -70,10 +72,18 @@ pub(crate) struct Accepted {
 }
 
 impl Agreement {
-    /// Begins the agreement of an epoch, for `lanes` lanes of this node.
-    pub(crate) fn begin(ctx: &mut Context, now: u64, id: EpochId, seed: Seed, lanes: u8) -> Option<Self> {
+    /// Begins the agreement of an epoch, for `lanes` lanes of this node. The peer is told `version`
+    /// unless it is empty.
+    pub(crate) fn begin(
+        ctx: &mut Context,
+        now: u64,
+        id: EpochId,
+        seed: Seed,
+        lanes: u8,
+        version: &str,
+    ) -> Option<Self> {
         let our_index = ctx.allocate_fast_index();
-        let Some(ours) = capabilities(ctx, our_index, lanes) else {
+        let Some(ours) = capabilities(ctx, our_index, lanes, version) else {
             ctx.free_fast_index(our_index);
             return None;
         };
@@ -93,9 +103,10 @@ impl Agreement {
     /// `None` if they do not parse.
     pub(crate) fn handle_capabilities(&mut self, ctx: &Context, now: u64, body: &[u8]) -> Option<Accepted> {
         let theirs = Capabilities::parse(body).ok()?;
-        let (mut keys, mut reads_full) = (Vec::new(), None);
+        let (mut keys, mut reads_full, mut version) = (Vec::new(), None, None);
         if let Some(seed) = self.seed.take() {
             reads_full = Some(theirs.flags & READS_FULL != 0);
+            version = theirs.version.map(Box::from);
             keys = self.derive(ctx, &seed, body, &theirs);
             (self.stage, self.next) = match keys.first() {
                 Some(first) => (Stage::Requesting(first.suite, 0), now),
@@ -111,6 +122,7 @@ impl Agreement {
         let ack: [u8; DIGEST_LEN] = digest(body);
         Some(Accepted {
             reads_full,
+            version,
             keys,
             ack: ack.to_vec(),
         })
@@ -210,14 +222,14 @@ impl Agreement {
 }
 
 /// Returns the body of a capabilities message with the indices of `lanes` lanes.
-fn capabilities(ctx: &mut Context, index: ReceiverIndex, lanes: u8) -> Option<Vec<u8>> {
+fn capabilities(ctx: &mut Context, index: ReceiverIndex, lanes: u8, version: &str) -> Option<Vec<u8>> {
     let mut random = [0; 16];
     ctx.rng.fill_bytes(&mut random);
     let suites: Vec<(u8, u32)> = ctx.config.suites.offers().collect();
     let mut body = vec![0; Capabilities::MAX_LEN];
     let flags = if ctx.config.reads_full { READS_FULL } else { 0 };
     let indices: Vec<u32> = (0..lanes.into()).map(|lane| index.0 | lane).collect();
-    let len = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &indices, &mut body).ok()?;
+    let len = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &indices, version, &mut body).ok()?;
     body.truncate(len);
     Some(body)
 }

@@ -47,6 +47,9 @@ pub struct Config {
     /// frames of other packets that keep their whole header. `false` gives the behaviour of a node
     /// older than these kinds of frames.
     pub reads_full: bool,
+    /// The version of this software, which the capabilities of sessions contain; empty: they contain
+    /// none. At most 32 printable characters of ASCII.
+    pub version: &'static str,
     /// Seal relayed fast frames whole at each hop, so that an observer of two hops does not see the
     /// same bytes on both.
     pub seal_whole: bool,
@@ -150,6 +153,7 @@ impl Default for Config {
             suites: SuiteCosts::default(),
             phase_frames: 1 << 23,
             reads_full: true,
+            version: "",
             seal_whole: false,
             unproven_per_second: 400,
             lanes: 1,

@@ -85,6 +85,8 @@ pub(crate) struct Session {
     require_fast: bool,
     /// The peer reads fast frames of packets that keep their whole header.
     reads_full: bool,
+    /// The version that the peer claims.
+    version: Option<Box<str>>,
     /// Data has gone in fast frames, in this process or an earlier one.
     was_fast: bool,
     /// Fast frames under the keys in use also pass on the direct path.
@@ -152,6 +154,7 @@ impl Session {
             frames: None,
             require_fast: false,
             reads_full: false,
+            version: None,
             was_fast: false,
             fast_direct: false,
             relay: None,

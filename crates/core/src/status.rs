@@ -236,6 +236,8 @@ pub struct PeerStatus {
     pub require_fast: bool,
     /// The peer reads fast frames of packets that keep their whole header: those of subnets.
     pub reads_full: bool,
+    /// The version that the peer claims in its capabilities.
+    pub version: Option<Box<str>>,
     /// Data goes in fast frames at present.
     pub fast: bool,
     /// Packets wait for the session; the value is for how long.
@@ -310,6 +312,7 @@ impl PeerStatus {
             frames: session.frames(),
             require_fast: session.requires_fast(),
             reads_full: session.reads_full(),
+            version: session.version().map(Box::from),
             fast: session.is_fast_any(),
             waiting: session.wanted.map(|at| now.saturating_sub(at)),
             link_quality: peer.hop_quality(now),

@@ -134,8 +134,8 @@ fn fast_frames(bytes: &[u8]) {
     if let Ok(told) = Capabilities::parse(bytes) {
         let (suites, indices): (Vec<_>, Vec<_>) = (told.suites().collect(), told.indices().collect());
         let mut out = vec![0; Capabilities::MAX_LEN];
-        let len =
-            Capabilities::emit_with(told.flags, told.max_payload, &told.random, &suites, &indices, &mut out).unwrap();
+        let (flags, payload, version) = (told.flags, told.max_payload, told.version.unwrap_or_default());
+        let len = Capabilities::emit_with(flags, payload, &told.random, &suites, &indices, version, &mut out).unwrap();
         assert_same("Capabilities", bytes, &out[..len], &[0..0, 0..0]);
         assert_eq!(Capabilities::parse(&out[..len]), Ok(told));
     }

@@ -371,6 +371,7 @@ fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_cor
         suites: suites::measured(config.fast.suite),
         phase_frames: config.fast.phase_frames.into(),
         reads_full: true,
+        version: env!("CARGO_PKG_VERSION"),
         unproven_per_second,
         lanes,
         seal_whole: config.fast.privacy == crate::config::Privacy::Full,

@@ -24,7 +24,7 @@ mod fragment;
 mod label;
 mod relayed;
 
-pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED, READS_FULL};
+pub use capabilities::{CAPABILITIES_VERSION, Capabilities, MAX_LISTED, MAX_VERSION, READS_FULL};
 pub use fragment::Fragment;
 pub use label::{Bind, Bound, Refusal, Unbind, UnbindBy};
 pub use relayed::{

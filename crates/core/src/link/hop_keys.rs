@@ -38,7 +38,7 @@ impl Link {
         }
         let Some(seed) = epoch.seed.take() else { return };
         self.next_hop = self.next_hop.wrapping_add(1);
-        epoch.hop = Agreement::begin(ctx, now, id, seed, 1);
+        epoch.hop = Agreement::begin(ctx, now, id, seed, 1, "");
         epoch.drive_hop(ctx, now, link);
     }
 

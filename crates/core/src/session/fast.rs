@@ -45,7 +45,8 @@ impl Session {
             return;
         };
         let Some(seed) = epoch.seed.take() else { return };
-        let Some(agreement) = Agreement::begin(ctx, now, id, seed, ctx.config.lanes) else {
+        let (lanes, version) = (ctx.config.lanes, ctx.config.version);
+        let Some(agreement) = Agreement::begin(ctx, now, id, seed, lanes, version) else {
             return;
         };
         epoch.fast_index = Some(agreement.our_index);
@@ -73,6 +74,7 @@ impl Session {
         fast.unproven &= !1;
         if let Some(reads_full) = accepted.reads_full {
             self.reads_full = reads_full;
+            self.version = accepted.version;
             if accepted.keys.is_empty() {
                 self.end_agreement(ctx, Frames::NoCommonSuite);
             }
@@ -207,6 +209,11 @@ impl Session {
         self.reads_full
     }
 
+    /// Returns the version that the peer claims in its capabilities.
+    pub(crate) fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
     /// Returns the largest frame that the peer accepts, in bytes of UDP payload, as far as it has
     /// announced it.
     pub(super) fn their_max_payload(&self) -> u16 {
@@ -299,6 +306,7 @@ impl Session {
         self.probing = None;
         self.fast_direct = false;
         self.reads_full = false;
+        self.version = None;
     }
 
     fn send_message(&mut self, ctx: &mut Context, id: EpochId, msg_type: u8, body: Vec<u8>) {

@@ -333,6 +333,7 @@ impl Facts {
                 age_s: up / 1000,
                 rekeys: peer.session_rekeys,
                 keys_end_s: peer.session_keys_end.map(|ms| ms / 1000),
+                version: peer.version.as_deref().map(str::to_owned),
                 quality: QualityStatus {
                     cost: None,
                     ..quality(&peer.session_quality)

@@ -293,6 +293,10 @@ pub struct SessionStatus {
     /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_end_s: Option<u64>,
+    /// The version of weft that the peer claims, if it announces one. FIPS nodes announce none, nor
+    /// is one known while `fast.enabled` is off at an end.
+    #[serde(default)]
+    pub version: Option<String>,
     /// The quality of the session, end to end.
     #[serde(default)]
     pub quality: QualityStatus,

@@ -59,7 +59,8 @@ fn capabilities(book: &mut Book, (a, b): (&mut Node, &mut Node), (link, session)
         let body = reader::capabilities(MAX_PAYLOAD, &random(name), suites, &[index]);
         book.bytes(&format!("{name}.capabilities"), &body);
         let mut out = vec![0; Capabilities::MAX_LEN];
-        let len = Capabilities::emit_with(READS_FULL, MAX_PAYLOAD, &random(name), suites, &[index], &mut out).unwrap();
+        let len =
+            Capabilities::emit_with(READS_FULL, MAX_PAYLOAD, &random(name), suites, &[index], "", &mut out).unwrap();
         assert_eq!(out[..len], body);
         body
     });

@@ -111,7 +111,7 @@ fn capabilities(book: &mut Book, of: &str, names: [(&str, u32); 2]) -> [Vec<u8>;
         let body = reader::capabilities(MAX_PAYLOAD, &random, suites, &[index]);
         book.bytes(&format!("{name}.capabilities"), &body);
         let mut out = vec![0; Capabilities::MAX_LEN];
-        let len = Capabilities::emit_with(READS_FULL, MAX_PAYLOAD, &random, suites, &[index], &mut out).unwrap();
+        let len = Capabilities::emit_with(READS_FULL, MAX_PAYLOAD, &random, suites, &[index], "", &mut out).unwrap();
         assert_eq!(out[..len], body);
         body
     })

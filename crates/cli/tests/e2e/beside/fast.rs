@@ -30,6 +30,11 @@ fn frames(of: &Daemon, peer: &Identity) -> Value {
     of.peer(&peer.npub).unwrap().unwrap()["session"]["frames"].clone()
 }
 
+/// The version of a peer, as it announces it with fast frames.
+fn version(of: &Daemon, peer: &Identity) -> Value {
+    of.peer(&peer.npub).unwrap().unwrap()["session"]["version"].clone()
+}
+
 /// Pings, and waits until data goes in frames of this kind.
 fn wait_frames(from: &Daemon, to: &Daemon, kind: &str) -> Value {
     wait_until(LIMIT, kind, || {
@@ -74,6 +79,13 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
             (&fast["required"], &fast["downgraded_unix"]),
             (&false.into(), &Value::Null)
         );
+        for (of, peer) in [(&a, &id_b), (&b, &id_a)] {
+            assert_eq!(version(of, peer), env!("CARGO_PKG_VERSION"));
+        }
+        let shown = a.command(&["peers", "b"]).unwrap();
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        let claim = concat!(env!("CARGO_PKG_VERSION"), ", as the peer announces");
+        assert!(shown.contains(claim), "{shown}");
         stop(b);
 
         // The peer does not offer them any more: data continues, and the status reports that fast
@@ -83,6 +95,7 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
         let since = wait_frames(&a, &b, "downgraded")["downgraded_unix"].clone();
         assert!(since.as_u64().is_some());
         assert!(ping(&a, &b));
+        assert_eq!(version(&a, &id_b), Value::Null);
         stop(a);
 
         // A restarted daemon still knows it; this one requires fast frames and refuses.
