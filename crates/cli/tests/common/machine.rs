@@ -71,6 +71,21 @@ touch /run/test/ready
 exec env container=test /usr/lib/systemd/systemd --system --unit=multi-user.target --log-target=console
 "#;
 
+/// The settings of a message bus on which everything is allowed.
+const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>system</type>
+  <listen>unix:path=/run/dbus/system_bus_socket</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <allow user="*"/><allow own="*"/><allow send_destination="*"/><allow eavesdrop="false"/>
+    <allow receive_type="method_call"/><allow receive_type="method_return"/>
+    <allow receive_type="error"/><allow receive_type="signal"/>
+  </policy>
+</busconfig>
+"#;
+
 /// Moves this shell into a cgroup of its own, and starts the rest in namespaces that end with it.
 const CGROUP: &str = r#"
 set -e
@@ -235,6 +250,35 @@ impl Machine {
         LoggedChild::start(&self.host, self.command(ROOT, arguments), &log).unwrap()
     }
 
+    /// Starts the message bus of the system.
+    pub fn start_bus(&self) -> LoggedChild {
+        self.write("/run/test/bus.conf", BUS);
+        fs::create_dir_all(self.path("/run/dbus")).unwrap();
+        let arguments = [
+            "dbus-daemon",
+            "--config-file=/run/test/bus.conf",
+            "--nofork",
+            "--nopidfile",
+        ];
+        let bus = self.background("bus", &arguments);
+        wait_until(PATIENCE, "the bus is there", || {
+            self.path("/run/dbus/system_bus_socket").exists()
+        });
+        bus
+    }
+
+    /// What programs of the machine get for a name or an address from a database of getent(1).
+    pub fn look_up(&self, database: &str, name: &str) -> Vec<String> {
+        let output = self.run(ROOT, &["getent", database, name]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_whitespace().next().unwrap().to_owned())
+            .collect();
+        lines.dedup();
+        lines
+    }
+
     /// Starts `weft up` as root and waits until it answers commands that name no directory.
     pub fn up(&self, arguments: &[&str]) -> LoggedChild {
         let daemon = self.start(&[&["up"], arguments].concat());
@@ -330,6 +374,17 @@ impl Connection {
         self.0.read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap()
     }
+}
+
+/// The directory that has the files of a package: the one in an environment variable, for systems on
+/// which the package is unpacked and not installed, or the root.
+pub fn files_of_package(variable: &str) -> PathBuf {
+    std::env::var_os(variable).map_or_else(|| PathBuf::from("/"), PathBuf::from)
+}
+
+/// Whether [`Machine::start_bus`] can be used.
+pub fn has_bus() -> bool {
+    Path::new("/usr/bin/dbus-daemon").exists()
 }
 
 /// Whether processes can be those of other users here. If not, it reports that as a skip.

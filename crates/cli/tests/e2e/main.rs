@@ -48,6 +48,7 @@ mod beside {
     mod mtu;
     pub(crate) mod names;
     mod nat;
+    mod network_manager;
     mod observe;
     mod one_command;
     mod perf;

@@ -11,25 +11,12 @@ use weft_lab::child::LoggedChild;
 use weft_lab::world::{Switch, World};
 use weft_os::test_support::skip;
 
-use super::upstream::Upstream;
-use crate::common::machine::{Machine, ROOT};
+use super::upstream::{Upstream, others};
+use crate::common::machine::{Machine, ROOT, files_of_package, has_bus};
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
 /// A directory with the files of the package `systemd-resolved`, for systems that do not have it.
 const VARIABLE: &str = "WEFT_TEST_RESOLVED";
-const BUS: &str = r#"<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
- "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig>
-  <type>system</type>
-  <listen>unix:path=/run/dbus/system_bus_socket</listen>
-  <auth>EXTERNAL</auth>
-  <policy context="default">
-    <allow user="*"/><allow own="*"/><allow send_destination="*"/><allow eavesdrop="false"/>
-    <allow receive_type="method_call"/><allow receive_type="method_return"/>
-    <allow receive_type="error"/><allow receive_type="signal"/>
-  </policy>
-</busconfig>
-"#;
 const SETTINGS: &str = "[Resolve]\nDNS=192.0.2.53\nFallbackDNS=\nLLMNR=no\nMulticastDNS=no\nDNSSEC=no\n";
 
 /// systemd-resolved and resolvectl.
@@ -41,11 +28,11 @@ struct Programs {
 impl Programs {
     /// `None`, with a skip, if a program is missing.
     fn find() -> Option<Self> {
-        let root = std::env::var_os(VARIABLE).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let root = files_of_package(VARIABLE);
         let at = |names: &[&str]| names.iter().map(|name| root.join(name)).find(|path| path.exists());
         let resolved = at(&["usr/lib/systemd/systemd-resolved", "lib/systemd/systemd-resolved"]);
         let found = resolved.zip(at(&["usr/bin/resolvectl"]));
-        if found.is_none() || !Path::new("/usr/bin/dbus-daemon").exists() {
+        if found.is_none() || !has_bus() {
             skip("systemd-resolved or dbus-daemon is not installed");
             return None;
         }
@@ -80,23 +67,12 @@ impl Net {
         }
         machine.write("/etc/systemd/resolved.conf", SETTINGS);
         machine.write("/etc/nsswitch.conf", "hosts: files dns\npasswd: files\ngroup: files\n");
-        machine.write("/run/test/bus.conf", BUS);
         // A place where brokers look for it, which is the machine's own.
         let copy = machine.path("/run/current-system/sw/bin/resolvectl");
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
         fs::copy(&programs.resolvectl, &copy).unwrap();
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir_all(machine.path("/run/dbus")).unwrap();
-        let arguments = [
-            "dbus-daemon",
-            "--config-file=/run/test/bus.conf",
-            "--nofork",
-            "--nopidfile",
-        ];
-        let bus = machine.background("bus", &arguments);
-        wait_until(PATIENCE, "the bus is there", || {
-            machine.path("/run/dbus/system_bus_socket").exists()
-        });
+        let bus = machine.start_bus();
         Some(Self {
             machine,
             upstream,
@@ -122,30 +98,12 @@ impl Net {
         resolved
     }
 
-    /// What programs of the machine get for a name or an address.
     fn look_up(&self, database: &str, name: &str) -> Vec<String> {
-        let output = self.machine.run(ROOT, &["getent", database, name]);
-        let text = String::from_utf8(output.stdout).unwrap();
-        let mut lines: Vec<_> = text
-            .lines()
-            .map(|line| line.split_whitespace().next().unwrap().to_owned())
-            .collect();
-        lines.dedup();
-        lines
+        self.machine.look_up(database, name)
     }
 
-    /// Answers for names that are none of weft's.
     fn others(&self) -> Vec<Vec<String>> {
-        [
-            ("ahostsv4", "www.example"),
-            ("ahostsv6", "www.example"),
-            ("hosts", "198.51.100.7"),
-            ("ahostsv4", "missing.example"),
-            ("ahostsv4", "localhost"),
-            ("hosts", "fd00::1"),
-        ]
-        .map(|(database, name)| self.look_up(database, name))
-        .to_vec()
+        others(&self.machine)
     }
 
     fn names(&self) -> Value {

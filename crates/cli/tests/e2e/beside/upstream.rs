@@ -10,6 +10,8 @@ use simple_dns::{CLASS, Name, Packet, PacketFlag, RCODE, ResourceRecord, TYPE};
 use weft_lab::host::Host;
 use weft_lab::world::{Switch, World};
 
+use crate::common::machine::Machine;
+
 /// Its addresses.
 const UPSTREAMS: [&str; 2] = ["192.0.2.53", "192.0.2.54"];
 /// The address of `www.example`.
@@ -105,4 +107,18 @@ impl Upstream {
     pub(super) fn was_asked(&self, name: &str) -> bool {
         self.asked.lock().unwrap().iter().any(|asked| asked == name)
     }
+}
+
+/// What programs of a machine get for names and addresses that are none of weft's.
+pub(super) fn others(machine: &Machine) -> Vec<Vec<String>> {
+    [
+        ("ahostsv4", "www.example"),
+        ("ahostsv6", "www.example"),
+        ("hosts", "198.51.100.7"),
+        ("ahostsv4", "missing.example"),
+        ("ahostsv4", "localhost"),
+        ("hosts", "fd00::1"),
+    ]
+    .map(|(database, name)| machine.look_up(database, name))
+    .to_vec()
 }
