@@ -384,6 +384,15 @@ impl Refusal {
             format!("no peer named {peer}; `weft peers` lists them"),
         )
     }
+
+    /// Members of different networks have this name.
+    #[must_use]
+    pub fn ambiguous_peer(peer: &PeerRef) -> Self {
+        Self::new(
+            ErrorCode::UnknownPeer,
+            format!("several peers are named {peer}, in different networks; use the npub of one, from `weft members`"),
+        )
+    }
 }
 
 /// The kind of a [`Refusal`].

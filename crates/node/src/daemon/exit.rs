@@ -18,6 +18,7 @@ use weft_roster::record::Exit;
 use weft_wire::Subnet;
 use weft_wire::session::DataPorts;
 
+use super::members::NotFound;
 use super::run::Daemon;
 use super::subnets;
 use super::why::{why, why_frames, why_trouble};
@@ -283,10 +284,15 @@ impl Daemon {
         let Some((key, _)) = exit else {
             let named = config.tun.exit.as_ref()?;
             return Some(match self.members.named_exit(config) {
-                Some(_) => format!(
+                Ok(_) => format!(
                     "{named} is no approved exit; an administrator makes it one: `weft route approve {named} exit`"
                 ),
-                None => format!("no member of a network of this node is named {named}; `weft members` lists them"),
+                Err(NotFound::Unknown) => {
+                    format!("no member of a network of this node is named {named}; `weft members` lists them")
+                }
+                Err(NotFound::Ambiguous) => format!(
+                    "several members are named {named}, in different networks; `weft set --exit` takes an npub as well"
+                ),
             });
         };
         let mut peers = self.node.peer_status(now);
@@ -361,7 +367,7 @@ impl Daemon {
         };
         Some(ExitStatus {
             exit: named.to_string(),
-            npub: self.members.named_exit(config).map(|key| key.to_string()),
+            npub: self.members.named_exit(config).ok().map(|key| key.to_string()),
             strict,
             lan: config.tun.exit_lan,
             ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),

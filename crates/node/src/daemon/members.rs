@@ -13,13 +13,17 @@ use weft_wire::Subnet;
 
 use crate::config::Config;
 use crate::networks::{Networks, of_exit};
-use crate::peer::PeerName;
+use crate::peer::{PeerName, PeerRef};
 
 /// A node with which IP packets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Member {
-    /// Its name on this node.
+    /// Its name on this node: that of the configuration, or else the first that a network gives it.
     pub(super) name: Option<PeerName>,
+    /// Its names in the networks that it and this node are members of.
+    names: BTreeSet<PeerName>,
+    /// Whether the configuration has it and gives it its name.
+    named_by_hand: bool,
     /// Its UDP addresses, in the order in which they are tried.
     pub(super) addresses: Vec<SocketAddr>,
     /// Whether data for it is sent in fast frames or not at all.
@@ -36,6 +40,15 @@ pub(super) struct Member {
 /// All rows, by public key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Members(BTreeMap<PublicKey, Member>);
+
+/// Why a reference to a node does not name one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotFound {
+    /// There is none.
+    Unknown,
+    /// Several nodes have this name, in different networks.
+    Ambiguous,
+}
 
 /// The rows that differ between two tables.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -67,6 +80,8 @@ impl Members {
             let name = row.name.and_then(|name| name.as_str().parse().ok());
             let member = members.0.entry(row.key).or_insert_with(|| Member {
                 name: None,
+                names: BTreeSet::new(),
+                named_by_hand: false,
                 addresses: Vec::new(),
                 require_fast: config.fast.require,
                 subnets: Vec::new(),
@@ -74,6 +89,7 @@ impl Members {
                 packets: false,
             });
             member.packets |= row.member;
+            member.names.extend(name.clone().filter(|_| row.member));
             if member.name.is_none() {
                 member.name = name;
             }
@@ -100,17 +116,36 @@ impl Members {
     }
 
     /// The node that the configuration names as exit.
-    pub(super) fn named_exit(&self, config: &Config) -> Option<PublicKey> {
-        let wanted = config.tun.exit.as_ref()?;
-        let mut named = self
-            .iter()
-            .filter(|(key, row)| row.packets && wanted.matches(key, row.name.as_ref()));
-        named.next().map(|(key, _)| *key)
+    pub(super) fn named_exit(&self, config: &Config) -> Result<PublicKey, NotFound> {
+        let wanted = config.tun.exit.as_ref().ok_or(NotFound::Unknown)?;
+        let key = self.find(wanted)?;
+        let packets = self.0.get(&key).is_some_and(|row| row.packets);
+        packets.then_some(key).ok_or(NotFound::Unknown)
+    }
+
+    /// The node of a reference. A name that the configuration gives goes before the names in networks,
+    /// which their administrators choose: no other node gets it.
+    pub(super) fn find(&self, wanted: &PeerRef) -> Result<PublicKey, NotFound> {
+        let PeerRef::Name(name) = wanted else {
+            let mut keys = self.0.keys();
+            let key = keys.find(|key| wanted.matches(key, None));
+            return key.copied().ok_or(NotFound::Unknown);
+        };
+        let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
+        if let Some((key, _)) = by_hand.find(|(_, row)| row.name.as_ref() == Some(name)) {
+            return Ok(*key);
+        }
+        let mut by_networks = self.iter().filter(|(_, row)| row.names.contains(name));
+        match (by_networks.next(), by_networks.next()) {
+            (Some((key, _)), None) => Ok(*key),
+            (None, _) => Err(NotFound::Unknown),
+            (Some(_), Some(_)) => Err(NotFound::Ambiguous),
+        }
     }
 
     /// The exit of this node, if it is approved in a common network.
     pub(super) fn exit(&self, config: &Config, networks: &Networks) -> Option<(PublicKey, Exit)> {
-        let key = self.named_exit(config)?;
+        let key = self.named_exit(config).ok()?;
         Some((key, networks.exits().remove(&key)?))
     }
 
@@ -143,6 +178,8 @@ impl Members {
         let rows = config.peers.iter().map(|peer| {
             let row = Member {
                 name: peer.name.clone(),
+                names: BTreeSet::new(),
+                named_by_hand: peer.name.is_some(),
                 addresses: peer.addresses.clone(),
                 require_fast: peer.require_fast,
                 subnets: peer.routes.clone(),
@@ -281,6 +318,29 @@ mod tests {
         assert_eq!((owner(known), owner(new)), (Some(first), Some(other)));
         let sources = members.sources();
         assert_eq!((sources[&known], sources[&new]), (None, Some(source)));
+    }
+
+    #[test]
+    fn a_name_of_the_configuration_goes_first_and_one_of_two_members_is_of_none() {
+        let [one, two, three] = [1, 2, 3].map(|byte| identity(byte).public());
+        let mut all = members(&(peer(1, "name = \"nas\"") + &peer(2, "") + &peer(3, "")));
+        let nas: PeerName = "nas".parse().unwrap();
+        let desk: PeerName = "desk".parse().unwrap();
+        let find = |all: &Members, text: &str| all.find(&text.parse().unwrap());
+        let give = |all: &mut Members, key: &PublicKey, name: &PeerName| {
+            all.0.get_mut(key).unwrap().names.insert(name.clone());
+        };
+        give(&mut all, &two, &nas);
+        assert_eq!(find(&all, "nas"), Ok(one));
+        assert_eq!(find(&all, "desk"), Err(NotFound::Unknown));
+        // Also one that the configuration gives another name.
+        give(&mut all, &one, &desk);
+        assert_eq!(find(&all, "desk.fips"), Ok(one));
+        give(&mut all, &three, &desk);
+        assert_eq!(find(&all, "desk"), Err(NotFound::Ambiguous));
+        assert_eq!(find(&all, &three.to_string()), Ok(three));
+        assert_eq!(find(&all, &three.node_addr().to_ipv6().to_string()), Ok(three));
+        assert_eq!(find(&all, &identity(4).public().to_string()), Err(NotFound::Unknown));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::configuration::{Configuration, Order};
 use super::echo::{Echoes, Waiting};
 use super::events::Events;
 use super::exit::Exits;
-use super::members::Members;
+use super::members::{Members, NotFound};
 use super::moves::MoveLog;
 use super::reports::Reports;
 use super::routes::PeerRoutes;
@@ -523,8 +523,9 @@ impl Daemon {
     }
 
     fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
-        let mut keys = self.node.peer_status(boottime_ms()).map(|status| status.key);
-        let key = keys.find(|key| peer.matches(key, self.facts.names.get(key)));
-        key.ok_or_else(|| Refusal::unknown_peer(peer))
+        self.members.find(peer).map_err(|error| match error {
+            NotFound::Unknown => Refusal::unknown_peer(peer),
+            NotFound::Ambiguous => Refusal::ambiguous_peer(peer),
+        })
     }
 }
