@@ -238,7 +238,7 @@ mod tests {
                 "rx": {"packets": 1, "bytes": 2}, "tx": {"packets": 3, "bytes": 4}, "last_rx_s": 0
             },
             "session": {
-                "age_s": 9, "rekeys": 1, "quality": quality(), "rx": {"packets": 1, "bytes": 2},
+                "age_s": 9, "rekeys": 1, "version": "0.1.0", "quality": quality(), "rx": {"packets": 1, "bytes": 2},
                 "tx": {"packets": 3, "bytes": 4}, "packet_in_s": 1, "packet_out_s": 0, "told_s": null,
                 "queued": 0, "max_inner": 1203, "frames": {"kind": "fast", "suite": "AES-256-GCM", "why": "both ends agreed",
                     "required": false, "downgraded_unix": null},
