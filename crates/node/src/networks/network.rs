@@ -277,7 +277,7 @@ impl Network {
     pub(super) fn rows(&self, own: &PublicKey, owners: &Owners) -> Vec<Row> {
         let member = self.is_member(own);
         let source = used_ipv4(self, own, owners);
-        let row = |key: &PublicKey| Row {
+        let row = |key: &PublicKey, member: bool| Row {
             key: *key,
             name: self.state.names.get(key).cloned(),
             addresses: self.contacts.get(key).cloned().unwrap_or_default(),
@@ -287,16 +287,25 @@ impl Network {
         };
         if member {
             let others = self.state.members.keys().filter(|key| *key != own);
-            let dismissed = self.dismissed.keys().map(|key| Row {
-                member: false,
-                ..row(key)
-            });
-            others.map(row).chain(dismissed).collect()
+            let dismissed = self.dismissed.keys().map(|key| row(key, false));
+            let contacts = self.awaited().map(|key| row(key, false));
+            others
+                .map(|key| row(key, true))
+                .chain(dismissed)
+                .chain(contacts)
+                .collect()
         } else if self.joining.is_some() {
-            self.contacts.keys().map(row).collect()
+            self.contacts.keys().map(|key| row(key, false)).collect()
         } else {
             Vec::new()
         }
+    }
+
+    /// The contacts of which no record has come yet. Records come in several messages, and that of
+    /// this node may come before those of the nodes that send them.
+    fn awaited(&self) -> impl Iterator<Item = &PublicKey> {
+        let known = |key: &PublicKey| self.is_member(key) || self.state.removed.contains_key(key);
+        self.contacts.keys().filter(move |key| !known(key))
     }
 
     /// Handles an answer to this node's request.
@@ -342,6 +351,7 @@ impl Network {
         } else if self.is_member(own) || self.state.admins.rank(own).is_some() {
             let known = |key: &&PublicKey| self.is_member(key) || self.state.removed.contains_key(*key);
             let mut partners: BTreeSet<PublicKey> = reachable.iter().filter(known).copied().collect();
+            partners.extend(self.awaited());
             let others = self.state.members.range(own..).chain(self.state.members.range(..own));
             let others = others.map(|(key, _)| *key).filter(|key| key != own);
             let missing = FEW.saturating_sub(partners.len());

@@ -478,3 +478,53 @@ fn a_removal_reaches_all_nodes_within_seconds() {
     eprintln!("{documents} documents for {NODES} nodes");
     assert!(documents <= 20 * NODES, "{documents} documents");
 }
+
+#[test]
+fn a_new_member_keeps_its_contact_until_it_knows_it_as_a_member() {
+    const NODES: usize = 200;
+    // Records arrive in the order of the members' keys, in several messages: that of the founder in
+    // the last one.
+    let mut numbers: Vec<usize> = (0..NODES).collect();
+    numbers.sort_by_key(|number| key(*number));
+    let (joiner, founder) = (numbers[0], numbers[NODES - 1]);
+    let mut world = World::new(NODES, &[(joiner, founder)]);
+    world.create(founder);
+    let code = world.invite(founder, 300, 1);
+    let (now, unix) = world.times();
+    for number in numbers[1..NODES - 1].iter().copied() {
+        let ask = Ask {
+            network: code.network,
+            member: key(number),
+            proof: code.seed.prove(&key(number), code.network),
+            name: None,
+        };
+        let ask = Document::Ask(ask).encode();
+        world.nodes[founder]
+            .handle_document(key(number), &ask, now, unix)
+            .unwrap();
+    }
+    world.join(joiner, &code, founder);
+    let mut partial = 0;
+    for _ in 0..50 {
+        world.now += 100;
+        world.nodes[founder].set_reachable(BTreeSet::from([key(joiner)]), world.now);
+        for (from, to) in [(founder, joiner), (joiner, founder)] {
+            world.nodes[from].handle_timeout(world.now);
+            for (receiver, document) in world.nodes[from].take_documents() {
+                // A node reaches its peers and no other.
+                let rows: BTreeSet<PublicKey> = world.nodes[to].rows().map(|row| row.key).collect();
+                assert!(to == founder || rows.contains(&key(founder)), "{}", rows.len());
+                if receiver == key(to) {
+                    let _ = world.nodes[to].handle_document(key(from), &document, world.now, unix);
+                    world.nodes[to].set_reachable(BTreeSet::from([key(from)]), world.now);
+                }
+                let network = world.network(joiner);
+                partial += usize::from(network.is_member(&key(joiner)) && !network.is_member(&key(founder)));
+            }
+        }
+    }
+    assert!(partial > 0, "all records came in one message");
+    assert_eq!(world.network(joiner).state().members.len(), NODES);
+    let founder = world.nodes[joiner].rows().find(|row| row.key == key(founder)).unwrap();
+    assert!(founder.member);
+}
