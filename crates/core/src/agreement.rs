@@ -231,6 +231,8 @@ fn capabilities(ctx: &mut Context, index: ReceiverIndex, lanes: u8, version: &st
     let indices: Vec<u32> = (0..lanes.into()).map(|lane| index.0 | lane).collect();
     let len = Capabilities::emit_with(flags, MAX_PAYLOAD, &random, &suites, &indices, version, &mut body).ok()?;
     body.truncate(len);
+    // It is kept as long as the epoch.
+    body.shrink_to_fit();
     Some(body)
 }
 

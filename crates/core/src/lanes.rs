@@ -19,10 +19,10 @@ pub(crate) struct Lanes {
     measured: BTreeMap<NodeAddr, Each<Measured>>,
 }
 
-/// The latest reports with the numbers of their lanes. Each peer has some of these, so they take
-/// only the memory that they need.
+/// The latest report of each lane, in the order of the lanes. Each peer has some of these, so they
+/// take only the memory that they need.
 #[derive(Debug)]
-struct Each<T>(Vec<(u8, T)>);
+struct Each<T>(Vec<Option<T>>);
 
 impl<T> Default for Each<T> {
     fn default() -> Self {
@@ -32,21 +32,28 @@ impl<T> Default for Each<T> {
 
 impl<T> Each<T> {
     fn of(&self, lane: u8) -> Option<&T> {
-        self.0.iter().find(|(known, _)| *known == lane).map(|(_, told)| told)
+        self.0.get(usize::from(lane))?.as_ref()
     }
 
     fn set(&mut self, lane: u8, told: T) {
-        match self.0.iter_mut().find(|(known, _)| *known == lane) {
-            Some((_, place)) => *place = told,
-            None => {
-                self.0.reserve_exact(1);
-                self.0.push((lane, told));
-            }
+        let lane = usize::from(lane);
+        if self.0.len() <= lane {
+            self.0.reserve_exact(lane + 1 - self.0.len());
+            self.0.resize_with(lane + 1, || None);
+        }
+        if let Some(place) = self.0.get_mut(lane) {
+            *place = Some(told);
         }
     }
 
     fn values(&self) -> impl Iterator<Item = &T> {
-        self.0.iter().map(|(_, told)| told)
+        self.0.iter().flatten()
+    }
+
+    /// The epoch of the sum over all lanes.
+    fn epoch(&self, of: fn(&T) -> CountedEpoch) -> CountedEpoch {
+        let lanes = (0..).zip(&self.0);
+        CountedEpoch::of_lanes(lanes.filter_map(|(lane, told)| Some((lane, of(told.as_ref()?)))))
     }
 }
 
@@ -100,7 +107,7 @@ impl Lanes {
         lanes.set(lane, told);
         let sum = |of: fn(&Measured) -> u64| lanes.values().map(of).fold(0, u64::saturating_add);
         Some(Measured {
-            epoch: CountedEpoch::of_lanes(lanes.0.iter().map(|(lane, told)| (*lane, told.epoch))),
+            epoch: lanes.epoch(|told| told.epoch),
             sent: sum(|told| told.sent),
             clock: told.clock,
             report: ReceiverReport {
@@ -129,7 +136,7 @@ fn totals<'a>(lanes: impl Iterator<Item = &'a Totals>) -> Totals {
 fn received(lanes: &Each<SessionActivity>) -> Received {
     let each = || lanes.values().map(|lane| &lane.received);
     Received {
-        epoch: CountedEpoch::of_lanes(lanes.0.iter().map(|(lane, told)| (*lane, told.received.epoch))),
+        epoch: lanes.epoch(|told| told.received.epoch),
         highest: each().map(|lane| lane.highest).fold(0, u64::saturating_add),
         frames: each().map(|lane| lane.frames).sum(),
         reordered: each().map(|lane| lane.reordered).sum(),

@@ -116,7 +116,7 @@ enum Stage {
 /// The link with one peer.
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    peer: PublicKey,
+    pub(crate) peer: PublicKey,
     we_are_smaller: bool,
     addresses: Vec<SocketAddr>,
     /// Where the peer was last seen, by this process or an earlier one.
@@ -610,11 +610,7 @@ impl Link {
     }
 
     fn retire(&mut self, ctx: &mut Context, now: u64) {
-        let (expired, kept) = std::mem::take(&mut self.epochs)
-            .into_iter()
-            .partition(|e| now >= Self::retire_at(e));
-        self.epochs = kept;
-        let expired: Vec<Epoch> = expired;
+        let expired: Vec<_> = self.epochs.extract_if(.., |e| now >= Self::retire_at(e)).collect();
         for epoch in expired {
             if let Some(answered) = &epoch.answered {
                 self.spend(ctx, answered);

@@ -15,7 +15,8 @@ mod reports;
 mod service;
 mod size;
 
-use weft_noise::{PublicKey, xk};
+use weft_noise::PublicKey;
+use weft_noise::aead::TAG_LEN;
 use weft_packet::{EpochId, LinkId, Measured, Relay, SendCommand, SessionActivity, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -65,7 +66,9 @@ pub(crate) struct Session {
     initiating: Option<Box<Initiating>>,
     finishing: Option<Box<Finishing>>,
     awaiting: HalfOpen,
-    last_msg3: Option<[u8; xk::MSG3_LEN]>,
+    /// The last tag of the last msg3 that was accepted, which tells a repeat of it. A message that is
+    /// forged with the same tag causes what a repeat does.
+    last_msg3: Option<[u8; TAG_LEN]>,
     /// When a repeat of that msg3 was last answered.
     confirmed: u64,
     /// Set once frames under unknown keys were received.

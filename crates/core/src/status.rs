@@ -276,7 +276,7 @@ impl PeerStatus {
         let path = peer.paths.path();
         let look = Look::at(peer, config, now);
         Self {
-            key: peer.key,
+            key: peer.key(),
             state: look.state,
             since: now.saturating_sub(peer.progress.since(now, &look)),
             standing: look.standing,

@@ -24,7 +24,7 @@ impl Node {
         let Some(peer) = self.peers.get(&addr).filter(|_| self.ctx.config.mesh) else {
             return;
         };
-        let (key, link) = (peer.key, peer.link.id);
+        let (key, link) = (peer.key(), peer.link.id);
         let silent = peer.link.is_up() && !peer.link.is_healthy();
         if self.mesh.set_silent(addr, silent) {
             self.ctx.event(if silent {

@@ -45,7 +45,7 @@ impl Node {
         let (until, apart) = (now + STAY, !self.is_welcome(&addr));
         if let Some(peer) = self.peers.get_mut(&addr) {
             peer.guest = Some(Guest { until, apart });
-            self.ctx.event(Event::GuestUp { key: peer.key });
+            self.ctx.event(Event::GuestUp { key: peer.key() });
         }
     }
 

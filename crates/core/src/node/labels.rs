@@ -91,7 +91,7 @@ impl Node {
                 if let Some(peer) = self.by_link.get(&link).and_then(|addr| self.peers.get(addr))
                     && self.labels.may_tell_refusal(now)
                 {
-                    let peer = peer.key;
+                    let peer = peer.key();
                     self.ctx.event(Event::SizeRefused { peer, told });
                 }
                 self.lose_label(now, link, dest, RETRY);

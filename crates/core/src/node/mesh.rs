@@ -46,10 +46,7 @@ impl Node {
         let tree = self.mesh.place();
         self.ctx.config.mesh.then(|| MeshStatus {
             root: tree.root(),
-            parent: tree
-                .parent()
-                .and_then(|parent| self.peers.get(&parent))
-                .map(|peer| peer.key),
+            parent: tree.parent().and_then(|parent| self.peers.get(&parent)).map(Peer::key),
             depth: tree.depth(),
             neighbours,
             strangers,
@@ -102,7 +99,7 @@ impl Node {
     pub fn stranger_status(&self, now: u64) -> impl Iterator<Item = Stranger> + '_ {
         let strangers = self.peers.values().filter(|peer| !peer.configured);
         strangers.filter(|peer| peer.link.is_up()).map(move |peer| Stranger {
-            key: peer.key,
+            key: peer.key(),
             path: peer.link.path(),
             up: peer.link.up_since.map_or(0, |at| now.saturating_sub(at)),
             totals: *peer.link.liveness.totals(),
@@ -157,7 +154,6 @@ impl Node {
         self.peers.insert(
             addr,
             Peer {
-                key,
                 link,
                 session,
                 paths: PathHistory::default(),
@@ -195,7 +191,7 @@ impl Node {
         let Some(peer) = self.peers.get(&addr).filter(in_mesh) else {
             return;
         };
-        self.mesh.neighbour_up(now, addr, peer.key);
+        self.mesh.neighbour_up(now, addr, peer.key());
         self.run_mesh(now);
     }
 
@@ -233,7 +229,7 @@ impl Node {
             return;
         };
         let (peers, identity) = (&self.peers, &self.ctx.identity);
-        let key_of = |addr: &NodeAddr| peers.get(addr).map(|peer| peer.key);
+        let key_of = |addr: &NodeAddr| peers.get(addr).map(Peer::key);
         match self.mesh.handle_message(now, from, kind, body, identity, key_of) {
             Ok(()) => {}
             Err(Refused::Malformed) => self.counters.messages_malformed += 1,

@@ -15,7 +15,6 @@ use crate::session::Session;
 
 /// A configured peer, or a neighbour that is not configured.
 pub(crate) struct Peer {
-    pub(crate) key: PublicKey,
     pub(crate) link: Link,
     pub(crate) session: Session,
     pub(crate) paths: PathHistory,
@@ -34,6 +33,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// The peer's public key.
+    pub(crate) fn key(&self) -> PublicKey {
+        self.link.peer
+    }
+
     /// Returns when the peer next needs attention, and for what.
     pub(super) fn due(&self, ctx: &Context) -> (u64, &'static str) {
         let look = if self.configured { self.progress.next } else { u64::MAX };

@@ -67,7 +67,7 @@ impl Node {
         let look = Look::at(peer, &self.ctx.config, now);
         if let Some(trouble) = peer.progress.note(now, &look) {
             self.ctx.event(Event::Troubled {
-                peer: peer.key,
+                peer: peer.key(),
                 trouble,
             });
         }

@@ -85,7 +85,7 @@ impl Node {
         let silent = |hop: NodeAddr| self.mesh.is_doubted(now, hop, addr);
         let route = peer.session.next_hop().filter(|route| *route != peer.link.id);
         let relay = route.and_then(|route| self.peers.get(self.by_link.get(&route)?));
-        let relay = relay.filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key));
+        let relay = relay.filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key()));
         let standing = Standing {
             path: relay.or(peer.link.path().map(Path::Direct)),
             link: match peer.link.up_since {
@@ -101,7 +101,7 @@ impl Node {
                 _ => silent(addr),
             },
         };
-        let key = peer.key;
+        let key = peer.key();
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         if let Some(Path::Direct(path)) = standing.path {
             peer.session.follow_path(&mut self.ctx, now, Some(path));
@@ -144,6 +144,15 @@ impl Node {
 
     /// Handles a packet that waits for a session. It starts discovery even if a direct path looks
     /// usable (L9).
+    /// Asks for a session with a peer, as a packet for it does, unless there is one. A key that belongs
+    /// to no peer changes nothing.
+    pub fn want_session(&mut self, now: u64, peer: &PublicKey) {
+        let addr = peer.node_addr();
+        if self.peers.get(&addr).is_some_and(|peer| !peer.session.is_up()) {
+            self.handle_wanted(now, addr);
+        }
+    }
+
     pub(super) fn handle_wanted(&mut self, now: u64, addr: NodeAddr) {
         let Some(peer) = self.peers.get_mut(&addr) else { return };
         peer.link.handle_wanted(now);

@@ -61,7 +61,7 @@ impl Node {
         self.with_peer(peer, |ctx, p| {
             if p.speaks() {
                 p.session.note_service(now);
-                ctx.service(p.key, ports, bytes);
+                ctx.service(p.key(), ports, bytes);
             }
         });
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_packet::LinkId;
 
-use super::Node;
+use super::{Node, Peer};
 use crate::Event;
 use crate::link::twin_address;
 
@@ -49,7 +49,7 @@ impl Node {
             return;
         };
         let peer = self.by_link.get(&link).and_then(|addr| self.peers.get(addr));
-        if let Some(key) = peer.filter(|peer| peer.configured).map(|peer| peer.key) {
+        if let Some(key) = peer.filter(|peer| peer.configured).map(Peer::key) {
             self.note_twin(now, Some(key), seen);
         }
     }

@@ -387,7 +387,8 @@ impl Session {
         let Ok(bytes) = <[u8; xk::MSG3_LEN]>::try_from(msg3.noise) else {
             return;
         };
-        if self.last_msg3 == Some(bytes) {
+        let tag = bytes.last_chunk().copied();
+        if tag.is_some() && self.last_msg3 == tag {
             // The confirmation of this node was lost.
             if now.saturating_sub(self.confirmed) >= REPEAT_PAUSE {
                 self.confirmed = now;
@@ -401,7 +402,7 @@ impl Session {
         };
         self.awaiting = HalfOpen::default();
         self.note_arrival(link);
-        self.last_msg3 = Some(bytes);
+        self.last_msg3 = tag;
         if self.loses_crossing(&keys, crossed) {
             let id = self.install(ctx, now, keys, EpochUse::ReceiveOnly, false);
             self.drain(now, id);
