@@ -222,6 +222,12 @@ impl Host {
         sent
     }
 
+    /// Asks for a session with a peer, as [`Node::want_session`] does.
+    pub fn want_session(&mut self, now: u64, peer: &PublicKey) {
+        self.node.want_session(now, peer);
+        self.settle(now);
+    }
+
     /// Restarts the process, with the same key and configuration and no other state.
     pub fn restart(&mut self, now: u64) {
         self.starts += 1;

@@ -46,6 +46,28 @@ fn the_first_packet_waits_for_the_session_and_arrives() {
 }
 
 #[test]
+fn a_session_can_be_asked_for_without_a_packet() {
+    let (mut world, a, b) = World::pair(1, Config::default());
+    world.run(500);
+    let up = |world: &World, host: HostId| {
+        let status = world.host(host).node.peer_status(world.now()).next().unwrap();
+        (status.session_up.is_some(), status.waiting)
+    };
+    assert_eq!(up(&world, a), (false, None));
+    let (now, key) = (world.now(), world.host(b).key);
+    world.host_mut(a).want_session(now, &key);
+    world.run(500);
+    for host in [a, b] {
+        assert_eq!(up(&world, host), (true, None), "{host}");
+    }
+    // Once more changes nothing, and nothing waits.
+    let now = world.now();
+    world.host_mut(a).want_session(now, &key);
+    assert_eq!(up(&world, a), (true, None));
+    assert_eq!(world.host(b).received.len(), 0);
+}
+
+#[test]
 fn a_slow_core_costs_no_packet() {
     // The packet behind msg3 arrives before the core has derived its keys.
     for seed in 0..10 {

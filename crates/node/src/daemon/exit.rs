@@ -16,7 +16,6 @@ use weft_os::clock::boottime_ms;
 use weft_os::netlink::Netlink;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
-use weft_wire::session::DataPorts;
 
 use super::members::NotFound;
 use super::run::Daemon;
@@ -338,12 +337,7 @@ impl Daemon {
             return;
         }
         self.exits.asked = now;
-        let ports = DataPorts {
-            src: weft_stream::PORT,
-            dst: weft_stream::PORT,
-        };
-        // The message itself has no content: the session is what matters.
-        let _ = self.node.send_service(now, &key, ports, &[]);
+        self.node.want_session(now, &key);
     }
 
     /// The status of the exit of this node.
