@@ -1,17 +1,24 @@
-//! Options of raw ICMPv6 sockets.
+//! Options of raw ICMP sockets.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use crate::syscall;
 
-/// Forbids fragmentation of the messages of an IPv6 socket, whatever the system knows about the
-/// path: a message that is too large is refused with `EMSGSIZE` (RFC 3542, section 11.2).
+/// Forbids fragmentation of the messages of a socket to a target of its family. A message that is
+/// too large is refused with `EMSGSIZE`: over IPv6 whatever the system knows about the path
+/// (RFC 3542, section 11.2), over IPv4 where it exceeds the path MTU that the system knows (`ip(7)`,
+/// `IP_PMTUDISC_DO`).
 ///
 /// # Errors
-/// If `socket` is not an IPv6 socket.
-pub fn forbid_fragments(socket: impl AsFd) -> io::Result<()> {
-    syscall::set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1)
+/// If the target is IPv6 and the socket is not.
+pub fn forbid_fragments(socket: impl AsFd, target: IpAddr) -> io::Result<()> {
+    let (level, option, value) = match target {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1),
+    };
+    syscall::set_option(socket.as_fd(), level, option, value)
 }
 
 #[cfg(test)]
@@ -20,12 +27,15 @@ mod tests {
     use std::net::UdpSocket;
 
     #[test]
-    fn the_option_is_set_on_ipv6_sockets_and_others_have_none() {
-        let v4 = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(forbid_fragments(&v4).is_err());
-        let v6 = UdpSocket::bind("[::1]:0").unwrap();
-        forbid_fragments(&v6).unwrap();
-        let option = syscall::option(v6.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG).unwrap();
-        assert_eq!(option, 1);
+    fn the_option_is_set_on_sockets_of_the_family_only() {
+        let [v4, v6] = ["127.0.0.1:0", "[::1]:0"].map(|address| UdpSocket::bind(address).unwrap());
+        let [to_v4, to_v6] = ["127.0.0.1", "::1"].map(|address| address.parse().unwrap());
+        assert!(forbid_fragments(&v4, to_v6).is_err());
+        forbid_fragments(&v4, to_v4).unwrap();
+        forbid_fragments(&v6, to_v6).unwrap();
+        let option = |socket: &UdpSocket, level, name| syscall::option(socket.as_fd(), level, name).unwrap();
+        let discover = option(&v4, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER);
+        assert_eq!(discover, libc::IP_PMTUDISC_DO);
+        assert_eq!(option(&v6, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG), 1);
     }
 }

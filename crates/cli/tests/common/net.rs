@@ -18,6 +18,7 @@ use super::{PATIENCE, WEFT, identity};
 
 /// L12's pings: 1000 bytes, never fragmented, five a second.
 pub const PINGS: PingOptions = PingOptions {
+    source: None,
     interval: Duration::from_millis(200),
     payload: 1000,
     count: None,
@@ -26,6 +27,7 @@ pub const PINGS: PingOptions = PingOptions {
 
 /// Twenty a second, to see when payload passes again.
 pub const DENSE: PingOptions = PingOptions {
+    source: None,
     interval: Duration::from_millis(50),
     payload: 1000,
     count: None,

@@ -1,8 +1,8 @@
-//! Pings: ICMPv6 echo (RFC 4443, section 4) from inside a host. They are never fragmented: one that
-//! exceeds the path MTU known to the host is refused, and counts as lost.
+//! Pings: echo of ICMPv6 (RFC 4443, section 4) and of ICMP (RFC 792) from inside a host. They are
+//! never fragmented: one that exceeds the path MTU known to the host is refused, and counts as lost.
 
 use std::io;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
@@ -14,9 +14,14 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::{ProbeLog, ProbeReport, TrafficError};
 use crate::host::Host;
+use crate::nat::packet::checksum;
 
-const ECHO_REQUEST: u8 = 128;
-const ECHO_REPLY: u8 = 129;
+/// Type of an echo request of ICMPv6, and of ICMP.
+const ECHO_REQUEST: [u8; 2] = [128, 8];
+/// Type of an echo reply of ICMPv6, and of ICMP.
+const ECHO_REPLY: [u8; 2] = [129, 0];
+/// Maximum bytes of an IPv4 header, which is in front of what a raw IPv4 socket receives.
+const IPV4_HEADER_MAX: usize = 60;
 /// Type, code, checksum, identifier, sequence number.
 const HEADER_LEN: usize = 8;
 /// Bytes of the probe's number: echo's own sequence number is too short for long runs.
@@ -27,8 +32,10 @@ const NUMBER_LEN: usize = 8;
 pub struct PingOptions {
     /// Interval between requests.
     pub interval: Duration,
-    /// Bytes behind the ICMPv6 header, at least 8.
+    /// Bytes behind the ICMP header, at least 8.
     pub payload: usize,
+    /// Source address; `None` means the one that the host selects.
+    pub source: Option<IpAddr>,
     /// Number of requests; `None` means until stopped.
     pub count: Option<u64>,
     /// How long to wait for answers after the last request.
@@ -41,6 +48,7 @@ impl Default for PingOptions {
         Self {
             interval: Duration::from_millis(100),
             payload: 56,
+            source: None,
             count: None,
             grace: Duration::from_secs(1),
         }
@@ -58,10 +66,13 @@ impl Pinger {
     /// yet, for example) counts as lost.
     ///
     /// # Errors
-    /// If no raw socket is available, for lack of CAP_NET_RAW in the host's namespace.
-    pub fn start(host: &Host, target: Ipv6Addr, options: PingOptions) -> Result<Self, TrafficError> {
-        let socket = host.run(raw_socket)?.map_err(|source| TrafficError::Socket {
-            what: "raw ICMPv6 socket",
+    /// If no raw socket is available, for lack of CAP_NET_RAW in the host's namespace, or the host
+    /// does not have the source address.
+    pub fn start(host: &Host, target: impl Into<IpAddr>, options: PingOptions) -> Result<Self, TrafficError> {
+        let target = target.into();
+        let socket = host.run(|| raw_socket(target, options.source))?;
+        let socket = socket.map_err(|source| TrafficError::Socket {
+            what: "raw ICMP socket",
             source,
         })?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -112,7 +123,12 @@ impl Drop for Pinger {
 ///
 /// # Errors
 /// Like [`Pinger::start`]; unanswered pings are in the report.
-pub fn ping(host: &Host, target: Ipv6Addr, count: u64, interval: Duration) -> Result<ProbeReport, TrafficError> {
+pub fn ping(
+    host: &Host,
+    target: impl Into<IpAddr>,
+    count: u64,
+    interval: Duration,
+) -> Result<ProbeReport, TrafficError> {
     let options = PingOptions {
         interval,
         count: Some(count),
@@ -123,7 +139,7 @@ pub fn ping(host: &Host, target: Ipv6Addr, count: u64, interval: Duration) -> Re
 
 struct Session {
     socket: OwnedFd,
-    target: Ipv6Addr,
+    target: IpAddr,
     identifier: u16,
     options: PingOptions,
     stop: Arc<AtomicBool>,
@@ -150,49 +166,69 @@ impl Session {
     fn send(&mut self) {
         let number = self.log.sent(self.start.elapsed());
         let mut message = vec![0; HEADER_LEN + self.options.payload.max(NUMBER_LEN)];
-        // The kernel completes the checksum of a raw ICMPv6 socket (RFC 3542, section 3.1).
-        message[0] = ECHO_REQUEST;
+        message[0] = ECHO_REQUEST[family(self.target)];
         message[4..6].copy_from_slice(&self.identifier.to_be_bytes());
         message[6..8].copy_from_slice(&(number as u16).to_be_bytes());
         message[8..16].copy_from_slice(&number.to_be_bytes());
-        let target = SocketAddrV6::new(self.target, 0, 0, 0);
+        // The kernel completes the checksum of a raw ICMPv6 socket (RFC 3542, section 3.1).
+        if self.target.is_ipv4() {
+            let sum = checksum(&message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+        }
+        let target = SocketAddr::new(self.target, 0);
         if rustix::net::sendto(&self.socket, &message, SendFlags::empty(), &target).is_err() {
             self.log.refused();
         }
     }
 
     fn receive_until(&mut self, deadline: Instant, enough: impl Fn(&ProbeLog) -> bool) {
-        let mut buf = [0; HEADER_LEN + NUMBER_LEN];
+        let mut buf = [0; IPV4_HEADER_MAX + HEADER_LEN + NUMBER_LEN];
         while !enough(&self.log) && wait_readable(&self.socket, deadline) {
             // A longer message is truncated, which removes only padding. MSG_TRUNC is not set.
             let received = rustix::net::recvfrom(&self.socket, &mut buf[..], RecvFlags::DONTWAIT);
             let Ok((len, _, Some(source))) = received else {
                 continue;
             };
-            let from_target = SocketAddrV6::try_from(source).is_ok_and(|source| *source.ip() == self.target);
-            let message = buf.get(..len).unwrap_or_default();
-            if let Some(number) = answer(message, self.identifier).filter(|_| from_target) {
+            let from_target = SocketAddr::try_from(source).is_ok_and(|source| source.ip() == self.target);
+            let received = buf.get(..len).unwrap_or_default();
+            if let Some(number) = answer(received, self.target, self.identifier).filter(|_| from_target) {
                 self.log.arrived(number, self.start.elapsed());
             }
         }
     }
 }
 
-/// The number in an echo reply to `identifier`; `None` for any other message.
-fn answer(message: &[u8], identifier: u16) -> Option<u64> {
+/// The number in an echo reply to `identifier` in what a raw socket of the target's family received;
+/// `None` for any other message.
+fn answer(received: &[u8], target: IpAddr, identifier: u16) -> Option<u64> {
+    let message = match target {
+        IpAddr::V4(_) => received.get(usize::from(received.first()? & 0x0f) * 4..)?,
+        IpAddr::V6(_) => received,
+    };
     let (&header, rest) = message.split_first_chunk::<HEADER_LEN>()?;
     let [kind, 0, _, _, id_high, id_low, _, _] = header else {
         return None;
     };
     let number = rest.first_chunk::<NUMBER_LEN>()?;
-    (kind == ECHO_REPLY && u16::from_be_bytes([id_high, id_low]) == identifier).then(|| u64::from_be_bytes(*number))
+    let ours = kind == ECHO_REPLY[family(target)] && u16::from_be_bytes([id_high, id_low]) == identifier;
+    ours.then(|| u64::from_be_bytes(*number))
 }
 
-fn raw_socket() -> io::Result<OwnedFd> {
-    let protocol = Some(ipproto::ICMPV6);
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::INET6, SocketType::RAW, flags, protocol)?;
-    weft_os::icmp::forbid_fragments(&socket)?;
+/// The place of a target's family in [`ECHO_REQUEST`] and [`ECHO_REPLY`].
+fn family(target: IpAddr) -> usize {
+    usize::from(target.is_ipv4())
+}
+
+fn raw_socket(target: IpAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
+    let (family, protocol) = match target {
+        IpAddr::V4(_) => (AddressFamily::INET, ipproto::ICMP),
+        IpAddr::V6(_) => (AddressFamily::INET6, ipproto::ICMPV6),
+    };
+    let socket = rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, Some(protocol))?;
+    weft_os::icmp::forbid_fragments(&socket, target)?;
+    if let Some(source) = source {
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
     Ok(socket)
 }
 
@@ -221,14 +257,22 @@ mod tests {
     #[test]
     fn reads_its_own_answers_only() {
         let mut message = [0; 16];
-        message[0] = ECHO_REPLY;
         message[4..6].copy_from_slice(&700_u16.to_be_bytes());
         message[8..].copy_from_slice(&70_000_u64.to_be_bytes());
-        assert_eq!(answer(&message, 700), Some(70_000));
-        assert_eq!(answer(&message, 701), None);
-        assert_eq!(answer(&message[..15], 700), None);
-        assert_eq!(answer(&[], 700), None);
-        message[0] = ECHO_REQUEST;
-        assert_eq!(answer(&message, 700), None);
+        // The header of IPv4 has its own length: here with one word of options.
+        let mut header = [0; 24];
+        header[0] = 0x46;
+        for (target, header) in [("fd00::1", &[][..]), ("10.0.0.1", &header)] {
+            let target = target.parse().unwrap();
+            let answer = |message: &[u8], identifier| answer(&[header, message].concat(), target, identifier);
+            message[0] = ECHO_REPLY[family(target)];
+            assert_eq!(answer(&message, 700), Some(70_000));
+            assert_eq!(answer(&message, 701), None);
+            assert_eq!(answer(&message[..15], 700), None);
+            assert_eq!(answer(&[], 700), None);
+            message[0] = ECHO_REQUEST[family(target)];
+            assert_eq!(answer(&message, 700), None);
+        }
+        assert_eq!(super::answer(&[], "10.0.0.1".parse().unwrap(), 700), None);
     }
 }

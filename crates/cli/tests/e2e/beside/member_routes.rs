@@ -3,19 +3,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::host::Host;
+use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::{Link, Switch, World};
 use weft_os::netlink::{InterfaceAddress, Netlink};
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 const LAN: &str = "192.168.7.0/24";
-const PRINTER: &str = "192.168.7.2";
+const PRINTER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
 
 /// Three members: desk, the administrator; nas, with a printer on a LAN behind it; laptop.
 struct Home {
@@ -113,9 +113,18 @@ fn route(node: &Daemon) -> Value {
 }
 
 fn prints(from: &Daemon) -> bool {
-    let mut command = Command::new("ping");
-    command.args(["-c", "1", "-W", "1", PRINTER]);
-    from.host().command(command, MINUTE).unwrap().status.success()
+    prints_as(from, None)
+}
+
+/// Whether the printer answers an echo request from this source address.
+fn prints_as(from: &Daemon, source: Option<IpAddr>) -> bool {
+    let options = PingOptions {
+        source,
+        count: Some(1),
+        ..PingOptions::default()
+    };
+    let pinger = Pinger::start(from.host(), PRINTER, options).unwrap();
+    pinger.join().unwrap().received == 1
 }
 
 /// The destinations of the routes of a host.
@@ -279,11 +288,7 @@ fn only_members_of_its_network_send_to_an_approved_subnet() {
             })
         };
         home.laptop.host().netlink(add).unwrap();
-        let prints = || {
-            let mut command = Command::new("ping");
-            command.args(["-c", "1", "-W", "1", "-I", "10.99.0.3", PRINTER]);
-            home.laptop.host().command(command, MINUTE).unwrap().status.success()
-        };
+        let prints = || prints_as(&home.laptop, Some(own));
         wait_until(MINUTE, "nas denies it", || {
             assert!(!prints());
             counter(&home.nas, "denied_by_rules") > 0
