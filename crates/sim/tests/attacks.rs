@@ -2,15 +2,10 @@
 //! transcripts differ, negotiation that is dropped, altered, replayed or reflected, and frames
 //! replayed under every other index.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use common::stream;
 use weft_core::{Config, Event, Frames};
 use weft_noise::fast::Suite;
 use weft_packet::DropReason;
@@ -18,6 +13,8 @@ use weft_sim::{Datagram, Fate, HostId, Kind, World};
 use weft_wire::fsp::{FspPhase, FspPrefix};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::{fast, fmp};
+
+use crate::common::stream;
 
 const AES: Suite = Suite::Aes256Gcm;
 /// Length of an ephemeral key, a compressed point: its first byte is the parity of y.

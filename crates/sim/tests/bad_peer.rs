@@ -1,7 +1,5 @@
 //! A hostile peer with valid keys: other peers are not affected.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, Event, Frames, PeerState};
 use weft_packet::DropReason;
 use weft_sim::{HostId, World};

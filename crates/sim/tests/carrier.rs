@@ -1,7 +1,5 @@
 //! What a relay requires of the nodes whose messages it forwards.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, Output};
 use weft_noise::xk::MSG1_LEN;
 use weft_packet::{Command, LinkId, LinkReport, Report, SendCommand};

@@ -1,13 +1,10 @@
 //! Peers that are added and removed while the node runs.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-mod common;
-
-use common::stream;
 use weft_core::{Admit, Config, Event, LinkDown, PeerConfig, SessionDown};
 use weft_noise::PublicKey;
 use weft_sim::{HostId, World};
+
+use crate::common::stream;
 
 fn key(world: &World, host: HostId) -> PublicKey {
     world.host(host).identity().public()

@@ -1,7 +1,5 @@
 //! Traffic bypasses a silent link or node long before the link is given up.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, Event, Path};
 use weft_sim::{Datagram, Fate, HostId, World};
 

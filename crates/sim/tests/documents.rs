@@ -1,14 +1,5 @@
 //! Documents inside sessions: direct and through a relay, with loss, a cut, and restarts.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test ends where its ground is missing"
-)]
-
-mod common;
-
-use common::stream;
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
 use weft_core::{Config, Event, Frames, SessionDown};
@@ -19,6 +10,8 @@ use weft_sim::{Conditions, Fate, HostId, Kind, World};
 use weft_stream::{Cause, Documents, Limits, Output, PORT};
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
+
+use crate::common::stream;
 
 /// Datagrams that are lost, of a thousand.
 const LOSS: u32 = 50;

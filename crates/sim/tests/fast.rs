@@ -1,19 +1,16 @@
 //! Fast frames between nodes: agreed on if both support them, proven before they carry data,
 //! abandoned if they fail.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::stream;
 use weft_core::{Config, Event, Frames, Path, PeerState, SuiteCosts};
 use weft_noise::fast::Suite;
 use weft_packet::DropReason;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
 use weft_wire::fast;
+
+use crate::common::stream;
 
 const AES: Frames = Frames::Fast(Suite::Aes256Gcm);
 

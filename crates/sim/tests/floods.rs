@@ -2,8 +2,6 @@
 //! forged coordinates, and messages that would loop. Their effect on others is bounded, and working
 //! traffic continues.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -1,13 +1,10 @@
 //! Nodes that are not configured and ask for membership.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-mod common;
-
-use common::stream;
 use weft_core::{Admit, Config, PeerConfig};
 use weft_sim::{HostId, World};
 use weft_wire::session::DataPorts;
+
+use crate::common::stream;
 
 const PORT: u16 = 7371;
 const PORTS: DataPorts = DataPorts { src: 50_000, dst: PORT };

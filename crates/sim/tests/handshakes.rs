@@ -1,12 +1,6 @@
 //! Floods of unfinished session handshakes, at 5,000 a second in each direction, from a node that
 //! has a link with some node of the mesh: sessions of others open, rekey and lose nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test ends where its ground is missing"
-)]
-
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -1,12 +1,6 @@
 //! A hostile neighbour costs its neighbours bounded memory, and attracts no traffic that has a
 //! working path.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test ends where its ground is missing"
-)]
-
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -1,19 +1,16 @@
 //! Several lanes of two nodes, with their cores: the traffic of each, and an attacker on the path
 //! that has captured it and delivers it to other lanes.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use common::stream;
 use weft_core::{Config, Frames};
 use weft_noise::fast::Suite;
 use weft_packet::lane_of;
 use weft_sim::{Datagram, Fate, HostId, World};
 use weft_wire::fast;
+
+use crate::common::stream;
 
 const FAST: Frames = Frames::Fast(Suite::Aes256Gcm);
 /// The counters of a frame that is not opened.

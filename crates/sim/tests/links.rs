@@ -2,12 +2,6 @@
 //! that once sufficed: nodes that know each other still link within a second, and a working link
 //! stays and loses nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test ends where its ground is missing"
-)]
-
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -1,7 +1,5 @@
 //! Meshes of many nodes: every node reaches every other through relays.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Admit, Config, Path, PathReason};
 use weft_sim::{Fate, HostId, Kind, World};
 

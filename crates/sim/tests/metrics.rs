@@ -1,7 +1,5 @@
 //! The measurements of links and sessions, on a network with known properties.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, PeerStatus, Quality, ReportMode};
 use weft_sim::{Conditions, Fate, HostId, Kind, World};
 

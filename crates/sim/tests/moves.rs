@@ -1,8 +1,6 @@
 //! Peers that roam, or seem to: where packets go until a new address has answered, and what is lost
 //! meanwhile.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;

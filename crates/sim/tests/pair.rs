@@ -1,7 +1,5 @@
 //! Two nodes on one link: the losses that they must survive.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 

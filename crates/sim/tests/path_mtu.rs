@@ -1,7 +1,5 @@
 //! Paths whose links have different MTUs.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, PeerStatus};
 use weft_packet::{DropReason, EpochId, Report, SessionReport};
 use weft_sim::{HostId, World};

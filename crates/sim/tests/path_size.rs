@@ -1,24 +1,14 @@
 //! The path MTU of direct paths between weft nodes: found by probes, and found again when it
 //! changes.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-use weft_core::{Config, Event, KnownSize, PeerStatus, SizeSource};
+use weft_core::{Config, SizeSource};
 use weft_packet::DropReason;
 use weft_sim::{Conditions, HostId, World};
 
-/// The largest size that probes try over IPv4, and the IP packet that fits in it.
-const CEILING: u16 = 1_472;
-const LARGE: usize = 1_470;
-const SURE: u16 = 1_232;
+use crate::common::sizes::{CEILING, SURE, black_holes, found, narrow, size, status, stream};
 
-/// A path with this MTU, bytes of UDP payload.
-fn narrow(mtu: u16) -> Conditions {
-    Conditions {
-        mtu,
-        ..Conditions::default()
-    }
-}
+/// The IP packet that fits in the largest frame.
+const LARGE: usize = 1_470;
 
 /// Two nodes whose path has this MTU, with their session up.
 fn pair(seed: u64, mtu: u16) -> (World, HostId, HostId) {
@@ -27,42 +17,6 @@ fn pair(seed: u64, mtu: u16) -> (World, HostId, HostId) {
     world.send(a, b, 0, 100);
     world.run(8_000);
     (world, a, b)
-}
-
-fn status(world: &World, of: HostId, peer: HostId) -> PeerStatus {
-    let key = world.host(peer).key;
-    let mut all = world.host(of).node.peer_status(world.now());
-    all.find(|p| p.key == key).unwrap()
-}
-
-fn size(world: &World, of: HostId, peer: HostId) -> KnownSize {
-    status(world, of, peer).path_size.unwrap()
-}
-
-fn found(payload: u16) -> KnownSize {
-    KnownSize {
-        payload,
-        source: SizeSource::Probed,
-        searching: false,
-    }
-}
-
-/// Sends one packet of `len` bytes every 20 ms. Returns how many arrived.
-fn stream(world: &mut World, a: HostId, b: HostId, count: u32, len: usize) -> usize {
-    let before = world.host(b).received.len();
-    for seq in 0..count {
-        world.send(a, b, seq, len);
-        world.run(20);
-    }
-    world.run(500);
-    assert_eq!(world.host(b).garbled, 0);
-    world.host(b).received.len() - before
-}
-
-fn black_holes(world: &World, of: HostId) -> usize {
-    let events = world.host(of).events.iter();
-    let holes = events.filter(|(_, event)| matches!(event, Event::PathSized { black_hole: true, .. }));
-    holes.count()
 }
 
 #[test]

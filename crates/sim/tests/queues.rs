@@ -1,8 +1,6 @@
 //! Queues that others can fill at a node: bounded in bytes, emptied in time, and a flood of one
 //! neighbour costs only that neighbour.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, Event};
 use weft_fuzz::forged;
 use weft_packet::bounds;

@@ -1,15 +1,10 @@
 //! Relayed fast frames: labels bound from the destination, used while the path works, abandoned
 //! without a loss.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
-mod common;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use common::stream;
-use weft_core::{Config, Event, Frames, Path};
+use weft_core::{Config, Event, Frames, Path, Standing};
 use weft_noise::fast::Suite;
 use weft_packet::DropReason;
 use weft_sim::{Conditions, Datagram, Fate, HostId, Kind, World};
@@ -17,6 +12,7 @@ use weft_wire::NodeAddr;
 use weft_wire::fast::{self, Bind};
 use weft_wire::link;
 
+use crate::common::stream;
 const RELAYED: Frames = Frames::Relayed(Suite::Aes256Gcm);
 const DIRECT: Frames = Frames::Fast(Suite::Aes256Gcm);
 

@@ -1,7 +1,5 @@
 //! Whole meshes, small and large: all nodes agree on one tree, and every node reaches every other.
 
-#![allow(clippy::panic, clippy::print_stdout, reason = "a test tells what it found")]
-
 use weft_sim::scenario::{Action, Figures, Plan, Scenario};
 use weft_sim::{Conditions, NatKind, Shape};
 

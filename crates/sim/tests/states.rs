@@ -1,7 +1,5 @@
 //! The state of a peer in the status agrees with what happens to packets.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use std::cell::RefCell;
 use std::rc::Rc;
 

@@ -1,7 +1,5 @@
 //! Subnets behind nodes, between two cores: which nodes are sent such packets, and which are not.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where its ground is missing")]
-
 use weft_core::{Config, Frames, PeerStatus};
 use weft_packet::DropReason;
 use weft_sim::{HostId, World};

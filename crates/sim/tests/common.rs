@@ -1,5 +1,7 @@
 //! Shared parts of the tests with two hosts.
 
+pub(crate) mod sizes;
+
 use weft_sim::{HostId, World};
 
 /// Sends probes in both directions, one every 20 ms. Returns how many arrived at each end.

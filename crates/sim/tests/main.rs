@@ -1,0 +1,35 @@
+//! Simulations of many nodes on one virtual clock, in one program: they run beside each other, and
+//! link once. What measures the whole process is in a program of its own (`memory.rs`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test ends where its ground is missing, and tells what it found"
+)]
+
+mod common;
+
+mod attacks;
+mod bad_peer;
+mod carrier;
+mod configure;
+mod detour;
+mod documents;
+mod fast;
+mod floods;
+mod guests;
+mod handshakes;
+mod hostile;
+mod lanes;
+mod links;
+mod mesh;
+mod metrics;
+mod moves;
+mod pair;
+mod path_mtu;
+mod path_size;
+mod queues;
+mod relayed;
+mod scenarios;
+mod states;
+mod subnets;
