@@ -24,7 +24,7 @@ use line::{A, B, Line};
 use packets::{Content, Probe, Shape, UDP};
 use policy::Rules;
 use table::Case;
-use weft_packet::{Counters, DropReason};
+use weft_packet::{Counters, DropReason, Report};
 use weft_wire::fast;
 
 /// The frames that packets arrive in.
@@ -227,6 +227,32 @@ fn errors_about_denied_packets_have_a_rate() {
             assert_eq!(ends.denied(), (expected * 3, expected), "{way:?}");
             ends.line.0.iter_mut().for_each(|host| host.now += 1_000);
         }
+    }
+}
+
+/// The peer that sends them is told that they arrive, and takes the path for a working one.
+#[test]
+fn denied_packets_count_as_received() {
+    for way in [Way::Fast, Way::Pieces, Way::Relayed, Way::RelayedPieces, Way::Fips] {
+        let mut ends = Ends::new(way, Some(Rules::Nothing));
+        for port in 0..3 {
+            let probe = Probe {
+                from: A.to_ipv6().into(),
+                to: B.to_ipv6().into(),
+                content: Content::Ports(UDP, (1, port)),
+                shape: Shape::Plain,
+            };
+            ends.exchange(0, &probe);
+        }
+        assert_eq!(ends.denied().0, 3, "{way:?}");
+        let host = &mut ends.line.0[2];
+        host.lane.sample(host.now);
+        let reports = std::iter::from_fn(|| host.lane.poll_report());
+        let received = reports.filter_map(|report| match report {
+            Report::Activity { sessions, .. } => Some(sessions[0].totals.rx_payload),
+            _ => None,
+        });
+        assert_eq!(received.last(), Some(3), "{way:?}");
     }
 }
 

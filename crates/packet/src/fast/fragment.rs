@@ -138,9 +138,9 @@ impl<T: Transmit> SessionIngress<'_, T> {
             lane.admit(self.key, peer, &mut packet);
             ecn::apply(&mut lane.out.counters, seen, &mut packet)?;
         }
-        lane.check(self.now, self.key, &packet, self.train)?;
         let session = lane.tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
         session.received_packets(self.now, 1, packet.len());
+        lane.check(self.now, self.key, &packet, self.train)?;
         lane.out.counters.fast_reassembled += 1;
         lane.out.counters.tun_tx += 1;
         lane.out.reply(packet);

@@ -67,6 +67,9 @@ struct Run {
     newest: bool,
     /// The sequence numbers of answers to this node's echo requests.
     echoes: Vec<u16>,
+    /// The number of packets that the rules denied, and their bytes. They have arrived, and the peer
+    /// is to learn that.
+    refused: (u64, usize),
     /// The first packet that the rules denied.
     denied: Option<Vec<u8>>,
     /// The link that the session is bound to.
@@ -208,8 +211,10 @@ impl<T: Transmit> SessionIngress<'_, T> {
                     let packet = room.get(range.clone()).unwrap_or_default();
                     if let Err(reason) = firewall.inbound(now, session.peer, packet) {
                         counters.drops.count(reason);
-                        if reason == DropReason::Denied && run.denied.is_none() {
-                            run.denied = Some(packet.to_vec());
+                        if reason == DropReason::Denied {
+                            run.refused.0 += 1;
+                            run.refused.1 += range.len();
+                            run.denied.get_or_insert_with(|| packet.to_vec());
                         }
                         received.skip();
                         continue;
@@ -225,8 +230,9 @@ impl<T: Transmit> SessionIngress<'_, T> {
             }
             received.skip();
         }
-        if run.packets > 0 {
-            session.received_packets(now, run.packets, run.packet_bytes);
+        let (refused, refused_bytes) = run.refused;
+        if run.packets + refused > 0 {
+            session.received_packets(now, run.packets + refused, run.packet_bytes + refused_bytes);
         }
         run.link = egress.link;
         (run, odd)
