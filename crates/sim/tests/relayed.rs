@@ -581,3 +581,33 @@ fn an_end_that_restarts_loses_no_packet_behind_its_handshake() {
         check(&world, &h);
     }
 }
+
+/// A peer behind a relay dies while nothing but messages of services goes to it. The session does not
+/// stay up because of messages that no one answers, and the peer does not stay "connected".
+#[test]
+fn messages_that_no_one_answers_do_not_keep_a_session() {
+    let (mut world, hosts) = line(11, 3);
+    let (a, c) = (hosts[0], hosts[2]);
+    world.run(5_000);
+    stream(&mut world, a, c, 100);
+    let ports = weft_wire::session::DataPorts { src: 7_371, dst: 7_371 };
+    let key = world.host(c).key;
+    let standing = |world: &World| {
+        let mut status = world.host(a).node.peer_status(world.now());
+        status.find(|peer| peer.key == key).unwrap().standing
+    };
+    let say = |world: &mut World| {
+        let now = world.now();
+        let _ = world.host_mut(a).send_service(now, &key, ports, b"a digest");
+        world.run(10_000);
+    };
+    world.run(15_000);
+    assert_eq!(standing(&world), Standing::Connected);
+    world.kill(c);
+    for _ in 0..12 {
+        say(&mut world);
+    }
+    assert_ne!(standing(&world), Standing::Connected);
+    let mut ended = world.host(a).events.iter();
+    assert!(ended.any(|(_, event)| matches!(event, Event::SessionDown { peer, .. } if *peer == key)));
+}

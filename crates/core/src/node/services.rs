@@ -47,7 +47,7 @@ impl Node {
         let addr = peer.node_addr();
         let known = self.peers.get_mut(&addr).filter(|known| known.speaks());
         let known = known.ok_or(ServiceError::NoPeer)?;
-        if known.session.send_service(&mut self.ctx, now, ports, bytes) {
+        if known.session.send_service(&mut self.ctx, ports, bytes) {
             return Ok(());
         }
         let (taken, dropped) = known.session.keep_service(now, ports, bytes);

@@ -1,7 +1,8 @@
 //! Messages of services: what waits for the session, and what they mean for it.
 //!
-//! They keep the session from becoming idle and count for nothing else: neither as data whose path
-//! has to be found to work, nor as an answer of the peer.
+//! Those that arrive keep the session from becoming idle. Those that are sent do not: the peer may be
+//! gone. They count for nothing else: neither as data whose path has to be found to work, nor as an
+//! answer of the peer.
 
 use weft_packet::SendCommand;
 use weft_wire::session::DataPorts;
@@ -29,7 +30,6 @@ impl Session {
     pub(crate) fn send_service(&mut self, ctx: &mut Context, now: u64, ports: DataPorts, bytes: &[u8]) -> bool {
         let ready = self.is_up() && self.link.is_some();
         if ready {
-            self.note_service(now);
             self.emit_service(ctx, ports, bytes.to_vec());
         }
         ready
@@ -66,7 +66,6 @@ impl Session {
         if waiting.is_old(now) {
             return;
         }
-        self.note_service(now);
         for (ports, bytes) in waiting.messages {
             self.emit_service(ctx, ports, bytes);
         }
