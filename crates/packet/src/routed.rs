@@ -51,7 +51,7 @@ impl<T: Transmit> Sender<'_, T> {
         }
         if !egress.reads_full() {
             self.no_full_frames(egress, packet);
-        } else if self.is_own_datagram(egress, dest, packet.bytes) {
+        } else if self.is_own_datagram(egress, (source, dest), packet.bytes) {
             return Err(DropReason::UnderlayLoop);
         } else {
             self.in_frames(egress, packet);
@@ -73,17 +73,28 @@ impl<T: Transmit> Sender<'_, T> {
         self.flush_queue(session);
     }
 
-    /// Returns whether this is a datagram of this node to the peer that it would go to next, which
-    /// a route has led to the TUN. It would return repeatedly, and grow each time.
-    fn is_own_datagram(&self, egress: Egress, dest: IpAddr, packet: &[u8]) -> bool {
-        let link = egress.link.and_then(|link| self.tables.links.get(link));
-        let Some(path) = link.map(|link| link.paths.proven()).filter(|path| path.ip() == dest) else {
+    /// Returns whether this is a datagram of this node to another one, which a route has led to the
+    /// TUN. In the tunnel it would find its peer, and a link would seem to have one more path, which
+    /// leads through itself: frames would return repeatedly, and grow each time.
+    fn is_own_datagram(&self, egress: Egress, (source, dest): (IpAddr, IpAddr), packet: &[u8]) -> bool {
+        let Ok(inner) = Inner::parse(packet) else {
             return false;
         };
-        Inner::parse(packet).is_ok_and(|inner| {
-            let [a, b] = path.port().to_be_bytes();
-            let port = |ports: [u8; 4]| ports[2..] == [a, b];
-            inner.protocol() == PROTOCOL_UDP && inner.ports().is_none_or(port)
-        })
+        if inner.protocol() != PROTOCOL_UDP {
+            return false;
+        }
+        let ports = inner
+            .ports()
+            .map(|[a, b, c, d]| [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]);
+        let is_from_socket = |[port, _]: [u16; 2]| {
+            self.tables.underlay_ports.contains(&port) && self.tables.routes.is_of_this_node(source)
+        };
+        if ports.is_some_and(is_from_socket) {
+            return true;
+        }
+        // A listening address of the configuration may be another one than those of the interface.
+        let link = egress.link.and_then(|link| self.tables.links.get(link));
+        let path = link.map(|link| link.paths.proven());
+        path.is_some_and(|path| path.ip().to_canonical() == dest && ports.is_none_or(|[_, port]| port == path.port()))
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Tables {
     pub(crate) whole: bool,
     /// The ports of this node's services.
     pub(crate) services: Vec<u16>,
+    /// The UDP ports of the sockets for datagrams between nodes.
+    pub(crate) underlay_ports: Vec<u16>,
     version: u64,
 }
 
@@ -86,6 +88,7 @@ impl Tables {
             fast_only: BTreeSet::new(),
             whole: false,
             services: Vec::new(),
+            underlay_ports: Vec::new(),
             version: 0,
         }
     }

@@ -644,6 +644,34 @@ fn datagrams_of_our_own_do_not_come_back_again() {
 }
 
 #[test]
+fn datagrams_of_our_own_to_any_address_stay_out_of_the_tunnel() {
+    let (mut a, _) = pair(1_280);
+    a.apply(Command::Table(TableCommand::SetSubnets {
+        ours: subnets(&["10.7.0.1/32", "10.7.1.0/24"]),
+        theirs: vec![(subnets(&["192.168.7.0/24"])[0], B)],
+    }));
+    a.apply(Command::Table(TableCommand::SetUnderlayPorts {
+        ports: vec![2121, 999],
+    }));
+    let from = |source: [u8; 4], port: u16| {
+        let mut packet = udp(source, [192, 168, 7, 1], 10, true);
+        packet[20..22].copy_from_slice(&port.to_be_bytes());
+        packet
+    };
+    // The address is not the peer's path: it may be one that the node tries.
+    for port in [2121, 999] {
+        assert!(a.send(WHOLE, &from([10, 7, 0, 1], port)).is_empty());
+    }
+    assert_eq!(a.counters().drops[DropReason::UnderlayLoop], 2);
+    assert_eq!(a.send(WHOLE, &from([10, 7, 0, 1], 2122)).len(), 1, "of another program");
+    assert_eq!(
+        a.send(WHOLE, &from([10, 7, 1, 1], 2121)).len(),
+        1,
+        "of a host behind this one"
+    );
+}
+
+#[test]
 fn packets_that_wait_for_the_interface_are_bounded_in_bytes() {
     let (mut a, mut b) = pair(1_280);
     for _ in 0..600 {

@@ -101,6 +101,12 @@ pub enum TableCommand {
         /// The ports.
         ports: Vec<u16>,
     },
+    /// Sets the UDP ports of the sockets for datagrams between nodes, so that those are told from
+    /// other packets where a route leads them to the TUN. Replaces earlier ones.
+    SetUnderlayPorts {
+        /// The ports.
+        ports: Vec<u16>,
+    },
     /// Announces that any lane may receive the answer to a
     /// [`SendCommand::Echo`](super::SendCommand::Echo) with this token.
     ExpectEcho {
@@ -114,9 +120,11 @@ impl TableCommand {
     pub(super) fn audience(&self) -> Audience {
         match self {
             Self::ExpectEcho { .. } => Audience::Others,
-            Self::AllowPeer { .. } | Self::DenyPeer { .. } | Self::SetSubnets { .. } | Self::SetPolicy { .. } => {
-                Audience::All
-            }
+            Self::AllowPeer { .. }
+            | Self::DenyPeer { .. }
+            | Self::SetSubnets { .. }
+            | Self::SetPolicy { .. }
+            | Self::SetUnderlayPorts { .. } => Audience::All,
             Self::SetRoute { .. }
             | Self::RemoveRoute { .. }
             | Self::SealWhole

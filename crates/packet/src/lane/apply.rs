@@ -153,6 +153,7 @@ impl Lane {
                 self.gate.forget(peer);
             }
             TableCommand::Listen { ports } => self.tables.services = ports,
+            TableCommand::SetUnderlayPorts { ports } => self.tables.underlay_ports = ports,
             TableCommand::ExpectEcho { token } => self.echo_token = Some(token),
         }
     }

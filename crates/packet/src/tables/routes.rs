@@ -75,6 +75,12 @@ impl Routes {
         address == IpAddr::V6(self.me) || self.subnets.is_ours(address)
     }
 
+    /// Returns whether this is an address of this node itself, rather than in a subnet behind it.
+    pub(crate) fn is_of_this_node(&self, address: IpAddr) -> bool {
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        address == IpAddr::V6(self.me) || self.subnets.ours.longest(address) == Some(whole)
+    }
+
     /// Returns the peer that has this address, or whose subnet contains it with the longest
     /// prefix.
     pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<Peer> {
