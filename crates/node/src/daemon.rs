@@ -30,7 +30,6 @@ mod subnets;
 mod suites;
 mod trace_timeout;
 mod unproven;
-mod watch;
 mod whois;
 mod why;
 

@@ -38,6 +38,7 @@ pub mod rules;
 pub mod state;
 mod statefile;
 pub mod status;
+mod system_changes;
 pub mod trace;
 
 pub use weft_noise::Identity;

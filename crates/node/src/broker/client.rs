@@ -143,6 +143,14 @@ impl Client {
         self.text(&Request::ReadConfig).await
     }
 
+    /// Sends [`Request::NameServers`], and returns one address and port a line.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn name_servers(&self) -> Result<String, String> {
+        self.text(&Request::NameServers).await
+    }
+
     /// Sends [`Request::RestoreConfig`].
     ///
     /// # Errors

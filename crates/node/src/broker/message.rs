@@ -15,6 +15,7 @@
 //!     (16 bytes; of IPv4, mapped), local networks: each length of the prefix (1 byte, of an IPv4 one
 //!     with 96 more), address (16 bytes; of IPv4, mapped), at most 64
 //! request 10, forward no more: nothing
+//! request 11, the name servers of the system: nothing
 //! reply 0, done: nothing
 //! reply 1, failed: why, UTF-8 without control characters
 //! reply 2, refused: nothing
@@ -58,6 +59,7 @@ const USE_EXIT: u8 = 7;
 const LEAVE_EXIT: u8 = 8;
 const SERVE_EXIT: u8 = 9;
 const STOP_SERVING: u8 = 10;
+const NAME_SERVERS: u8 = 11;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -98,6 +100,8 @@ pub enum Request {
     ServeExit(ServeExit),
     /// Forwards them no more.
     StopServing,
+    /// Reads which name servers this system asks. The reply is a text with one address and port a line.
+    NameServers,
 }
 
 /// The result of a request.
@@ -148,6 +152,7 @@ impl Request {
             Self::LeaveExit => frame(LEAVE_EXIT, &[]),
             Self::ServeExit(exit) => frame(SERVE_EXIT, &serve_exit(exit)),
             Self::StopServing => frame(STOP_SERVING, &[]),
+            Self::NameServers => frame(NAME_SERVERS, &[]),
         }
     }
 
@@ -175,7 +180,8 @@ impl Request {
             (LEAVE_EXIT, []) => Ok(Self::LeaveExit),
             (SERVE_EXIT, body) => read_serve_exit(body).map(Self::ServeExit).ok_or(BadMessage::Body(kind)),
             (STOP_SERVING, []) => Ok(Self::StopServing),
-            (SET_RESOLVER..=STOP_SERVING, _) => Err(BadMessage::Body(kind)),
+            (NAME_SERVERS, []) => Ok(Self::NameServers),
+            (SET_RESOLVER..=NAME_SERVERS, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
     }
@@ -346,7 +352,7 @@ mod tests {
                 Request::SetResolver { port, search: Search::new(["home", "work"]) },
                 Request::ReadConfig, Request::RestoreConfig, Request::ConfirmConfig,
                 Request::TakeResolvConf { search: Search::new(["home"]) }, Request::ReleaseResolvConf,
-                Request::LeaveExit, Request::StopServing, Request::ServeExit(ServeExit::default()),
+                Request::LeaveExit, Request::StopServing, Request::NameServers, Request::ServeExit(ServeExit::default()),
                 Request::UseExit(UseExit { ipv4: port.get() & 1 == 1, strict: port.get() & 2 == 2, ..UseExit::default() }),
                 Request::UseExit(UseExit { ipv6: true, lan: true, source: Some([10, 44, 0, 1].into()), dns: Some([10, 44, 0, 2].into()), ..UseExit::default() }),
                 Request::ServeExit(ServeExit {
@@ -394,6 +400,7 @@ mod tests {
             LEAVE_EXIT,
             SERVE_EXIT,
             STOP_SERVING,
+            NAME_SERVERS,
         ] {
             assert_eq!(decode(&[4, kind, b'/']), Err(BadMessage::Body(kind)));
         }

@@ -1,6 +1,6 @@
 //! The broker's side.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdStream;
@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use weft_noise::PublicKey;
 use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
+use weft_os::socket::interface_index;
 
 use super::asynchronous;
 use super::message::{MAX_REQUEST, Reply, Request};
@@ -19,6 +20,7 @@ use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
 use crate::exit::ServeExit;
 use crate::exit::host::{ExitError, Host};
+use crate::exit::watch::Watch;
 use crate::statefile::with_suffix;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
@@ -83,7 +85,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     runtime.block_on(async {
         let (mut requests, mut life) = (asynchronous(requests)?, asynchronous(life)?);
         let host = Host::new(options.interface);
-        let mut broker = Broker { options, host };
+        let mut broker = Broker::new(options, host);
         let ended = tokio::select! {
             ended = broker.answer_all(&mut requests) => ended,
             // The daemon never sends anything on this stream, so any result of the read means the
@@ -131,18 +133,23 @@ fn give_up_rights(options: &Options) -> Result<(), PrivilegeError> {
 struct Broker {
     options: Options,
     host: Host,
+    /// There while the system is changed for an exit.
+    watch: Option<Watch>,
 }
 
 impl Broker {
+    fn new(options: Options, host: Host) -> Self {
+        Self {
+            options,
+            host,
+            watch: None,
+        }
+    }
+
     /// Answers requests one after the other, until the stream ends.
     async fn answer_all(&mut self, stream: &mut UnixStream) -> io::Result<()> {
         let mut message = [0; MAX_REQUEST];
-        loop {
-            let len = match stream.read_u32().await {
-                Ok(len) => len as usize,
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-                Err(error) => return Err(error),
-            };
+        while let Some(len) = self.next(stream).await? {
             // The length is invalid, so the start of the next message is unknown.
             let message = message.get_mut(..len).ok_or(io::ErrorKind::InvalidData)?;
             stream.read_exact(message).await?;
@@ -151,6 +158,60 @@ impl Broker {
                 Err(_) => Reply::Refused,
             };
             stream.write_all(&reply.encode()).await?;
+        }
+        Ok(())
+    }
+
+    /// The length of the next request; `None` at the end of the stream. Until it comes, what other
+    /// programs remove is set up again.
+    async fn next(&mut self, stream: &mut UnixStream) -> io::Result<Option<usize>> {
+        self.follow();
+        let mut len = [0; 4];
+        let (first, rest) = len.split_at_mut(1);
+        loop {
+            let changed = async {
+                match &mut self.watch {
+                    Some(watch) => watch.changed().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                // One byte: a read that is cancelled has taken nothing.
+                read = stream.read(first) => match read? {
+                    0 => return Ok(None),
+                    _ => break,
+                },
+                () = changed => {}
+            }
+            self.mend().await;
+        }
+        match stream.read_exact(rest).await {
+            Ok(_) => Ok(Some(u32::from_be_bytes(len) as usize)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Watches the system while it is changed for an exit.
+    fn follow(&mut self) {
+        if !self.host.is_changed() {
+            self.watch = None;
+        } else if self.watch.is_none() {
+            match Watch::start() {
+                Ok(watch) => self.watch = Some(watch),
+                Err(error) => tell(&format!("changes by other programs stay unnoticed: {error}")),
+            }
+        }
+    }
+
+    async fn mend(&mut self) {
+        match self.host.mend().await {
+            Ok(None) => {}
+            Ok(Some(what)) => tell(&format!("another program has removed {what}; it is set up again")),
+            Err(error) => {
+                tell(&format!("another program has removed a part of an exit: {error}"));
+                self.watch.iter_mut().for_each(Watch::again);
+            }
         }
     }
 
@@ -181,10 +242,17 @@ impl Broker {
             Request::UseExit(exit) => reply(self.host.use_exit(exit).await),
             Request::LeaveExit => reply(self.host.leave_exit().await),
             Request::ServeExit(exit) => {
-                let dns = exit.dns.or_else(|| upstream(self.options.resolv_conf.as_deref()));
+                let dns = exit
+                    .dns
+                    .or_else(|| upstream(&name_servers(self.options.resolv_conf.as_deref())));
                 reply(self.host.serve_exit(&ServeExit { dns, ..exit.clone() }).await)
             }
             Request::StopServing => reply(self.host.stop_serving().await),
+            Request::NameServers => {
+                let servers = name_servers(self.options.resolv_conf.as_deref());
+                let lines: Vec<String> = servers.iter().map(ToString::to_string).collect();
+                Reply::Text(lines.join("\n"))
+            }
             Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
@@ -206,19 +274,36 @@ impl Broker {
     }
 }
 
-/// The first DNS server of the system that is not on this host, an IPv4 one if there is one.
-/// `resolv_conf`: the file that may be replaced.
-fn upstream(resolv_conf: Option<&Path>) -> Option<IpAddr> {
+/// The first of these DNS servers that members of an exit can be sent to: it is not on this host, and
+/// its address needs no zone. IPv4 goes first.
+fn upstream(servers: &[SocketAddr]) -> Option<IpAddr> {
+    let needs_zone = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let servers = servers.iter().map(SocketAddr::ip);
+    let usable = servers.filter(|ip| !ip.is_loopback() && !needs_zone(ip));
+    usable.min_by_key(IpAddr::is_ipv6)
+}
+
+/// The servers that programs of this system ask, and behind them those that systemd-resolved asks:
+/// while an exit fails, its own questions to them fail. `resolv_conf`: the file that may be replaced.
+fn name_servers(resolv_conf: Option<&Path>) -> Vec<SocketAddr> {
     let path = resolv_conf.unwrap_or(Path::new(resolv_conf::PATH));
-    let former = with_suffix(path, ".before-weft");
-    let texts = [&former, path, Path::new(RESOLVED)].map(|path| std::fs::read_to_string(path).unwrap_or_default());
-    let servers = texts.iter().flat_map(|text| resolv_conf::upstreams(text, |_| None));
-    let mut servers: Vec<_> = servers
-        .map(|server| server.ip())
-        .filter(|ip| !ip.is_loopback())
-        .collect();
-    servers.sort_by_key(IpAddr::is_ipv6);
-    servers.first().copied()
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    // While this node's text is in place, the file before is that of the system.
+    let own = read(&with_suffix(path, ".before-weft")).or_else(|| read(path));
+    let mut servers = Vec::new();
+    for text in own.into_iter().chain(read(Path::new(RESOLVED))) {
+        for server in resolv_conf::upstreams(&text, |name| interface_index(name).ok()) {
+            if !servers.contains(&server) {
+                servers.push(server);
+            }
+        }
+    }
+    servers
+}
+
+/// Writes one line to standard error, which is the log of the daemon's service.
+fn tell(line: &str) {
+    let _ = writeln!(io::stderr(), "weft broker: {line}");
 }
 
 fn reply(done: Result<(), ExitError>) -> Reply {
@@ -231,15 +316,13 @@ mod tests {
 
     fn broker() -> Broker {
         let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();
-        Broker {
-            options: Options {
-                interface: 1,
-                key,
-                config: None,
-                resolv_conf: None,
-            },
-            host: Host::new(1),
-        }
+        let options = Options {
+            interface: 1,
+            key,
+            config: None,
+            resolv_conf: None,
+        };
+        Broker::new(options, Host::new(1))
     }
 
     fn exchange(sent: &[u8]) -> (io::Result<()>, Vec<u8>) {
@@ -274,6 +357,40 @@ mod tests {
         let (ended, replies) = exchange(&[0xff; 2000]);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(replies.is_empty());
+    }
+
+    #[test]
+    fn name_servers_are_those_of_the_file_before() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("resolv.conf");
+        let of = |path: &Path| {
+            let servers = name_servers(Some(path));
+            servers.first().map(ToString::to_string)
+        };
+        std::fs::write(&path, "nameserver 192.0.2.53\nnameserver 2001:db8::53\n").unwrap();
+        assert_eq!(of(&path).as_deref(), Some("192.0.2.53:53"));
+        std::fs::write(with_suffix(&path, ".before-weft"), "nameserver 192.0.2.54\n").unwrap();
+        std::fs::write(&path, "nameserver 127.0.0.153\nnameserver 192.0.2.54\n").unwrap();
+        assert_eq!(of(&path).as_deref(), Some("192.0.2.54:53"));
+    }
+
+    #[test]
+    fn members_are_sent_to_a_name_server_that_they_can_reach() {
+        let of = |servers: &[&str]| {
+            let servers: Vec<SocketAddr> = servers.iter().map(|at| at.parse().unwrap()).collect();
+            upstream(&servers).map(|ip| ip.to_string())
+        };
+        let all = [
+            "127.0.0.53:53",
+            "[fe80::1%2]:53",
+            "[2001:db8::53]:53",
+            "169.254.169.253:53",
+            "192.0.2.53:53",
+        ];
+        assert_eq!(of(&all).as_deref(), Some("169.254.169.253"));
+        assert_eq!(of(&all[..3]).as_deref(), Some("2001:db8::53"));
+        assert_eq!(of(&all[..2]), None);
+        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -27,7 +27,6 @@ use super::routes::PeerRoutes;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
-use super::watch::NetworkWatch;
 use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use crate::last_addresses::LastAddresses;
@@ -37,6 +36,7 @@ use crate::peer::PeerRef;
 use crate::rules::compile::Compiled;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
+use crate::system_changes::SystemChanges;
 use crate::trace::TraceDocument;
 
 /// The maximum interval between two checks by this thread: that the lane lives, and that state is
@@ -171,7 +171,7 @@ impl Daemon {
         reports: std::sync::Arc<Reports>,
         mut stop: StopSignals,
     ) -> Result<(), DaemonError> {
-        let watch = NetworkWatch::start().map_err(DaemonError::Watch)?;
+        let watch = SystemChanges::of_network().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         while !self.stopping {
             self.drain_outputs();

@@ -56,13 +56,62 @@ pub struct Host {
     /// The index of the interface.
     interface: u32,
     used: Option<UseExit>,
+    served: Option<ServeExit>,
+    /// What was set up for [`used`](Self::used) and [`served`](Self::served).
+    using: SetUp,
+    serving: SetUp,
+}
+
+/// What the system has once an exit is set up: the reference for what other programs leave of it.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct SetUp {
+    /// The former values of settings, which are in the table of nftables, too.
+    saved: Saved,
+    /// The table, as nft(8) prints it.
+    table: String,
+    /// The rules for routes, and the routes of the table of the exit.
+    routes: (usize, usize),
 }
 
 impl Host {
     /// The host of a node with this interface, by its index.
     #[must_use]
-    pub const fn new(interface: u32) -> Self {
-        Self { interface, used: None }
+    pub fn new(interface: u32) -> Self {
+        Self {
+            interface,
+            used: None,
+            served: None,
+            using: SetUp::default(),
+            serving: SetUp::default(),
+        }
+    }
+
+    /// Whether this host sends by an exit, or forwards for other nodes.
+    #[must_use]
+    pub const fn is_changed(&self) -> bool {
+        self.used.is_some() || self.served.is_some()
+    }
+
+    /// Sets up again what another program has removed or changed: a restart of nftables.service
+    /// removes all rules, one of systemd-networkd those for routes. Returns what that was, in words.
+    ///
+    /// # Errors
+    /// [`ExitError`]; then it is worth another call, after a while.
+    pub async fn mend(&mut self) -> Result<Option<&'static str>, ExitError> {
+        let mut mended = None;
+        if let Some(exit) = self.used
+            && look(USE, true).await?.is_none_or(|found| !found.is(&self.using))
+        {
+            self.try_use(&exit).await?;
+            mended = Some("what leads packets to the exit");
+        }
+        if let Some(exit) = self.served.clone()
+            && look(SERVE, false).await?.is_none_or(|found| !found.is(&self.serving))
+        {
+            self.try_serve(&exit).await?;
+            mended = Some("the rules of this host as exit");
+        }
+        Ok(mended)
     }
 
     /// Sends by an exit, in place of an earlier one.
@@ -80,15 +129,21 @@ impl Host {
         result
     }
 
-    async fn try_use(&self, exit: &UseExit) -> Result<(), ExitError> {
+    async fn try_use(&mut self, exit: &UseExit) -> Result<(), ExitError> {
         let tun = self.name()?;
-        let mut saved = saved_by(USE).await?;
+        let mut saved = match look(USE, false).await? {
+            Some(found) => found.saved,
+            None => self.using.saved.clone(),
+        };
         saved.keep([CHECK_MARKS.to_owned()]);
+        self.using.saved = saved.clone();
         // What shall not leave is kept in before anything is led elsewhere.
-        nft(&["-f", "-"], &rules::using(exit, &tun, &saved)).await?;
+        let table = install(USE, &rules::using(exit, &tun, &saved)).await?;
         saved::check_marks()?;
         let mut netlink = Netlink::open()?;
         netlink.delete_routes_of(TABLE)?;
+        // They are counted as they are added: what another program removes meanwhile is missing then.
+        let mut added = (0, 0);
         let by_tun = DefaultRoute::Interface(self.interface, exit.source);
         for (ipv6, carried) in [(false, exit.ipv4), (true, exit.ipv6)] {
             let routes = [carried.then_some(by_tun), Some(DefaultRoute::Unreachable)];
@@ -96,7 +151,10 @@ impl Host {
                 match netlink.add_default_route(TABLE, ipv6, route) {
                     // A host without IPv6 sends none.
                     Err(NetlinkError::Refused { .. }) if ipv6 => {}
-                    added => added?,
+                    result => {
+                        result?;
+                        added.1 += 1;
+                    }
                 }
             }
         }
@@ -104,9 +162,17 @@ impl Host {
         for rule in rules::routes(exit) {
             match netlink.add_rule(rule) {
                 Err(NetlinkError::Refused { .. }) if rule.ipv6 => {}
-                added => added?,
+                result => {
+                    result?;
+                    added.0 += 1;
+                }
             }
         }
+        self.using = SetUp {
+            saved,
+            table,
+            routes: added,
+        };
         Ok(())
     }
 
@@ -122,7 +188,7 @@ impl Host {
             netlink.delete_routes_of(TABLE)
         };
         let routes = routes();
-        remove(USE).await?;
+        remove(USE, std::mem::take(&mut self.using).saved).await?;
         Ok(routes?)
     }
 
@@ -130,17 +196,21 @@ impl Host {
     ///
     /// # Errors
     /// [`ExitError`]; then nothing is forwarded for them, and all is as before.
-    pub async fn serve_exit(&self, exit: &ServeExit) -> Result<(), ExitError> {
+    pub async fn serve_exit(&mut self, exit: &ServeExit) -> Result<(), ExitError> {
         let result = self.try_serve(exit).await;
-        if result.is_err() {
-            let _ = self.stop_serving().await;
+        match &result {
+            Ok(()) => self.served = Some(exit.clone()),
+            Err(_) => drop(self.stop_serving().await),
         }
         result
     }
 
-    async fn try_serve(&self, exit: &ServeExit) -> Result<(), ExitError> {
+    async fn try_serve(&mut self, exit: &ServeExit) -> Result<(), ExitError> {
         let tun = self.name()?;
-        let mut saved = saved_by(SERVE).await?;
+        let mut saved = match look(SERVE, false).await? {
+            Some(found) => found.saved,
+            None => self.serving.saved.clone(),
+        };
         let wanted = [(false, exit.ipv4), (true, exit.ipv6)];
         let carried = wanted.into_iter().filter(|(_, carried)| *carried).map(|(ipv6, _)| ipv6);
         let mut closed = [false; 2];
@@ -152,11 +222,17 @@ impl Host {
                 saved.keep(saved::of_forwarding(ipv6));
             }
         }
+        self.serving.saved = saved.clone();
         // What shall not be forwarded is refused before anything is.
-        nft(&["-f", "-"], &rules::serving(exit, &tun, closed, &saved)).await?;
+        let table = install(SERVE, &rules::serving(exit, &tun, closed, &saved)).await?;
         for ipv6 in carried.filter(|ipv6| !saved::forwards(*ipv6)) {
             saved::forward(ipv6)?;
         }
+        self.serving = SetUp {
+            saved,
+            table,
+            routes: (0, 0),
+        };
         Ok(())
     }
 
@@ -164,8 +240,9 @@ impl Host {
     ///
     /// # Errors
     /// [`ExitError`], after as much as possible is put back.
-    pub async fn stop_serving(&self) -> Result<(), ExitError> {
-        remove(SERVE).await
+    pub async fn stop_serving(&mut self) -> Result<(), ExitError> {
+        self.served = None;
+        remove(SERVE, std::mem::take(&mut self.serving).saved).await
     }
 
     /// Puts back what may end with the daemon: all, unless the exit is strict. A daemon that ends in
@@ -190,23 +267,47 @@ impl Host {
     }
 }
 
-/// The former values that a table keeps; none without the table.
-async fn saved_by(table: &str) -> Result<Saved, ExitError> {
-    match nft(&["list", "table", "inet", table], "").await {
-        Ok(listed) => Ok(Saved::parse(&listed)),
-        Err(ExitError::Refused(_)) => Ok(Saved::default()),
-        Err(error) => Err(error),
+impl SetUp {
+    /// Whether nothing is missing or different.
+    fn is(&self, wanted: &Self) -> bool {
+        self.table == wanted.table && self.routes == wanted.routes
     }
 }
 
-/// Writes the former values of settings back that a table keeps, and removes the table.
-async fn remove(table: &str) -> Result<(), ExitError> {
-    let listed = match nft(&["list", "table", "inet", table], "").await {
-        // It was never set up.
-        Err(ExitError::Refused(_) | ExitError::NoProgram) => return Ok(()),
+/// Sets up a table of nftables, and returns it as nft(8) prints it.
+async fn install(table: &str, text: &str) -> Result<String, ExitError> {
+    nft(&["-f", "-"], text).await?;
+    Ok(look(table, false).await?.unwrap_or_default().table)
+}
+
+/// What the system has of an exit; `None` without its table. `routes`: rules for routes are counted.
+async fn look(table: &str, routes: bool) -> Result<Option<SetUp>, ExitError> {
+    let listed = match nft(&["--stateless", "list", "table", "inet", table], "").await {
+        Err(ExitError::Refused(_)) => return Ok(None),
         listed => listed?,
     };
-    let restored = Saved::parse(&listed).restore();
+    let routes = match routes {
+        true => Netlink::open()?.count_rules_and_routes(TABLE)?,
+        false => (0, 0),
+    };
+    Ok(Some(SetUp {
+        saved: Saved::parse(&listed),
+        table: listed,
+        routes,
+    }))
+}
+
+/// Writes the former values of settings back, and removes the table that keeps them. `saved`: those
+/// of a table that another program has removed.
+async fn remove(table: &str, saved: Saved) -> Result<(), ExitError> {
+    let found = match look(table, false).await {
+        Err(ExitError::NoProgram) => None,
+        found => found?,
+    };
+    let Some(found) = found else {
+        return Ok(saved.restore()?);
+    };
+    let restored = found.saved.restore();
     nft(&["-f", "-"], &rules::without(table)).await?;
     Ok(restored?)
 }

@@ -1,7 +1,7 @@
 //! The rules for packets and for routes, as text and as values. Nothing here touches the system.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_os::netlink::{MAIN, Rule};
 use weft_os::udp::MARK;
@@ -17,6 +17,9 @@ const PRIORITY: u32 = 5_200;
 pub const USE: &str = "weft";
 /// The table of nft(8) while this host is an exit.
 pub const SERVE: &str = "weft_exit";
+
+/// The port of an exit that takes queries for names. Port 53 stays free for a DNS server of its own.
+const NAMES: u16 = 7_353;
 
 /// IPv4 addresses that are not those of the Internet (RFC 6890), without those for documentation.
 const LOCAL_IPV4: &str = "{ 0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
@@ -131,7 +134,7 @@ fn names(text: &mut String, exit: &UseExit, tun: &str) {
             text,
             "  chain names {{\n    type nat hook output priority -100; policy accept;\n    \
              oifname != {{ \"lo\", \"{tun}\" }} meta mark & {MARK} == 0 meta nfproto ipv4 \
-             meta l4proto {{ tcp, udp }} th dport 53 dnat ip to {dns}\n  }}\n  \
+             meta l4proto {{ tcp, udp }} th dport 53 dnat ip to {dns}:{NAMES}\n  }}\n  \
              chain postrouting {{\n    type nat hook postrouting priority srcnat; policy accept;\n    \
              oifname \"{tun}\" ip daddr {dns} ct status dnat snat ip to {source}\n  }}"
         );
@@ -144,7 +147,7 @@ fn needed(exit: &UseExit, tun: &str) -> String {
     // The interface that such a packet leaves by is not known yet.
     let names = exit
         .dns
-        .map(|dns| format!("    ip daddr {dns} meta l4proto {{ tcp, udp }} th dport 53 accept\n"));
+        .map(|dns| format!("    ip daddr {dns} meta l4proto {{ tcp, udp }} th dport {NAMES} accept\n"));
     let mut text = names.unwrap_or_default();
     let _ = write!(
         text,
@@ -196,9 +199,10 @@ pub fn serving(exit: &ServeExit, tun: &str, closed: [bool; 2], saved: &Saved) ->
         let _ = writeln!(
             text,
             "  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;\n    \
-             iifname \"{tun}\" meta nfproto ipv{} fib daddr type local meta l4proto {{ tcp, udp }} th dport 53 \
-             dnat {family} to {dns}\n  }}",
-            if dns.is_ipv4() { 4 } else { 6 }
+             iifname \"{tun}\" meta nfproto ipv{} fib daddr type local meta l4proto {{ tcp, udp }} th dport {NAMES} \
+             dnat {family} to {}\n  }}",
+            if dns.is_ipv4() { 4 } else { 6 },
+            SocketAddr::new(dns, 53)
         );
     }
     text.push_str("  chain forward {\n    type filter hook forward priority filter; policy accept;\n");

@@ -83,13 +83,7 @@ impl Netlink {
     /// A [`NetlinkError`]
     pub fn delete_rules(&mut self) -> Result<(), NetlinkError> {
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut all = RuleMessage::default();
-            all.header.family = family;
-            let own = |message| match message {
-                Message::NewRule(rule) => is_own(&rule).then_some(rule),
-                _ => None,
-            };
-            for rule in self.dump("list the rules for routes", Message::GetRule(all), own)? {
+            for rule in self.own_rules(family)? {
                 match self.change("delete the rule for routes", Message::DelRule(rule), 0) {
                     Err(NetlinkError::NotFound { .. }) => {}
                     deleted => deleted?,
@@ -97,6 +91,26 @@ impl Netlink {
             }
         }
         Ok(())
+    }
+
+    /// The number of rules that [`add_rule`](Self::add_rule) has added, in this or another process,
+    /// and that of the routes of a table that [`add_default_route`](Self::add_default_route) has.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`]
+    pub fn count_rules_and_routes(&mut self, table: u32) -> Result<(usize, usize), NetlinkError> {
+        let rules = self.own_rules(AddressFamily::Inet)?.len() + self.own_rules(AddressFamily::Inet6)?.len();
+        Ok((rules, self.own_routes(table)?.len()))
+    }
+
+    fn own_rules(&mut self, family: AddressFamily) -> Result<Vec<RuleMessage>, NetlinkError> {
+        let mut all = RuleMessage::default();
+        all.header.family = family;
+        let own = |message| match message {
+            Message::NewRule(rule) => is_own(&rule).then_some(rule),
+            _ => None,
+        };
+        self.dump("list the rules for routes", Message::GetRule(all), own)
     }
 
     /// Adds a default route to a table of this program.
@@ -133,6 +147,16 @@ impl Netlink {
     /// # Errors
     /// A [`NetlinkError`]
     pub fn delete_routes_of(&mut self, table: u32) -> Result<(), NetlinkError> {
+        for route in self.own_routes(table)? {
+            match self.change("delete the route", Message::DelRoute(route), 0) {
+                Err(NetlinkError::NotFound { .. }) => {}
+                deleted => deleted?,
+            }
+        }
+        Ok(())
+    }
+
+    fn own_routes(&mut self, table: u32) -> Result<Vec<RouteMessage>, NetlinkError> {
         let of_table = |message| match message {
             Message::NewRoute(route) => {
                 let is_of = |attribute: &RouteAttribute| *attribute == RouteAttribute::Table(table);
@@ -141,14 +165,7 @@ impl Netlink {
             }
             _ => None,
         };
-        let all = Message::GetRoute(RouteMessage::default());
-        for route in self.dump("list the routes", all, of_table)? {
-            match self.change("delete the route", Message::DelRoute(route), 0) {
-                Err(NetlinkError::NotFound { .. }) => {}
-                deleted => deleted?,
-            }
-        }
-        Ok(())
+        self.dump("list the routes", Message::GetRoute(RouteMessage::default()), of_table)
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -202,11 +202,19 @@ impl Internet {
         seen(self.laptop.host(), TARGET).as_deref() == Some(EXIT)
     }
 
-    fn finish(mut self) {
-        for node in [&mut self.laptop, &mut self.nas] {
+    fn finish(self) {
+        let warned = self.warnings();
+        assert!(warned.is_empty(), "{warned:?}");
+    }
+
+    /// Stops the nodes, and returns what they have warned of.
+    fn warnings(mut self) -> Vec<String> {
+        let nodes = [&mut self.laptop, &mut self.nas].into_iter();
+        let warned = nodes.flat_map(|node| {
             assert_eq!(node.stop().unwrap().code(), Some(0));
-            assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
-        }
+            node.warnings().unwrap()
+        });
+        warned.collect()
     }
 }
 
@@ -278,6 +286,16 @@ fn state(host: &Host) -> String {
         text.push_str(&format!("{sysctl} = {value:?}\n"));
     }
     text
+}
+
+/// What `state` says without counts and the routes of weft's own interface.
+fn rules(state: &str) -> Vec<String> {
+    let counted = |line: &str| match line.split_once("counter packets ") {
+        Some((rule, counts)) => format!("{rule}{}", counts.splitn(4, ' ').nth(3).unwrap_or_default()),
+        None => line.to_owned(),
+    };
+    let others = state.lines().filter(|line| !line.contains("dev weft0"));
+    others.map(counted).collect()
 }
 
 /// The packets of a host that others on its LAN see, but for those that the link itself needs and the
@@ -353,11 +371,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A datagram of weft to the exit.
+/// A datagram of weft to an address of the exit: that by which the laptop knows it, or that of its LAN,
+/// which it tells members.
 fn is_tunnel(frame: &[u8]) -> bool {
-    let exit: IpAddr = EXIT.parse().unwrap();
-    let IpAddr::V4(exit) = exit else { panic!("{exit}") };
-    frame[12..14] == [8, 0] && frame[23] == 17 && frame[30..34] == exit.octets() && frame[36..38] == [0x08, 0x49]
+    let at = [EXIT, "192.168.9.1"].map(|exit| exit.parse::<Ipv4Addr>().unwrap().octets());
+    let to_exit = at.iter().any(|exit| frame[30..34] == *exit);
+    frame[12..14] == [8, 0] && frame[23] == 17 && to_exit && frame[36..38] == [0x08, 0x49]
 }
 
 /// ARP, and the neighbour discovery and group membership of IPv6 within the link.
@@ -416,10 +435,14 @@ fn packets_of_a_member_leave_by_the_exit() {
         done(&net.nas, &["rule", "remove", "1"]);
         wait_until(PATIENCE, "the rule is gone", || net.passes());
 
+        // Not strict: what cannot go by the exit leaves directly, and the capture sees it.
+        let capture = Capture::start(laptop, &net.lan());
         done(&net.nas, &["route", "revoke", "nas", "exit"]);
         wait_until(PATIENCE, "packets leave as before", || {
             seen(laptop, TARGET).as_deref() == Some(LAPTOP)
         });
+        assert!(!capture.leaks().is_empty());
+        drop(capture);
         wait_until(PATIENCE, "the exit serves no longer", || {
             state(net.nas.host()) == before.1
         });
@@ -572,6 +595,63 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
 }
 
 #[test]
+fn what_other_programs_remove_is_set_up_again() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::start(false);
+        let (laptop, nas) = (net.laptop.host(), net.nas.host());
+        let before = (state(laptop), state(nas));
+        net.approve();
+        done(&net.laptop, &["set", "--exit", "nas", "--exit-strict"]);
+        wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        let with = (state(laptop), state(nas));
+
+        // The broker may report two removals in one line, so each is reported before the next one.
+        let warned = |node: &Daemon| node.warnings().unwrap().len();
+        let removed = [
+            ("nft", &["flush", "ruleset"][..]),
+            ("ip", &["-4", "rule", "delete", "priority", "5201"]),
+            ("ip", &["-6", "rule", "delete", "priority", "5201"]),
+        ];
+        for (times, (program, arguments)) in (1..).zip(removed) {
+            run(laptop, program, arguments);
+            wait_until(PATIENCE, "the removal is reported", || warned(&net.laptop) == times);
+            wait_until(PATIENCE, "the laptop is as with the exit", || {
+                rules(&state(laptop)) == rules(&with.0)
+            });
+        }
+        let capture = Capture::start(laptop, &net.lan());
+        net.try_all();
+        assert!(net.passes());
+        capture.assert_tight();
+        run(nas, "nft", &["flush", "ruleset"]);
+        wait_until(PATIENCE, "the removal is reported", || warned(&net.nas) == 1);
+        wait_until(PATIENCE, "the exit serves again", || {
+            rules(&state(nas)) == rules(&with.1)
+        });
+        wait_until(PATIENCE, "packets leave by the exit again", || net.passes());
+
+        // The former values of settings are not lost with the table.
+        done(&net.laptop, &["set", "--no-exit", "--exit-strict=false"]);
+        done(&net.nas, &["set", "--advertise-exit=false"]);
+        wait_until(PATIENCE, "the laptop is as before", || {
+            rules(&state(laptop)) == rules(&before.0)
+        });
+        wait_until(PATIENCE, "the exit is as before", || {
+            rules(&state(nas)) == rules(&before.1)
+        });
+        let warned = net.warnings();
+        assert_eq!(warned.len(), 4, "{warned:?}");
+        assert!(
+            warned.iter().all(|line| line.contains("it is set up again")),
+            "{warned:?}"
+        );
+    });
+}
+
+#[test]
 fn local_networks_are_reached_directly_by_choice() {
     beside(|| {
         if !require_nft() {
@@ -591,7 +671,11 @@ fn local_networks_are_reached_directly_by_choice() {
         laptop.run(query).unwrap();
         run(laptop, "ip", &["route", "add", "192.0.2.0/24", "via", "192.168.1.1"]);
         assert_eq!(seen(laptop, TARGET).as_deref(), Some(EXIT));
-        assert!(capture.leaks().is_empty(), "{:?}", capture.leaks());
+        // The LAN is open: what goes to its multicast groups, as announcements by mDNS and questions for
+        // a gateway that maps ports, may be seen.
+        let mut leaks = capture.leaks();
+        leaks.retain(|frame| !frame.starts_with("01005e") && !frame.starts_with("3333"));
+        assert!(leaks.is_empty(), "{leaks:?}");
         done(&net.laptop, &["set", "--exit-lan=false"]);
         wait_until(PATIENCE, "the LAN is closed", || {
             seen(laptop, "192.168.1.1:80").is_none()

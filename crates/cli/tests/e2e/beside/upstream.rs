@@ -1,5 +1,6 @@
 //! The server for names that are none of weft's, on a host of its own.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,10 +23,14 @@ pub(super) struct Upstream {
     _host: Host,
     pub asked: Arc<Mutex<Vec<String>>>,
     pub by_tcp: Arc<AtomicUsize>,
+    dynamic: Dynamic,
 }
 
+/// Addresses of names that change, with a TTL of 1 s.
+type Dynamic = Arc<Mutex<BTreeMap<String, Ipv4Addr>>>;
+
 /// The response of the upstream server. A response with `big.example` does not fit into 512 bytes.
-fn upstream_answer(bytes: &[u8], tcp: bool, asked: &Mutex<Vec<String>>) -> Vec<u8> {
+fn upstream_answer(bytes: &[u8], tcp: bool, asked: &Mutex<Vec<String>>, dynamic: &Dynamic) -> Vec<u8> {
     let request = Packet::parse(bytes).unwrap();
     let question = request.questions[0].clone().into_owned();
     let name = question.qname.to_string().to_lowercase();
@@ -49,7 +54,15 @@ fn upstream_answer(bytes: &[u8], tcp: bool, asked: &Mutex<Vec<String>>) -> Vec<u
             }
         }
         "big.example" => response.set_flags(PacketFlag::TRUNCATION),
-        _ => *response.rcode_mut() = RCODE::NameError,
+        name => match dynamic.lock().unwrap().get(name) {
+            Some(ip) if is(TYPE::A) => {
+                let data = RData::A(A { address: (*ip).into() });
+                let name = question.qname.clone();
+                response.answers.push(ResourceRecord::new(name, CLASS::IN, 1, data));
+            }
+            Some(_) => {}
+            None => *response.rcode_mut() = RCODE::NameError,
+        },
     }
     response.questions.push(question);
     response.build_bytes_vec().unwrap()
@@ -67,19 +80,21 @@ impl Upstream {
             )
             .unwrap();
         let (asked, by_tcp) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let dynamic = Dynamic::default();
         for ip in UPSTREAMS {
             let at: SocketAddr = format!("{ip}:53").parse().unwrap();
             let (udp, tcp) = host
                 .run(|| (UdpSocket::bind(at).unwrap(), TcpListener::bind(at).unwrap()))
                 .unwrap();
-            let names = Arc::clone(&asked);
+            let (names, addresses) = (Arc::clone(&asked), Arc::clone(&dynamic));
             thread::spawn(move || {
                 let mut bytes = [0; 1500];
                 while let Ok((len, from)) = udp.recv_from(&mut bytes) {
-                    let _ = udp.send_to(&upstream_answer(&bytes[..len], false, &names), from);
+                    let _ = udp.send_to(&upstream_answer(&bytes[..len], false, &names, &addresses), from);
                 }
             });
             let (names, count) = (Arc::clone(&asked), Arc::clone(&by_tcp));
+            let addresses = Arc::clone(&dynamic);
             thread::spawn(move || {
                 for stream in tcp.incoming() {
                     let mut stream = stream.unwrap();
@@ -90,7 +105,7 @@ impl Upstream {
                     let mut bytes = vec![0; usize::from(u16::from_be_bytes(len))];
                     stream.read_exact(&mut bytes).unwrap();
                     count.fetch_add(1, Ordering::Relaxed);
-                    let response = upstream_answer(&bytes, true, &names);
+                    let response = upstream_answer(&bytes, true, &names, &addresses);
                     let len = u16::try_from(response.len()).unwrap().to_be_bytes();
                     stream.write_all(&[&len[..], &response].concat()).unwrap();
                 }
@@ -100,7 +115,13 @@ impl Upstream {
             _host: host,
             asked,
             by_tcp,
+            dynamic,
         }
+    }
+
+    /// Sets the IPv4 address of a name.
+    pub(super) fn set(&self, name: &str, address: Ipv4Addr) {
+        self.dynamic.lock().unwrap().insert(name.to_owned(), address);
     }
 
     /// Whether a query for a name has come.
