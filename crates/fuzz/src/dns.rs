@@ -138,8 +138,15 @@ fn expected(name: &[u8], class: u16) -> Expected {
         [.., "weft"] if class == 1 => Expected::Nothing,
         ["2", "1", "44", "10", "in-addr", "arpa"] if class == 1 => Expected::Pointer(MEMBER),
         [ref digits @ .., "ip6", "arpa"] if class == 1 && is_reversed(digits) => Expected::Pointer(MEMBER),
+        [ref digits @ .., "d", "f", "ip6", "arpa"] if class == 1 && are_digits(digits) => Expected::Nothing,
         _ => Expected::Elsewhere,
     }
+}
+
+/// Whether these are the digits of an address but for the first two.
+fn are_digits(labels: &[&str]) -> bool {
+    let is_digit = |label: &&str| label.len() == 1 && label.bytes().all(|byte| byte.is_ascii_hexdigit());
+    labels.len() == 30 && labels.iter().all(is_digit)
 }
 
 /// [`NAME`] in [`NETWORK`], in wire format.

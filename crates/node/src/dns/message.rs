@@ -88,8 +88,8 @@ pub enum Rcode {
 /// The name of the zone that a question belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Apex {
-    /// The last label of the name.
-    LastLabel,
+    /// That many labels at the end of the name, which has more.
+    Last(usize),
     /// The name itself: the reverse name of one address.
     Name,
 }
@@ -239,7 +239,7 @@ impl<'a> Query<'a> {
     pub fn emit_soa(&self, out: &mut Vec<u8>, zone: Apex, rcode: Rcode, is_answer: bool) {
         let counts = if is_answer { [1, 0] } else { [0, 1] };
         let zone = match zone {
-            Apex::LastLabel => self.last_label_at(),
+            Apex::Last(labels) => self.last_labels_at(labels),
             Apex::Name => HEADER_LEN as u16,
         };
         self.emit(out, rcode, true, counts, |out| {
@@ -279,13 +279,10 @@ impl<'a> Query<'a> {
 
     /// The position of the last label, from the start of the message: below 12 + 255, so a pointer
     /// reaches it.
-    fn last_label_at(&self) -> u16 {
-        let (mut at, mut last) = (HEADER_LEN, HEADER_LEN);
-        for label in self.labels() {
-            last = at;
-            at += 1 + label.len();
-        }
-        last as u16
+    fn last_labels_at(&self, count: usize) -> u16 {
+        let before = self.labels().count().saturating_sub(count);
+        let lengths = self.labels().take(before).map(|label| 1 + label.len());
+        (HEADER_LEN + lengths.sum::<usize>()) as u16
     }
 
     /// Type and class.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_noise::PublicKey;
+use weft_wire::FIPS_PREFIX;
 
 use super::message::{Apex, Query, Rcode, Reject, rtype};
 use super::reverse;
@@ -58,7 +59,7 @@ pub struct MemberAddresses {
 pub enum Outcome {
     /// `out` contains the answer: a record, or that there is no record of this type.
     Answered,
-    /// The name does not exist below the domain.
+    /// The name does not exist below the domain, or is that of no address of the mesh.
     NoSuchName,
     /// The name is outside the domains, and no address of this zone has it.
     Foreign,
@@ -143,7 +144,7 @@ impl Zone {
         let found = match (&*labels, domain) {
             ([_], _) => {
                 let asked = matches!(query.rtype(), rtype::SOA | rtype::ANY);
-                query.emit_soa(out, Apex::LastLabel, Rcode::NoError, asked);
+                query.emit_soa(out, Apex::Last(1), Rcode::NoError, asked);
                 return Outcome::Answered;
             }
             ([label, _], DOMAIN) => self.address(label).map(|ipv6| (Some(ipv6), None)),
@@ -162,17 +163,24 @@ impl Zone {
         if ipv6.is_some() || ipv4.is_some() {
             query.emit_addresses(out, ipv6, ipv4);
         } else {
-            query.emit_soa(out, Apex::LastLabel, Rcode::NoError, false);
+            query.emit_soa(out, Apex::Last(1), Rcode::NoError, false);
         }
         Outcome::Answered
     }
 
-    /// Answers the reverse names of the addresses of this zone. The ranges of these addresses are also
-    /// those of other private networks, so all other names of theirs are foreign: nothing says that
-    /// they do not exist.
+    /// Answers the reverse names of the addresses of this zone, and says of all others of the mesh that
+    /// they do not exist: a question about one would tell other servers which node is asked
+    /// for. The IPv4 addresses are also those of other private networks, so all other names of theirs
+    /// are foreign.
     fn respond_elsewhere(&self, query: &Query<'_>, labels: &[&[u8]], out: &mut Vec<u8>) -> Outcome {
-        let pointer = reverse::address(labels).and_then(|address| self.pointers.get(&address));
+        let address = reverse::address(labels);
+        let pointer = address.and_then(|address| self.pointers.get(&address));
         let Some(pointer) = pointer else {
+            if address.is_some_and(|address| is_of_mesh(&address)) {
+                // The zone is d.f.ip6.arpa.
+                query.emit_soa(out, Apex::Last(4), Rcode::NxDomain, false);
+                return Outcome::NoSuchName;
+            }
             query.emit_code(out, Rcode::Refused);
             return Outcome::Foreign;
         };
@@ -203,6 +211,11 @@ impl Zone {
     }
 }
 
+/// Whether an address is in fd00::/8.
+fn is_of_mesh(address: &IpAddr) -> bool {
+    matches!(address, IpAddr::V6(ip) if ip.octets()[0] == FIPS_PREFIX)
+}
+
 /// The domain with this label, if it is one of ours.
 fn domain(label: &[u8]) -> Option<&'static str> {
     let domains = [DOMAIN, NETWORKS].into_iter();
@@ -217,6 +230,6 @@ fn lower(label: &[u8]) -> Option<String> {
 }
 
 fn no_such_name(query: &Query<'_>, out: &mut Vec<u8>) -> Outcome {
-    query.emit_soa(out, Apex::LastLabel, Rcode::NxDomain, false);
+    query.emit_soa(out, Apex::Last(1), Rcode::NxDomain, false);
     Outcome::NoSuchName
 }

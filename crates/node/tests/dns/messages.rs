@@ -223,12 +223,27 @@ fn addresses_have_names() {
     }
 }
 
+/// No question about an address of the mesh goes on to another server.
+#[test]
+fn unknown_addresses_of_the_mesh_have_no_name() {
+    for ip in ["fd00::1".parse().unwrap(), address(9)] {
+        let name = reverse(ip.into());
+        for qtype in [TYPE::PTR, TYPE::SOA, TYPE::A] {
+            let (outcome, bytes) = respond(&query(&name, qtype));
+            assert_eq!(outcome, Outcome::NoSuchName, "{name}");
+            let response = Packet::parse(&bytes).unwrap();
+            assert_eq!((response.rcode(), response.answers.len()), (RCODE::NameError, 0));
+            assert_eq!(response.name_servers[0].name.to_string(), "d.f.ip6.arpa");
+        }
+    }
+    let (outcome, _) = respond(&query(&reverse("fc00::1".parse().unwrap()), TYPE::PTR));
+    assert_eq!(outcome, Outcome::Foreign);
+}
+
 /// The ranges are those of other private networks, too: nothing says that their names do not exist.
 #[test]
 fn addresses_of_others_are_refused() {
     let foreign = [
-        reverse("fd00::1".parse().unwrap()),
-        reverse(address(9).into()),
         reverse("10.44.3.4".parse().unwrap()),
         reverse("192.0.2.1".parse().unwrap()),
         reverse("2001:db8::1".parse().unwrap()),

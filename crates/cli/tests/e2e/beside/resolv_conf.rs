@@ -229,15 +229,10 @@ fn names_by_resolv_conf_and_others_as_before() {
         }
         assert!(etc.look_up(host, "ahostsv4", "phone.home.weft").is_empty());
         assert!(!net.upstream.was_asked("laptop.home.weft") && !net.upstream.was_asked("phone.home.weft"));
-        // A reverse name of fd00::/8 that is none of ours is that of another private network.
-        assert!(
-            net.upstream
-                .asked
-                .lock()
-                .unwrap()
-                .iter()
-                .any(|name| name.ends_with(".d.f.ip6.arpa"))
-        );
+        // No server learns which addresses of the mesh are asked for, also those that have no name.
+        assert!(etc.look_up(host, "hosts", "fd00::2").is_empty());
+        let reverse = format!("2.{}d.f.ip6.arpa", "0.".repeat(29));
+        assert!(!net.upstream.was_asked(&reverse));
         assert_eq!(etc.others(host), before);
 
         // Both transports, with and without EDNS; a long response comes by TCP.
