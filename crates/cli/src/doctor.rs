@@ -9,6 +9,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::json;
@@ -19,6 +21,11 @@ use self::facts::Facts;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
+
+/// How long the daemon has after a repair to set its address again.
+const FOLLOWS: Duration = Duration::from_secs(3);
+/// The pause between two looks at it.
+const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -50,7 +57,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
             }
         }
         // What the system says now, and not what the repairs were meant to do.
+        let end = Instant::now() + FOLLOWS;
         (facts, skipped) = Facts::gather(paths);
+        while facts.ipv6.is_lacking() && !fixed.is_empty() && Instant::now() < end {
+            sleep(LOOK);
+            (facts, skipped) = Facts::gather(paths);
+        }
         findings = checks::all(&facts);
         fixed.retain(|done| !findings.contains(done));
     }

@@ -162,6 +162,14 @@ fn ipv6(facts: &Facts) -> Option<Finding> {
                 .with_fix("remove ipv6.disable=1 from the kernel's command line, and restart the host"),
         ),
         Ipv6::Off => Some(off(&facts.interface, why)),
+        Ipv6::NoAddress(own) => Some(
+            Finding::new(
+                "ipv6",
+                format!("{} is without the address of this node, {own}", facts.interface),
+                "no packet of another node reaches a program of this host",
+            )
+            .with_fix("restart the daemon, which sets its address again"),
+        ),
     }
 }
 
@@ -170,14 +178,8 @@ fn off(interface: &str, why: &str) -> Finding {
         name: format!("net.ipv6.conf.{interface}.disable_ipv6"),
         value: "0".to_owned(),
     };
-    // The kernel has taken the addresses away.
-    let fix = format!(
-        "{}, and restart the daemon, which sets its address again",
-        repair.command()
-    );
-    Finding::new("ipv6", format!("IPv6 is switched off on {interface}"), why)
-        .with_repair(repair)
-        .with_fix(fix)
+    // The kernel has taken the addresses away; the daemon notices the change, and sets them again.
+    Finding::new("ipv6", format!("IPv6 is switched off on {interface}"), why).with_repair(repair)
 }
 
 fn rp_filter(facts: &Facts) -> Option<Finding> {
@@ -349,6 +351,8 @@ mod tests {
         assert_eq!(found(|facts| facts.tun = Tun::Refused("denied".to_owned())), ["tun"]);
         assert_eq!(found(|facts| facts.ipv6 = Ipv6::Off), ["ipv6"]);
         assert_eq!(found(|facts| facts.ipv6 = Ipv6::Missing), ["ipv6"]);
+        let own = "fd00::1".parse().unwrap();
+        assert_eq!(found(|facts| facts.ipv6 = Ipv6::NoAddress(own)), ["ipv6"]);
         for (filter, strict) in [
             ((1, 0), true),
             ((0, 1), true),

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,6 +14,7 @@ use weft_node::keyfile::{self, KeyFileError};
 use weft_node::state::StatePaths;
 use weft_node::status::{ClonesStatus, DnsState, PublicStatus, Status};
 use weft_os::clock::unix_s;
+use weft_os::netlink::Netlink;
 use weft_os::udp::{BindOptions, UdpSocket};
 
 use super::Skipped;
@@ -94,6 +96,15 @@ pub(super) enum Ipv6 {
     On,
     Off,
     Missing,
+    /// The interface is without this address, the node's own.
+    NoAddress(Ipv6Addr),
+}
+
+impl Ipv6 {
+    /// Whether IPv6 is on, and the interface is without the node's address.
+    pub(super) const fn is_lacking(self) -> bool {
+        matches!(self, Self::NoAddress(_))
+    }
 }
 
 impl Facts {
@@ -132,9 +143,16 @@ impl Facts {
         if let Ok(config) = &config {
             facts.interface.clone_from(&config.tun.name);
         }
+        let mut own = None;
         match &status {
-            Ok(Visible::Full(status)) => facts.note(status),
-            Ok(Visible::Public(status)) => facts.interface.clone_from(&status.node.interface),
+            Ok(Visible::Full(status)) => {
+                facts.note(status);
+                own = Some(status.node.address);
+            }
+            Ok(Visible::Public(status)) => {
+                facts.interface.clone_from(&status.node.interface);
+                own = Some(status.node.address);
+            }
             Err(_) => {
                 let config = config
                     .as_ref()
@@ -145,7 +163,7 @@ impl Facts {
         }
         facts.ports.sort_unstable();
         facts.ports.dedup();
-        facts.look_at_interface();
+        facts.look_at_interface(own);
         // Root's daemon and its key are root's.
         match root || paths.control_directory().is_none() {
             true => {
@@ -177,18 +195,31 @@ impl Facts {
         self.ipv4_inside = is_ipv4(&node.tun.addresses) || is_ipv4(&node.tun.routes) || status.peers.iter().any(behind);
     }
 
-    fn look_at_interface(&mut self) {
+    /// `own`: the address of the node, if a daemon runs.
+    fn look_at_interface(&mut self, own: Option<Ipv6Addr>) {
         let number = |path: String| fs::read_to_string(path).ok()?.trim().parse::<u8>().ok();
         let name = &self.interface;
         self.ipv6 = match number(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6")) {
             _ if !Path::new("/proc/sys/net/ipv6").exists() => Ipv6::Missing,
             Some(1) => Ipv6::Off,
+            _ if own.is_some_and(|own| is_lacking(name, own)) => Ipv6::NoAddress(own.unwrap_or(Ipv6Addr::UNSPECIFIED)),
             // Without the interface: the daemon switches IPv6 on for its own.
             _ => Ipv6::On,
         };
         let filter = |of: &str| number(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"));
         self.rp_filter = filter("all").zip(filter(name));
     }
+}
+
+/// Whether an interface is without an address. What the system does not say is not lacking.
+fn is_lacking(interface: &str, own: Ipv6Addr) -> bool {
+    let mut netlink = match Netlink::open() {
+        Ok(netlink) => netlink,
+        Err(_) => return false,
+    };
+    let index = netlink.interface(interface).map(|interface| interface.index);
+    let addresses = index.and_then(|index| netlink.addresses(index));
+    addresses.is_ok_and(|all| all.iter().all(|known| known.address != IpAddr::V6(own)))
 }
 
 fn daemon(

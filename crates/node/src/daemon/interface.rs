@@ -209,6 +209,36 @@ fn attach(config: &Config) -> Result<Tun, InterfaceError> {
     })
 }
 
+/// Sets the node's IPv6 addresses and the route to all nodes again, if the system has lost them: the
+/// kernel takes them away when IPv6 is switched off on the interface. Returns whether they were lost.
+pub(super) fn restore(netlink: &mut Netlink, index: u32, config: &Config, me: NodeAddr) -> Result<bool, NetlinkError> {
+    let own = IpAddr::V6(me.to_ipv6());
+    if netlink.addresses(index)?.iter().any(|known| known.address == own) {
+        return Ok(false);
+    }
+    let of_config = config.tun.addresses.iter().filter(|own| own.address.is_ipv6());
+    let of_config = of_config.map(|own| (own.address, own.prefix_len));
+    for (address, prefix_len) in std::iter::once((own, 128)).chain(of_config) {
+        let added = netlink.add_address(InterfaceAddress {
+            index,
+            address,
+            prefix_len,
+        });
+        unless_there(added)?;
+    }
+    let mesh = Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, index);
+    unless_there(netlink.add_route(mesh))?;
+    Ok(true)
+}
+
+/// No error if something exists already.
+pub(super) fn unless_there(added: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
+    match added {
+        Err(NetlinkError::Exists { .. }) => Ok(()),
+        added => added,
+    }
+}
+
 /// The addresses that the configuration names.
 fn add_addresses(netlink: &mut Netlink, index: u32, config: &Config) -> Result<(), NetlinkError> {
     for own in &config.tun.addresses {

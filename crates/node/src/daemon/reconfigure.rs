@@ -7,7 +7,7 @@ use weft_os::netlink::Netlink;
 use super::configuration::{Done, Order};
 use super::members::Members;
 use super::run::Daemon;
-use super::{admission, status_builder::Facts, subnets};
+use super::{admission, interface, status_builder::Facts, subnets};
 use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
 use crate::rules::compile::{ByHand, compile};
@@ -144,6 +144,7 @@ impl Daemon {
     /// Adds and removes routes as the system's own routes have changed: this host may have come into a
     /// subnet that is also behind a peer, or have left it.
     pub(super) fn follow_system_routes(&mut self) {
+        self.restore_interface();
         let followed = Netlink::open()
             .map_err(|error| error.to_string())
             .and_then(|mut netlink| {
@@ -158,6 +159,24 @@ impl Daemon {
                 &self.routes,
             ),
             Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
+        }
+    }
+
+    /// Sets addresses and routes of the interface again that the system has lost.
+    fn restore_interface(&self) {
+        let (index, me) = (self.routes.index(), self.facts.key.node_addr());
+        let restored = Netlink::open().and_then(|mut netlink| {
+            let lost = interface::restore(&mut netlink, index, &self.configuration.config, me)?;
+            if lost {
+                self.routes.restore_ipv6(&mut netlink)?;
+            }
+            Ok(lost)
+        });
+        match restored {
+            Ok(false) => {}
+            Ok(true) => tracing::info!("the interface had lost its address, and has it again"),
+            // IPv6 is off; `weft doctor` says so.
+            Err(error) => tracing::info!(%error, "the interface has lost its address"),
         }
     }
 

@@ -8,6 +8,7 @@ use weft_os::netlink::{Netlink, NetlinkError, Route};
 use weft_wire::Subnet;
 use weft_wire::fast::FULL_OVERHEAD;
 
+use super::interface::unless_there;
 use super::members::Members;
 use crate::config::Config;
 
@@ -133,6 +134,15 @@ impl PeerRoutes {
             }
         }
         self.remove_astray(netlink, members, &before)
+    }
+
+    /// Adds the routes of IPv6 again that the system has lost.
+    pub(super) fn restore_ipv6(&self, netlink: &mut Netlink) -> Result<(), NetlinkError> {
+        let lost = self.installed.iter().filter(|(subnet, _)| subnet.address().is_ipv6());
+        for (subnet, source) in lost {
+            unless_there(netlink.add_route(self.route(*subnet, *source)))?;
+        }
+        Ok(())
     }
 
     /// Follows the system's own routes: a subnet that another interface is in now loses its route into

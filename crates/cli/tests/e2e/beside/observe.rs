@@ -1,7 +1,7 @@
 //! Commands that look at a node without changing it: docs/guides/observing.md.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
@@ -10,7 +10,7 @@ use weft_lab::daemon::{Daemon, DaemonError};
 use weft_os::test_support::require_nft;
 
 use crate::common::machine::{Connection, Machine, ROOT, done, failed, has_other_users, user};
-use crate::common::{PATIENCE, Pair, Underlay, WEFT, beside};
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, beside, wait_until};
 
 #[test]
 fn every_user_asks_which_node_an_address_belongs_to() {
@@ -220,11 +220,15 @@ fn both_ends_show_the_same_words() {
 }
 
 /// Runs a shell command on the host of a node.
-fn shell(daemon: &Daemon, script: &str) {
+fn script(daemon: &Daemon, script: &str) -> Output {
     let mut command = Command::new("sh");
     command.args(["-ec", script]);
-    let output = daemon.host().command(command, PATIENCE).unwrap();
-    assert!(output.status.success(), "{script}: {output:?}");
+    daemon.host().command(command, PATIENCE).unwrap()
+}
+
+fn shell(daemon: &Daemon, text: &str) {
+    let output = script(daemon, text);
+    assert!(output.status.success(), "{text}: {output:?}");
 }
 
 #[test]
@@ -294,6 +298,14 @@ fn doctor_finds_a_broken_host_and_puts_right_what_is_safe() {
         }
         assert_eq!(found(&["--fix"], "fixed"), ["ipv6", "rp_filter"]);
         assert_eq!(found(&[], "findings"), ["firewall", "firewall"]);
+        // The daemon has set again what the kernel took away with IPv6.
+        let whole =
+            format!("ip -6 address show dev {interface} | grep -q fd && ip -6 route get fd00::1 | grep -q {interface}");
+        shell(&pair.a, &whole);
+        shell(&pair.a, &format!("ip -6 address flush dev {interface}"));
+        wait_until(PATIENCE, "the address is back", || {
+            script(&pair.a, &whole).status.success()
+        });
         shell(&pair.a, "nft insert rule inet test input udp dport 2121 accept");
         shell(
             &pair.a,
