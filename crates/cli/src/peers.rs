@@ -11,7 +11,7 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One peer: its npub, name, NAME.fips or fd00 address
+    /// One peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
     peer: Option<PeerRef>,
     /// Print the document weft.peers/1, or weft.public-peers/1 for users that do not own the node
     #[arg(long)]

@@ -13,7 +13,7 @@ use serde_json::json;
 use weft_node::control::{self, ControlCommand, Refusal};
 use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
-use weft_node::status::{PathStatus, PeerStatus, Status};
+use weft_node::status::{PathStatus, PeerStatus, Peers, Status};
 use weft_perf::client::{self, ClientError, Second};
 use weft_perf::human as text;
 use weft_perf::plan::{self, Direction, Load, Plan};
@@ -99,7 +99,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     // Checked first, so that a misspelled path does not lose a run of an hour.
     args.open_plot()?;
     let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
-    let peer = find(&status, &args.peer)?;
+    let wanted = ControlCommand::Peers {
+        peer: Some(args.peer.clone()),
+    };
+    let found: Peers = control::call(&paths.control(), &wanted)?;
+    let unknown = || Failure::Control(Refusal::unknown_peer(&args.peer).into());
+    let peer = found.peers.first().ok_or_else(unknown)?;
     let name = human::name(peer.name.as_deref(), &peer.npub);
     let plan = args.plan(peer, &name)?;
     let mut out = Out::new();
@@ -163,16 +168,6 @@ fn staged(far: SocketAddr, plan: &Plan, view: impl Fn() -> Box<View>) -> Staged 
         Ok(outcome) => Staged::Measured(Box::new(outcome)),
         Err(error) => Staged::Failed(format!("the peer {error}")),
     }
-}
-
-fn find<'a>(status: &'a Status, wanted: &PeerRef) -> Result<&'a PeerStatus, Failure> {
-    let is = |peer: &&PeerStatus| match wanted {
-        PeerRef::Key(key) => peer.npub == key.to_string(),
-        PeerRef::Address(address) => peer.address == *address,
-        PeerRef::Name(name) => peer.name.as_deref() == Some(name.as_str()),
-    };
-    let found = status.peers.iter().find(is);
-    found.ok_or_else(|| Failure::Control(Refusal::unknown_peer(wanted).into()))
 }
 
 impl Args {

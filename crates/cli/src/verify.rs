@@ -20,7 +20,7 @@ const CONTEXT: &[u8] = b"weft verify 1";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name, NAME.fips or fd00 address
+    /// The peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
     peer: PeerRef,
     /// Print the document weft.verify/1
     #[arg(long)]

@@ -19,7 +19,7 @@ const ECHO: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name, NAME.fips or fd00 address
+    /// The peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
     peer: PeerRef,
     /// Wait until an echo comes back from it
     #[arg(long)]

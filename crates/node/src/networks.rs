@@ -172,6 +172,8 @@ pub struct Row {
     pub key: PublicKey,
     /// Its name in the network.
     pub name: Option<Name>,
+    /// The name of the network on this node.
+    pub network: Option<Name>,
     /// Addresses at which it may be.
     pub addresses: Vec<SocketAddr>,
     /// Its IPv4 address in the network, if packets to it go to this node.

@@ -84,18 +84,27 @@ pub enum PeerRef {
     Key(PublicKey),
     /// By mesh address, in `fd00::/8`.
     Address(Ipv6Addr),
-    /// By configured name, also written as `NAME.fips`; `npub1....fips` is a key.
+    /// By its name on this node, also written as `NAME.fips`; `npub1....fips` is a key.
     Name(PeerName),
+    /// By its name in one network: `NAME.NETWORK.weft`.
+    Member {
+        /// The name of the member.
+        name: PeerName,
+        /// The name of the network on this node.
+        network: PeerName,
+    },
 }
 
 impl PeerRef {
-    /// True if this is the peer with the key `key` and the configured name `name`.
+    /// True if this is the peer with the key `key` and the name `name`. A name in a network is known
+    /// to the daemon alone.
     #[must_use]
     pub fn matches(&self, key: &PublicKey, name: Option<&PeerName>) -> bool {
         match self {
             Self::Key(wanted) => wanted == key,
             Self::Address(wanted) => *wanted == key.node_addr().to_ipv6(),
             Self::Name(wanted) => Some(wanted) == name,
+            Self::Member { .. } => false,
         }
     }
 }
@@ -113,8 +122,15 @@ impl FromStr for PeerRef {
                 _ => Err(BadPeerRef::ForeignAddress(address)),
             };
         }
-        // The form of other programs: NAME.fips, with or without the final dot.
+        // The forms of other programs: NAME.fips and NAME.NETWORK.weft, with or without the final dot.
         let absolute = text.strip_suffix('.').unwrap_or(text);
+        let lower = absolute.to_ascii_lowercase();
+        if let Some((name, network)) = lower.strip_suffix(NETWORKS).and_then(|rest| rest.split_once('.')) {
+            return Ok(Self::Member {
+                name: name.parse()?,
+                network: network.parse()?,
+            });
+        }
         let split = absolute
             .len()
             .checked_sub(ZONE.len())
@@ -137,6 +153,7 @@ impl fmt::Display for PeerRef {
             Self::Key(key) => key.fmt(f),
             Self::Address(address) => address.fmt(f),
             Self::Name(name) => name.fmt(f),
+            Self::Member { name, network } => write!(f, "{name}.{network}{NETWORKS}"),
         }
     }
 }
@@ -157,51 +174,28 @@ impl<'de> Deserialize<'de> for PeerRef {
 /// A reference to any known node: a peer, a member of a network, this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeRef {
-    /// By public key: `npub1...`.
-    Key(PublicKey),
-    /// By an address of its own or behind it.
+    /// By any address of its own or behind it.
     Address(IpAddr),
-    /// By its name on this node or in a network; also written as `NAME.fips`.
-    Name(PeerName),
-    /// By its name in one network: `NAME.NETWORK.weft`.
-    Member {
-        /// The name of the node.
-        name: PeerName,
-        /// The name of the network.
-        network: PeerName,
-    },
+    /// As peers are referred to.
+    Peer(PeerRef),
 }
 
 impl FromStr for NodeRef {
     type Err = BadPeerRef;
 
     fn from_str(text: &str) -> Result<Self, BadPeerRef> {
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self::Address(address.to_canonical()));
+        match text.parse::<IpAddr>() {
+            Ok(address) => Ok(Self::Address(address.to_canonical())),
+            Err(_) => text.parse().map(Self::Peer),
         }
-        let lower = text.to_ascii_lowercase();
-        let member = lower.strip_suffix('.').unwrap_or(&lower).strip_suffix(NETWORKS);
-        if let Some((name, network)) = member.and_then(|member| member.split_once('.')) {
-            return Ok(Self::Member {
-                name: name.parse()?,
-                network: network.parse()?,
-            });
-        }
-        Ok(match text.parse()? {
-            PeerRef::Key(key) => Self::Key(key),
-            PeerRef::Address(address) => Self::Address(address.into()),
-            PeerRef::Name(name) => Self::Name(name),
-        })
     }
 }
 
 impl fmt::Display for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Key(key) => key.fmt(f),
             Self::Address(address) => address.fmt(f),
-            Self::Name(name) => name.fmt(f),
-            Self::Member { name, network } => write!(f, "{name}.{network}{NETWORKS}"),
+            Self::Peer(peer) => peer.fmt(f),
         }
     }
 }
@@ -272,6 +266,9 @@ mod tests {
             assert!(peer.matches(&key(), Some(&name)), "{text}");
         }
         assert!(!"bob".parse::<PeerRef>().unwrap().matches(&key(), None));
+        let member: PeerRef = "Bob.Home.weft.".parse().unwrap();
+        assert!(!member.matches(&key(), Some(&name)), "only the daemon knows");
+        assert_eq!(member.to_string(), "bob.home.weft");
     }
 
     #[test]
@@ -315,7 +312,15 @@ mod tests {
             "2001:db8::1".parse::<PeerRef>(),
             Err(BadPeerRef::ForeignAddress(_))
         ));
-        for text in ["10.0.0.1", ".fips", "bob.example", "b\u{f6}.fips", "fips"] {
+        for text in [
+            "10.0.0.1",
+            ".fips",
+            "bob.example",
+            "b\u{f6}.fips",
+            "a.b.home.weft",
+            "home.weft",
+            "fips",
+        ] {
             let name = text == "fips";
             assert_eq!(
                 matches!(text.parse::<PeerRef>(), Err(BadPeerRef::Name(_))),

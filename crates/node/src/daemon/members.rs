@@ -20,8 +20,9 @@ use crate::peer::{PeerName, PeerRef};
 pub(super) struct Member {
     /// Its name on this node: that of the configuration, or else the first that a network gives it.
     pub(super) name: Option<PeerName>,
-    /// Its names in the networks that it and this node are members of.
-    names: BTreeSet<PeerName>,
+    /// Its names in the networks that it and this node are members of, each with the name of the
+    /// network on this node.
+    names: BTreeSet<(PeerName, Option<PeerName>)>,
     /// Whether the configuration has it and gives it its name.
     named_by_hand: bool,
     /// Its UDP addresses, in the order in which they are tried.
@@ -77,7 +78,8 @@ impl Members {
         let mut members = Self::configured(config);
         let configured: BTreeSet<Subnet> = members.subnets().map(|(subnet, _)| subnet).collect();
         for row in networks.rows() {
-            let name = row.name.and_then(|name| name.as_str().parse().ok());
+            let name: Option<PeerName> = row.name.and_then(|name| name.as_str().parse().ok());
+            let network = row.network.and_then(|name| name.as_str().parse().ok());
             let member = members.0.entry(row.key).or_insert_with(|| Member {
                 name: None,
                 names: BTreeSet::new(),
@@ -89,7 +91,8 @@ impl Members {
                 packets: false,
             });
             member.packets |= row.member;
-            member.names.extend(name.clone().filter(|_| row.member));
+            let named = name.clone().filter(|_| row.member);
+            member.names.extend(named.map(|name| (name, network)));
             if member.name.is_none() {
                 member.name = name;
             }
@@ -126,17 +129,30 @@ impl Members {
     /// The node of a reference. A name that the configuration gives goes before the names in networks,
     /// which their administrators choose: no other node gets it.
     pub(super) fn find(&self, wanted: &PeerRef) -> Result<PublicKey, NotFound> {
-        let PeerRef::Name(name) = wanted else {
-            let mut keys = self.0.keys();
-            let key = keys.find(|key| wanted.matches(key, None));
-            return key.copied().ok_or(NotFound::Unknown);
+        let name = match wanted {
+            PeerRef::Name(name) => name,
+            PeerRef::Member { name, network } => return self.only(name, |of| of == Some(network)),
+            PeerRef::Key(_) | PeerRef::Address(_) => {
+                let mut keys = self.0.keys();
+                let key = keys.find(|key| wanted.matches(key, None));
+                return key.copied().ok_or(NotFound::Unknown);
+            }
         };
         let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
         if let Some((key, _)) = by_hand.find(|(_, row)| row.name.as_ref() == Some(name)) {
             return Ok(*key);
         }
-        let mut by_networks = self.iter().filter(|(_, row)| row.names.contains(name));
-        match (by_networks.next(), by_networks.next()) {
+        self.only(name, |_| true)
+    }
+
+    /// The only node of a name in networks.
+    fn only(&self, name: &PeerName, network: impl Fn(Option<&PeerName>) -> bool) -> Result<PublicKey, NotFound> {
+        let is_named = |row: &Member| {
+            let mut names = row.names.iter();
+            names.any(|(known, of)| known == name && network(of.as_ref()))
+        };
+        let mut named = self.iter().filter(|(_, row)| is_named(row));
+        match (named.next(), named.next()) {
             (Some((key, _)), None) => Ok(*key),
             (None, _) => Err(NotFound::Unknown),
             (Some(_), Some(_)) => Err(NotFound::Ambiguous),
@@ -327,8 +343,10 @@ mod tests {
         let nas: PeerName = "nas".parse().unwrap();
         let desk: PeerName = "desk".parse().unwrap();
         let find = |all: &Members, text: &str| all.find(&text.parse().unwrap());
+        let home: PeerName = "home".parse().unwrap();
         let give = |all: &mut Members, key: &PublicKey, name: &PeerName| {
-            all.0.get_mut(key).unwrap().names.insert(name.clone());
+            let names = &mut all.0.get_mut(key).unwrap().names;
+            names.insert((name.clone(), Some(home.clone())));
         };
         give(&mut all, &two, &nas);
         assert_eq!(find(&all, "nas"), Ok(one));
@@ -338,6 +356,8 @@ mod tests {
         assert_eq!(find(&all, "desk.fips"), Ok(one));
         give(&mut all, &three, &desk);
         assert_eq!(find(&all, "desk"), Err(NotFound::Ambiguous));
+        assert_eq!(find(&all, "NAS.home.weft."), Ok(two), "past that of the configuration");
+        assert_eq!(find(&all, "nas.work.weft"), Err(NotFound::Unknown));
         assert_eq!(find(&all, &three.to_string()), Ok(three));
         assert_eq!(find(&all, &three.node_addr().to_ipv6().to_string()), Ok(three));
         assert_eq!(find(&all, &identity(4).public().to_string()), Err(NotFound::Unknown));

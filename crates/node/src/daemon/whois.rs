@@ -11,7 +11,7 @@ use super::run::Daemon;
 use crate::config::Config;
 use crate::control::{ErrorCode, Refusal};
 use crate::networks::Networks;
-use crate::peer::NodeRef;
+use crate::peer::{NodeRef, PeerRef};
 use crate::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
 
 impl Daemon {
@@ -106,10 +106,12 @@ impl Known<'_> {
             })
         };
         match query {
-            NodeRef::Key(wanted) => key == wanted,
             NodeRef::Address(_) => false,
-            NodeRef::Name(name) => self.name(key).as_deref() == Some(name.as_str()) || host(name.as_str(), None),
-            NodeRef::Member { name, network } => host(name.as_str(), Some(network.as_str())),
+            NodeRef::Peer(peer @ (PeerRef::Key(_) | PeerRef::Address(_))) => peer.matches(key, None),
+            NodeRef::Peer(PeerRef::Name(name)) => {
+                self.name(key).as_deref() == Some(name.as_str()) || host(name.as_str(), None)
+            }
+            NodeRef::Peer(PeerRef::Member { name, network }) => host(name.as_str(), Some(network.as_str())),
         }
     }
 
@@ -150,6 +152,7 @@ mod tests {
 
     use weft_noise::{Identity, SecretKey};
     use weft_roster::names::Name;
+
 
     use super::*;
 

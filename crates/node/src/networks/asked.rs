@@ -59,6 +59,7 @@ impl Asked {
         self.is_open().then(|| Row {
             key: *admin,
             name: None,
+            network: None,
             addresses: self.addresses.clone(),
             ipv4: None,
             source: None,

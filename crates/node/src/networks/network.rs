@@ -280,6 +280,7 @@ impl Network {
         let row = |key: &PublicKey, member: bool| Row {
             key: *key,
             name: self.state.names.get(key).cloned(),
+            network: self.label.clone(),
             addresses: self.contacts.get(key).cloned().unwrap_or_default(),
             ipv4: used_ipv4(self, key, owners).filter(|_| source.is_some()),
             source,
