@@ -23,6 +23,7 @@
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
 //! - [`session::DataPorts`] precedes an IP packet behind the [`shim`].
 //! - [`fast`]: fast frames, and the session messages that agree on them.
+//! - [`outside`]: datagrams that belong to no link, at the same socket.
 //! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them.
 //!   [`subnet`]: IP prefixes that a node routes.
 //!
@@ -35,6 +36,7 @@
 extern crate std;
 
 mod addr;
+pub mod address;
 pub mod checksum;
 mod coords;
 mod cursor;
@@ -47,6 +49,7 @@ pub mod ip;
 pub mod link;
 pub mod lookup;
 pub mod mmp;
+pub mod outside;
 pub mod session;
 pub mod shim;
 pub mod signal;
