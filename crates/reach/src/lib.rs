@@ -1,0 +1,35 @@
+//! Direct paths between two nodes behind NATs: where a node may be reached, and how two nodes make
+//! their NATs let datagrams of the other one in.
+//!
+//! | module | what is there |
+//! |---|---|
+//! | [`message`] | the message in which two nodes tell each other their candidates |
+//! | [`probe`] | the datagrams that open NATs |
+//! | [`candidate`] | which addresses are probed, and in which order |
+//! | [`nat`] | what several observers of one socket say about its NATs |
+//! | [`nat64`] | addresses of IPv4 for a node that has IPv6 alone |
+//! | [`rate`] | how often something may happen |
+//!
+//! Two nodes that have a session through a relay tell each other their candidates in it, and then
+//! send probes to each other's candidates at the same time, each from its ordinary UDP socket. A
+//! probe that arrives is answered; the node whose probe was answered reports the address
+//! ([`Output::Found`]), and its caller dials it. Only the handshake of the link proves the peer:
+//! nothing here moves traffic, or takes a path away.
+//!
+//! `docs/protocol/reach.md` has every byte and rule, `docs/protocol/security.md` (P27) what others
+//! can make it cost.
+//!
+//! Never here: sockets, clocks, threads, keys, the carriage of messages, links and their paths.
+
+pub mod candidate;
+pub mod message;
+pub mod nat;
+pub mod nat64;
+pub mod probe;
+pub mod rate;
+
+pub use message::BadMessage;
+
+/// The service port of sessions at which nodes tell each other their candidates. It follows that of
+/// documents.
+pub const PORT: u16 = 7_372;
