@@ -8,6 +8,8 @@
 //! | [`candidate`] | which addresses are probed, and in which order |
 //! | [`nat`] | what several observers of one socket say about its NATs |
 //! | [`nat64`] | addresses of IPv4 for a node that has IPv6 alone |
+//! | `search` | many sockets and many ports, where a NAT's mappings depend on the endpoint |
+//! | `history` | what was tried |
 //! | [`rate`] | how often something may happen |
 //!
 //! Two nodes that have a session through a relay tell each other their candidates in it, and then
@@ -21,14 +23,19 @@
 //!
 //! Never here: sockets, clocks, threads, keys, the carriage of messages, links and their paths.
 
+pub mod budget;
 pub mod candidate;
+mod history;
 pub mod message;
 pub mod nat;
 pub mod nat64;
 pub mod probe;
 pub mod rate;
+mod search;
 
+pub use history::{End, Outcome, Record, Source, Tried, Why};
 pub use message::BadMessage;
+pub use search::SOCKETS;
 
 /// The service port of sessions at which nodes tell each other their candidates. It follows that of
 /// documents.
