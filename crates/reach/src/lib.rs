@@ -23,18 +23,24 @@
 //!
 //! Never here: sockets, clocks, threads, keys, the carriage of messages, links and their paths.
 
+mod attempt;
 pub mod budget;
 pub mod candidate;
 mod history;
 pub mod message;
 pub mod nat;
 pub mod nat64;
+mod own;
+mod peer;
 pub mod probe;
 pub mod rate;
+mod round;
 mod search;
 
 pub use history::{End, Outcome, Record, Source, Tried, Why};
 pub use message::BadMessage;
+pub use own::Observer;
+pub use peer::Standing;
 pub use search::SOCKETS;
 
 /// The service port of sessions at which nodes tell each other their candidates. It follows that of
