@@ -34,6 +34,7 @@ mod own;
 mod peer;
 pub mod probe;
 pub mod rate;
+mod reach;
 mod round;
 mod search;
 
@@ -41,6 +42,7 @@ pub use history::{End, Outcome, Record, Source, Tried, Why};
 pub use message::BadMessage;
 pub use own::Observer;
 pub use peer::Standing;
+pub use reach::{Config, Counts, Output, Reach};
 pub use search::SOCKETS;
 
 /// The service port of sessions at which nodes tell each other their candidates. It follows that of
