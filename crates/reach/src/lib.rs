@@ -37,6 +37,7 @@ pub mod rate;
 mod reach;
 mod round;
 mod search;
+pub mod stun;
 
 pub use history::{End, Outcome, Record, Source, Tried, Why};
 pub use message::BadMessage;
