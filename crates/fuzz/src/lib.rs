@@ -20,6 +20,7 @@
 //! - [`stream`]: two ends that send documents to each other over a link that the bytes control, and a
 //!   peer that follows no rule.
 //! - [`roster`]: every parser of weft-roster, and random records in two orders.
+//! - [`lan`]: announcements in a LAN, and what is dialled because of them.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
 //! - [`broker`]: any request to the process that keeps root's rights, and any reply.
 //!
@@ -42,6 +43,7 @@ pub mod forged;
 mod handshake;
 mod hostile;
 mod input;
+mod lan;
 mod lane;
 mod mesh;
 mod model;
@@ -59,6 +61,7 @@ pub use self::dns::dns;
 pub use coalesce::coalesce;
 pub use fast::fast;
 pub use handshake::handshake;
+pub use lan::lan;
 pub use lane::lane;
 pub use mesh::mesh;
 pub use roster::roster;
@@ -82,6 +85,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("mesh", mesh),
     ("handshake", handshake),
     ("stream", stream),
+    ("lan", lan),
     ("roster", roster),
     #[cfg(feature = "node")]
     ("dns", dns),

@@ -27,6 +27,7 @@ mod attempt;
 pub mod budget;
 pub mod candidate;
 mod history;
+pub mod lan;
 pub mod message;
 pub mod nat;
 pub mod nat64;
