@@ -45,6 +45,7 @@ mod hostile;
 mod input;
 mod lan;
 mod lane;
+mod lifetime;
 mod mesh;
 mod model;
 mod roster;
@@ -63,6 +64,7 @@ pub use fast::fast;
 pub use handshake::handshake;
 pub use lan::lan;
 pub use lane::lane;
+pub use lifetime::lifetime;
 pub use mesh::mesh;
 pub use roster::roster;
 pub use rules::rules;
@@ -86,6 +88,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("handshake", handshake),
     ("stream", stream),
     ("lan", lan),
+    ("lifetime", lifetime),
     ("roster", roster),
     #[cfg(feature = "node")]
     ("dns", dns),

@@ -114,6 +114,7 @@ tests! {
     handshake: 60 of up to 300 bytes;
     stream: 3_000 of up to 500 bytes;
     lan: 3_000 of up to 300 bytes;
+    lifetime: 3_000 of up to 600 bytes;
     roster: 3_000 of up to 300 bytes;
     dns: 40_000 of up to 600 bytes;
     broker: 40_000 of up to 600 bytes;

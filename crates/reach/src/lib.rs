@@ -3,11 +3,18 @@
 //!
 //! | module | what is there |
 //! |---|---|
+//! | [`Reach`] | the state machine of one node: messages and probes in, messages and probes out |
 //! | [`message`] | the message in which two nodes tell each other their candidates |
 //! | [`probe`] | the datagrams that open NATs |
 //! | [`candidate`] | which addresses are probed, and in which order |
+//! | [`budget`] | how many bytes go to addresses that have not answered |
 //! | [`nat`] | what several observers of one socket say about its NATs |
 //! | [`nat64`] | addresses of IPv4 for a node that has IPv6 alone |
+//! | [`lifetime`] | how long NATs and firewalls let a peer in while this node is silent |
+//! | [`lan`] | what members announce in a LAN, and when peers are dialled that were seen there |
+//! | [`stun`] | STUN: Binding messages, and transactions with servers |
+//! | `own` | the candidates of this node |
+//! | `peer`, `attempt`, `round` | what is known about a peer, an attempt to reach it, its targets |
 //! | `search` | many sockets and many ports, where a NAT's mappings depend on the endpoint |
 //! | `history` | what was tried |
 //! | [`rate`] | how often something may happen |
@@ -28,6 +35,7 @@ pub mod budget;
 pub mod candidate;
 mod history;
 pub mod lan;
+pub mod lifetime;
 pub mod message;
 pub mod nat;
 pub mod nat64;
