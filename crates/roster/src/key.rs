@@ -7,9 +7,8 @@ use std::str::FromStr;
 use data_encoding::HEXLOWER;
 use thiserror::Error;
 use weft_noise::PublicKey;
+use weft_nostr::hex;
 use weft_wire::{FIPS_PREFIX, Subnet};
-
-use crate::network_id::hex;
 
 /// Length of the longest record key in bytes.
 pub const MAX_KEY: usize = 255;
@@ -68,7 +67,7 @@ impl RecordKey {
 
     fn read(text: &str) -> Result<Self, RecordKeyError> {
         let (kind, subject) = text.split_once('/').unwrap_or((text, ""));
-        let bytes = |kind| hex(subject).ok_or(RecordKeyError::Subject(kind));
+        let bytes = |kind| hex::decode(subject).ok_or(RecordKeyError::Subject(kind));
         Ok(match kind {
             "network" if text == "network" => Self::Network,
             "rules" if text == "rules" => Self::Rules,

@@ -2,7 +2,7 @@
 //!
 //! Contents, from the bytes to their meaning:
 //!
-//! - [`event`]: signed Nostr events, the form of all records.
+//! - [`event`]: signed Nostr events, the form of all records; from weft-nostr.
 //! - [`network_id`]: the identifier of a network, which proves its founder.
 //! - [`key`]: what a record is about. [`record`]: what it says, and drafts of new ones.
 //! - [`set`]: the records that a node keeps. [`admins`]: the administrators that they make.
@@ -24,7 +24,6 @@
 pub mod addresses;
 pub mod admins;
 pub mod changes;
-pub mod event;
 pub mod invite;
 pub mod key;
 pub mod membership;
@@ -35,3 +34,5 @@ pub mod rules;
 pub mod set;
 pub mod state;
 pub mod sync;
+
+pub use weft_nostr::event;

@@ -7,6 +7,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use weft_noise::PublicKey;
+use weft_nostr::hex;
 
 /// The domain of the hash that makes a [`NetworkId`].
 const DOMAIN: &[u8] = b"weft network 1";
@@ -71,16 +72,8 @@ impl FromStr for NetworkId {
     type Err = NetworkIdError;
 
     fn from_str(text: &str) -> Result<Self, NetworkIdError> {
-        hex(text).map(Self).ok_or(NetworkIdError)
+        hex::decode(text).map(Self).ok_or(NetworkIdError)
     }
-}
-
-/// Reads exactly `N` bytes of hexadecimal digits in lower case.
-pub(crate) fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    if text.len() != 2 * N {
-        return None;
-    }
-    HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()
 }
 
 #[cfg(test)]

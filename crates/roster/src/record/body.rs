@@ -6,13 +6,14 @@ use std::net::Ipv4Addr;
 use data_encoding::HEXLOWER;
 use thiserror::Error;
 use weft_noise::PublicKey;
+use weft_nostr::hex;
 
 use crate::addresses;
 use crate::event::Tags;
 use crate::invite::Proof;
 use crate::key::RecordKey;
 use crate::names::Name;
-use crate::network_id::{Nonce, hex};
+use crate::network_id::Nonce;
 use crate::rules::{MAX_RULES, Policy, Rule};
 
 /// Members that one invite may bring, at most.
@@ -159,7 +160,7 @@ impl Body {
             RecordKey::Network => Self::Network(Network {
                 name: parsed(tags, "name", |text| Name::network(text).ok())?,
                 inside: parsed(tags, "inside", |text| Policy::read(text).ok())?.unwrap_or(Policy::Allow),
-                founder: parsed(tags, "founder", hex)?,
+                founder: parsed(tags, "founder", hex::decode)?,
                 successor: parsed(tags, "successor", npub)?,
             }),
             RecordKey::Member(_) => Self::Member(Member {
@@ -346,7 +347,7 @@ fn labels(tags: &Tags) -> Result<BTreeSet<Name>, TagError> {
 fn proof(tags: &Tags) -> Result<Option<Proof>, TagError> {
     match single(tags, "invite")? {
         None => Ok(None),
-        Some([invite, signature]) => match (hex(invite), hex(signature)) {
+        Some([invite, signature]) => match (hex::decode(invite), hex::decode(signature)) {
             (Some(invite), Some(signature)) => Ok(Some(Proof { invite, signature })),
             _ => Err(TagError::Value("invite")),
         },

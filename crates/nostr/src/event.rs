@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use weft_noise::{Identity, KeyError, PublicKey};
 
-use crate::network_id::hex;
+use crate::hex::decode;
 
 /// Length of the longest event in bytes of JSON.
 pub const MAX_EVENT: usize = 65_536;
@@ -382,7 +382,7 @@ fn set<T>(field: &mut Option<T>, name: &'static str, value: T) -> Result<(), Eve
 
 fn hex_field<const N: usize>(value: &Value, name: &'static str) -> Result<[u8; N], EventError> {
     let text = value.as_str().ok_or(EventError::Type(name))?;
-    hex(text).ok_or(EventError::Hex(name))
+    decode(text).ok_or(EventError::Hex(name))
 }
 
 fn tags(value: Value) -> Option<Tags> {

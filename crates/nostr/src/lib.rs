@@ -1,0 +1,15 @@
+//! Nostr: signed events, texts that are encrypted for one key, and what nodes of FIPS say to each other
+//! through relays.
+//!
+//! | module | what is there |
+//! |---|---|
+//! | [`event`] | signed events (NIP-01), also the form of records of networks; rumors (NIP-59) |
+//! | [`hex`] | hexadecimal digits |
+//!
+//! `docs/protocol/nostr.md` has every field and bound, `docs/protocol/security.md` (P31) what others
+//! can make it cost.
+//!
+//! Never here: sockets, clocks, threads, randomness of its own, links and their paths.
+
+pub mod event;
+pub mod hex;
