@@ -4,6 +4,7 @@
 //! | module | what is there |
 //! |---|---|
 //! | [`event`] | signed events (NIP-01), also the form of records of networks; rumors (NIP-59) |
+//! | [`nip44`] | encryption of texts (NIP-44, version 2) |
 //! | [`hex`] | hexadecimal digits |
 //!
 //! `docs/protocol/nostr.md` has every field and bound, `docs/protocol/security.md` (P31) what others
@@ -13,3 +14,4 @@
 
 pub mod event;
 pub mod hex;
+pub mod nip44;

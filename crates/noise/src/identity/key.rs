@@ -104,6 +104,23 @@ impl SecretKey {
         shared
     }
 
+    /// The x coordinate of the point shared with `other`, big-endian and unhashed, in a buffer that
+    /// wipes itself: what the encryption of Nostr starts from (NIP-44, "Encryption", step 1).
+    #[must_use]
+    pub fn shared_x(&self, other: &PublicKey) -> Zeroizing<[u8; 32]> {
+        let shared = self.computed_x(other);
+        wipe_stack();
+        shared
+    }
+
+    #[inline(never)]
+    fn computed_x(&self, other: &PublicKey) -> Zeroizing<[u8; 32]> {
+        let point = Zeroizing::new(shared_secret_point(&other.point(), &self.0.scalar));
+        let mut shared = Zeroizing::new([0; 32]);
+        shared.copy_from_slice(&point[..32]);
+        shared
+    }
+
     pub(super) fn pair(&self) -> &Keypair {
         &self.0.pair
     }
@@ -288,6 +305,9 @@ mod tests {
         let point = Point::from_byte_array_compressed(b.public_point()).unwrap();
         assert_eq!(PublicKey::from_point(&point), b.public());
         assert_eq!(b.public().point().serialize(), b.public().even_point());
+        let x = a.shared_x(&b.public());
+        assert_eq!(x, b.shared_x(&a.public()));
+        assert_eq!(Sha256::digest(*x).as_slice(), even.as_bytes());
     }
 
     #[test]
