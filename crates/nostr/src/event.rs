@@ -1,4 +1,4 @@
-//! Signed Nostr events (NIP-01): what a record is made of.
+//! Signed Nostr events (NIP-01).
 //!
 //! Reading has two steps. [`Unverified::read`] checks form and size, which costs little;
 //! [`Unverified::verify`] computes the identifier and checks the signature. Between the two, a
@@ -14,6 +14,10 @@ use thiserror::Error;
 use weft_noise::{Identity, KeyError, PublicKey};
 
 use crate::hex::decode;
+
+mod rumor;
+
+pub use rumor::Rumor;
 
 /// Length of the longest event in bytes of JSON.
 pub const MAX_EVENT: usize = 65_536;
@@ -65,7 +69,7 @@ pub enum EventError {
 /// The fields that are signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unsigned {
-    /// The time of signing in seconds since 1970, for people. Nothing compares it.
+    /// The time of signing in seconds since 1970, as the signer says.
     pub created_at: u64,
     /// The kind of the event.
     pub kind: u16,
@@ -145,7 +149,7 @@ impl Event {
     /// equal bytes.
     #[must_use]
     pub fn to_json(&self) -> String {
-        emit(&self.id, self.signer.as_bytes(), &self.body, &self.signature)
+        emit(&self.id, self.signer.as_bytes(), &self.body, Some(&self.signature))
     }
 }
 
@@ -165,15 +169,7 @@ impl Unverified {
     /// # Errors
     /// [`EventError`], other than `Key`, `Id` and `Signature`.
     pub fn read(json: &[u8]) -> Result<Self, EventError> {
-        if json.len() > MAX_EVENT {
-            return Err(EventError::TooLong(json.len()));
-        }
-        let Fields(fields) = serde_json::from_slice(json).map_err(|_| EventError::Json)?;
-        let mut found = Found::default();
-        for (name, value) in fields {
-            found.take(&name, value)?;
-        }
-        let event = found.finish()?;
+        let event = Found::read(json)?.finish()?;
         event.body.check()?;
         Ok(event)
     }
@@ -181,7 +177,7 @@ impl Unverified {
     /// Length of the event as [`Event::to_json`] writes it.
     #[must_use]
     pub fn json_len(&self) -> usize {
-        emit(&self.id, &self.pubkey, &self.body, &self.signature).len()
+        emit(&self.id, &self.pubkey, &self.body, Some(&self.signature)).len()
     }
 
     /// The fields that are signed, if the signature holds.
@@ -196,12 +192,25 @@ impl Unverified {
         &self.id
     }
 
+    /// The key that the event claims to be of.
+    #[must_use]
+    pub const fn pubkey(&self) -> &[u8; 32] {
+        &self.pubkey
+    }
+
+    /// Whether the identifier is the hash of the event, which costs much less than
+    /// [`Unverified::verify`].
+    #[must_use]
+    pub fn id_holds(&self) -> bool {
+        self.body.id(&self.pubkey) == self.id
+    }
+
     /// Checks identifier, key and signature.
     ///
     /// # Errors
     /// [`EventError::Id`], [`EventError::Key`], [`EventError::Signature`], in this order.
     pub fn verify(self) -> Result<Event, EventError> {
-        if self.body.id(&self.pubkey) != self.id {
+        if !self.id_holds() {
             return Err(EventError::Id);
         }
         let signer = PublicKey::from_bytes(&self.pubkey).map_err(EventError::Key)?;
@@ -218,6 +227,19 @@ impl Unverified {
 }
 
 impl Unsigned {
+    /// The values of the first tag with this name.
+    #[must_use]
+    pub fn tag(&self, name: &str) -> Option<&[String]> {
+        let mut tags = self.tags.iter().filter_map(|tag| tag.split_first());
+        tags.find_map(|(first, values)| (first == name).then_some(values))
+    }
+
+    /// The first value of the first tag with this name.
+    #[must_use]
+    pub fn tag_value(&self, name: &str) -> Option<&str> {
+        self.tag(name)?.first().map(String::as_str)
+    }
+
     /// The identifier of this event of `pubkey`.
     fn id(&self, pubkey: &[u8; 32]) -> [u8; 32] {
         let mut text = format!("[0,\"{}\",{},{},", HEXLOWER.encode(pubkey), self.created_at, self.kind);
@@ -247,7 +269,7 @@ impl Unsigned {
     }
 }
 
-fn emit(id: &[u8; 32], pubkey: &[u8; 32], body: &Unsigned, signature: &[u8; 64]) -> String {
+fn emit(id: &[u8; 32], pubkey: &[u8; 32], body: &Unsigned, signature: Option<&[u8; 64]>) -> String {
     let mut text = format!(
         "{{\"id\":\"{}\",\"pubkey\":\"{}\",\"created_at\":{},\"kind\":{},\"tags\":",
         HEXLOWER.encode(id),
@@ -258,9 +280,12 @@ fn emit(id: &[u8; 32], pubkey: &[u8; 32], body: &Unsigned, signature: &[u8; 64])
     body.push_tags(&mut text);
     text.push_str(",\"content\":");
     push_string(&mut text, &body.content);
-    text.push_str(",\"sig\":\"");
-    text.push_str(&HEXLOWER.encode(signature));
-    text.push_str("\"}");
+    if let Some(signature) = signature {
+        text.push_str(",\"sig\":\"");
+        text.push_str(&HEXLOWER.encode(signature));
+        text.push('"');
+    }
+    text.push('}');
     text
 }
 
@@ -331,6 +356,18 @@ struct Found {
 }
 
 impl Found {
+    fn read(json: &[u8]) -> Result<Self, EventError> {
+        if json.len() > MAX_EVENT {
+            return Err(EventError::TooLong(json.len()));
+        }
+        let Fields(fields) = serde_json::from_slice(json).map_err(|_| EventError::Json)?;
+        let mut found = Self::default();
+        for (name, value) in fields {
+            found.take(&name, value)?;
+        }
+        Ok(found)
+    }
+
     fn take(&mut self, name: &str, value: Value) -> Result<(), EventError> {
         match name {
             "id" => set(&mut self.id, "id", hex_field(&value, "id")?),
@@ -359,17 +396,27 @@ impl Found {
     }
 
     fn finish(self) -> Result<Unverified, EventError> {
+        let id = self.id.ok_or(EventError::Missing("id"))?;
+        let signature = self.signature.ok_or(EventError::Missing("sig"));
+        let (pubkey, body) = self.body()?;
         Ok(Unverified {
-            id: self.id.ok_or(EventError::Missing("id"))?,
-            pubkey: self.pubkey.ok_or(EventError::Missing("pubkey"))?,
-            body: Unsigned {
-                created_at: self.created_at.ok_or(EventError::Missing("created_at"))?,
-                kind: self.kind.ok_or(EventError::Missing("kind"))?,
-                tags: self.tags.ok_or(EventError::Missing("tags"))?,
-                content: self.content.ok_or(EventError::Missing("content"))?,
-            },
-            signature: self.signature.ok_or(EventError::Missing("sig"))?,
+            id,
+            pubkey,
+            body,
+            signature: signature?,
         })
+    }
+
+    /// The key, and what is signed.
+    fn body(self) -> Result<([u8; 32], Unsigned), EventError> {
+        let pubkey = self.pubkey.ok_or(EventError::Missing("pubkey"))?;
+        let body = Unsigned {
+            created_at: self.created_at.ok_or(EventError::Missing("created_at"))?,
+            kind: self.kind.ok_or(EventError::Missing("kind"))?,
+            tags: self.tags.ok_or(EventError::Missing("tags"))?,
+            content: self.content.ok_or(EventError::Missing("content"))?,
+        };
+        Ok((pubkey, body))
     }
 }
 

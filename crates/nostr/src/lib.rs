@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`event`] | signed events (NIP-01), also the form of records of networks; rumors (NIP-59) |
 //! | [`nip44`] | encryption of texts (NIP-44, version 2) |
+//! | [`wrap`] | messages of one node for another one (kind 21059) |
 //! | [`hex`] | hexadecimal digits |
 //!
 //! `docs/protocol/nostr.md` has every field and bound, `docs/protocol/security.md` (P31) what others
@@ -15,3 +16,4 @@
 pub mod event;
 pub mod hex;
 pub mod nip44;
+pub mod wrap;
