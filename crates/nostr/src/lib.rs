@@ -15,5 +15,7 @@
 
 pub mod event;
 pub mod hex;
+pub mod json;
+pub mod message;
 pub mod nip44;
 pub mod wrap;
