@@ -6,6 +6,7 @@
 //! | [`event`] | signed events (NIP-01), also the form of records of networks; rumors (NIP-59) |
 //! | [`nip44`] | encryption of texts (NIP-44, version 2) |
 //! | [`wrap`] | messages of one node for another one (kind 21059) |
+//! | [`signal`], [`address`] | offers and answers, and the addresses in them |
 //! | [`hex`] | hexadecimal digits |
 //!
 //! `docs/protocol/nostr.md` has every field and bound, `docs/protocol/security.md` (P31) what others
@@ -13,9 +14,11 @@
 //!
 //! Never here: sockets, clocks, threads, randomness of its own, links and their paths.
 
+pub mod address;
 pub mod event;
 pub mod hex;
 pub mod json;
 pub mod message;
 pub mod nip44;
+pub mod signal;
 pub mod wrap;
