@@ -6,6 +6,7 @@
 //! | [`event`] | signed events (NIP-01), also the form of records of networks; rumors (NIP-59) |
 //! | [`nip44`] | encryption of texts (NIP-44, version 2) |
 //! | [`wrap`] | messages of one node for another one (kind 21059) |
+//! | [`advert`], [`inbox`] | where a node says that it is, and at which relays it waits |
 //! | [`signal`], [`address`] | offers and answers, and the addresses in them |
 //! | [`hex`] | hexadecimal digits |
 //!
@@ -15,8 +16,10 @@
 //! Never here: sockets, clocks, threads, randomness of its own, links and their paths.
 
 pub mod address;
+pub mod advert;
 pub mod event;
 pub mod hex;
+pub mod inbox;
 pub mod json;
 pub mod message;
 pub mod nip44;
