@@ -15,8 +15,11 @@ use crate::state::State;
 /// The kind of nvpn's membership events.
 pub const KIND: u16 = 30388;
 
+/// The value of the tag `v`.
+pub const VERSION: &str = "1";
+
 /// The value of the tag `app`.
-const APP: &str = "nostr-vpn/shared-roster";
+pub const APP: &str = "nostr-vpn/shared-roster";
 
 /// The reason why there is no membership event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -54,7 +57,7 @@ pub fn event(state: &State, signer: &Identity, now: u64, last: Option<u64>) -> R
     let mut tags = vec![
         tag(&["d", &state.network.to_string()]),
         tag(&["app", APP]),
-        tag(&["v", "1"]),
+        tag(&["v", VERSION]),
     ];
     tags.extend(state.name.iter().map(|name| tag(&["name", name.as_str()])));
     // The keys of the maps are in the order of their digits, as nvpn sorts them.
