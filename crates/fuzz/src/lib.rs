@@ -20,6 +20,9 @@
 //! - [`stream`]: two ends that send documents to each other over a link that the bytes control, and a
 //!   peer that follows no rule.
 //! - [`roster`]: every parser of weft-roster, and random records in two orders.
+//! - [`reach`]: every parser of weft-reach, and a node among peers that name what they like.
+//! - [`nostr`]: what relays send, and what other nodes send through them, on each level of a message.
+//! - [`nvpn`]: what devices of nvpn send, and the links that they show.
 //! - [`lan`]: announcements in a LAN, and what is dialled because of them.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
 //! - [`broker`]: any request to the process that keeps root's rights, and any reply.
@@ -48,6 +51,9 @@ mod lane;
 mod lifetime;
 mod mesh;
 mod model;
+mod nostr;
+mod nvpn;
+mod reach;
 mod roster;
 mod rules;
 mod split;
@@ -66,6 +72,9 @@ pub use lan::lan;
 pub use lane::lane;
 pub use lifetime::lifetime;
 pub use mesh::mesh;
+pub use nostr::nostr;
+pub use nvpn::nvpn;
+pub use reach::reach;
 pub use roster::roster;
 pub use rules::rules;
 pub use split::split;
@@ -90,6 +99,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("lan", lan),
     ("lifetime", lifetime),
     ("roster", roster),
+    ("reach", reach),
+    ("nostr", nostr),
+    ("nvpn", nvpn),
     #[cfg(feature = "node")]
     ("dns", dns),
     #[cfg(feature = "node")]
