@@ -7,7 +7,7 @@ use weft_roster::event::{Event, Unverified};
 use weft_roster::invite::Code;
 use weft_roster::key::RecordKey;
 use weft_roster::network_id::NetworkId;
-use weft_roster::record::{Body, Draft, Exit, Member, Network, Record};
+use weft_roster::record::{Body, Draft, Exit, Member, Network, Record, Secret};
 use weft_roster::rules::{Policy, Rule};
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
@@ -128,10 +128,17 @@ fn chosen(input: &mut Input<'_>, network: NetworkId) -> Option<Arc<Record>> {
         3 => u64::MAX,
         version => version as u64,
     };
-    let (key, body) = match input.below(4) {
+    let (key, body) = match input.below(5) {
         0 => (RecordKey::Admin(subject), Body::Plain),
         1 => (RecordKey::Member(subject), Body::Member(Member::default())),
         2 => (RecordKey::Exit(subject), Body::Exit(Exit::default())),
+        3 => {
+            let secret = Secret {
+                bytes: [input.below(3) as u8; 32],
+                exclusions: [0; 8],
+            };
+            (RecordKey::Secret, Body::Secret(secret))
+        }
         _ => {
             let content = Network {
                 name: None,

@@ -32,6 +32,8 @@ pub enum RecordKey {
     Invite([u8; 32]),
     /// `rules`: which flows pass.
     Rules,
+    /// `secret`: what members recognise each other by where others listen.
+    Secret,
     /// Any other text: a key that a later version may know. Its records are kept and passed on.
     Unknown(String),
 }
@@ -71,6 +73,7 @@ impl RecordKey {
         Ok(match kind {
             "network" if text == "network" => Self::Network,
             "rules" if text == "rules" => Self::Rules,
+            "secret" if text == "secret" => Self::Secret,
             "admin" => Self::Admin(npub(subject, "admin")?),
             "member" => Self::Member(npub(subject, "member")?),
             "exit" => Self::Exit(npub(subject, "exit")?),
@@ -138,6 +141,7 @@ impl RecordKey {
             Self::Guest(_) => "guest",
             Self::Invite(_) => "invite",
             Self::Rules => "rules",
+            Self::Secret => "secret",
             Self::Unknown(_) => "unknown",
         }
     }
@@ -147,7 +151,7 @@ impl fmt::Display for RecordKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.kind();
         match self {
-            Self::Network | Self::Rules => f.write_str(kind),
+            Self::Network | Self::Rules | Self::Secret => f.write_str(kind),
             Self::Admin(node) | Self::Member(node) | Self::Exit(node) => write!(f, "{kind}/{node}"),
             Self::Route(node, prefix) => write!(f, "{kind}/{node}/{prefix}"),
             Self::Guest(key) | Self::Invite(key) => write!(f, "{kind}/{}", HEXLOWER.encode(key)),
@@ -169,6 +173,7 @@ mod tests {
         for text in [
             "network".to_owned(),
             "rules".to_owned(),
+            "secret".to_owned(),
             format!("admin/{npub}"),
             format!("member/{npub}"),
             format!("exit/{npub}"),

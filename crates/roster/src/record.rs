@@ -12,7 +12,7 @@ use crate::network_id::{NetworkId, NetworkIdError};
 
 mod body;
 
-pub use body::{Body, Exit, Guest, Invite, MAX_USES, Member, Network, RuleList, TagError};
+pub use body::{Body, Exit, Guest, Invite, MAX_USES, Member, Network, RuleList, Secret, TagError};
 
 /// The kind of the events that records are: addressable (NIP-01), and not among those that the NIPs
 /// list.

@@ -14,7 +14,7 @@ use crate::admins::{Admins, Rank};
 use crate::key::RecordKey;
 use crate::names::{self, Name};
 use crate::network_id::NetworkId;
-use crate::record::{Body, Exit, Guest, Invite, Member, Record, RuleList};
+use crate::record::{Body, Exit, Guest, Invite, Member, Record, RuleList, Secret};
 use crate::rules::{Policy, Rule, Table};
 use crate::set::RecordSet;
 
@@ -53,6 +53,8 @@ pub struct State {
     pub guests: BTreeMap<[u8; 32], Guest>,
     /// Invites, closed ones included.
     pub invites: BTreeMap<[u8; 32], OpenInvite>,
+    /// The secret of the members.
+    pub secret: Option<Secret>,
     /// What passes.
     pub table: Table,
     /// What the limits refused.
@@ -133,6 +135,7 @@ impl State {
             routes: winners.routes(&members),
             exits: winners.exits(&members),
             guests: winners.guests(),
+            secret: winners.secret(),
             table: Table {
                 rules: rules(set),
                 inside,
@@ -146,6 +149,30 @@ impl State {
             invites,
             refused,
         }
+    }
+
+    /// The first 8 bytes of SHA-256 of the identifiers of the records that removed members, in the
+    /// order of the members' keys, then of the keys of over-used nodes, ascending: the nodes from
+    /// which a new secret is kept.
+    #[must_use]
+    pub fn exclusions(&self) -> [u8; 8] {
+        let removed = self.removed.values().map(|removal| *removal.id());
+        let over_used = self.over_used.keys().map(|key| *key.as_bytes());
+        let mut hash = Sha256::new();
+        for excluded in removed.chain(over_used) {
+            hash.update(excluded);
+        }
+        let digest: [u8; 32] = hash.finalize().into();
+        std::array::from_fn(|at| digest[at])
+    }
+
+    /// Whether an administrator has to make a new secret: there is none, or its signer did not know
+    /// of all removals, so that a removed node may have it.
+    #[must_use]
+    pub fn lacks_secret(&self) -> bool {
+        self.secret
+            .as_ref()
+            .is_none_or(|secret| secret.exclusions != self.exclusions())
     }
 
     /// Whether an administrator may admit `member` by an invite at the time `now`, in seconds since
@@ -306,6 +333,17 @@ impl<'a> Winners<'a> {
             _ => None,
         };
         self.present().filter_map(exit).collect()
+    }
+
+    fn secret(&self) -> Option<Secret> {
+        match self
+            .0
+            .get(&RecordKey::Secret)
+            .map(|record| (record.removed(), record.body()))
+        {
+            Some((false, Body::Secret(secret))) => Some(secret.clone()),
+            _ => None,
+        }
     }
 
     fn guests(&self) -> BTreeMap<[u8; 32], Guest> {

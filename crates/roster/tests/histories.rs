@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use weft_noise::PublicKey;
 use weft_roster::event::Event;
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Member, Record, RuleList};
+use weft_roster::record::{Body, Member, Record, RuleList, Secret};
 use weft_roster::rules::Rule;
 use weft_roster::state::State;
 
@@ -58,6 +58,7 @@ fn pool() -> Vec<Arc<Record>> {
                 let key = RecordKey::Route(key(subject), prefix);
                 pool.push(record(by, key, version, version == 2, &Body::Plain));
             }
+            pool.push(secret(by, version, version == 3 && by > 4));
             pool.extend([rules(by, version % 60_000), unknown(by, version % 60_000)]);
         }
     }
@@ -104,6 +105,7 @@ struct Outcome {
     remaining: BTreeMap<[u8; 32], (u32, bool)>,
     routes: BTreeSet<PublicKey>,
     rules: Option<Vec<Rule>>,
+    secret: Option<Secret>,
 }
 
 impl Outcome {
@@ -120,6 +122,7 @@ impl Outcome {
                 .collect(),
             routes: state.routes.values().flatten().copied().collect(),
             rules: state.table.rules.clone(),
+            secret: state.secret.clone(),
         }
     }
 }
@@ -205,7 +208,8 @@ impl<'a> Model<'a> {
         let own = subject.and_then(|subject| self.ranks.get(&subject).copied());
         let counts = |record: &Record| {
             let Some(rank) = rank(record) else { return false };
-            let senior = own.is_none_or(|own| rank < own || Some(*record.signer()) == subject);
+            let founder = *record.signer() == key(FOUNDER);
+            let senior = own.is_none_or(|own| rank < own || founder || Some(*record.signer()) == subject);
             record.key() == about && senior && wanted(record)
         };
         let goes_first = |a: &Record, b: &Record| {
@@ -229,6 +233,7 @@ impl<'a> Model<'a> {
             remaining: BTreeMap::new(),
             routes: BTreeSet::new(),
             rules: self.rules(),
+            secret: self.secret(),
         };
         let mut users: BTreeMap<[u8; 32], Vec<([u8; 32], PublicKey)>> = BTreeMap::new();
         for subject in (1..=9).map(key) {
@@ -279,6 +284,15 @@ impl<'a> Model<'a> {
         outcome
     }
 
+    fn secret(&self) -> Option<Secret> {
+        let record = self.in_force(&RecordKey::Secret, None, |_| true)?;
+        match record.body() {
+            _ if record.removed() => None,
+            Body::Secret(secret) => Some(secret.clone()),
+            _ => unreachable!(),
+        }
+    }
+
     fn rules(&self) -> Option<Vec<Rule>> {
         let understood = |record: &Record| matches!(record.body(), Body::Rules(RuleList::Understood(_)));
         let Some(mut record) = self.in_force(&RecordKey::Rules, None, |_| true) else {
@@ -297,7 +311,7 @@ impl<'a> Model<'a> {
 #[test]
 fn random_histories_have_the_state_of_the_model_in_every_order() {
     let pool = pool();
-    let mut seen = [0; 6];
+    let mut seen = [0; 7];
     for seed in 0..HISTORIES {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let mut records = history(&mut rng, &pool);
@@ -328,6 +342,7 @@ fn random_histories_have_the_state_of_the_model_in_every_order() {
             !state.over_used.is_empty(),
             !state.removed.is_empty(),
             state.table.rules.is_none(),
+            state.secret.is_some(),
         ];
         for (count, happened) in seen.iter_mut().zip(happened) {
             *count += u32::from(happened);

@@ -1,6 +1,7 @@
 //! What records say, as tags of their events.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::Ipv4Addr;
 
 use data_encoding::HEXLOWER;
@@ -57,6 +58,8 @@ pub enum Body {
     Rules(RuleList),
     /// Of `exit/`.
     Exit(Exit),
+    /// Of `secret`.
+    Secret(Secret),
     /// Of `admin/` and `route/`, whose key says all, and of unknown keys.
     Plain,
 }
@@ -150,6 +153,22 @@ pub enum RuleList {
     NotUnderstood,
 }
 
+/// The record `secret`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    /// 32 random bytes that members have and others do not.
+    pub bytes: [u8; 32],
+    /// The removals that its signer knew: [`State::exclusions`](crate::state::State::exclusions). A
+    /// secret that was made before a removal is known to the node that was removed.
+    pub exclusions: [u8; 8],
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secret(.., after {})", HEXLOWER.encode(&self.exclusions))
+    }
+}
+
 impl Body {
     /// Reads what a record about `key` says.
     ///
@@ -182,6 +201,10 @@ impl Body {
             }),
             RecordKey::Rules => Self::Rules(rules(tags)?),
             RecordKey::Exit(_) => Self::Exit(parsed(tags, "ip", exit)?.unwrap_or_default()),
+            RecordKey::Secret => Self::Secret(Secret {
+                bytes: parsed(tags, "secret", hex::decode)?.ok_or(TagError::Missing("secret"))?,
+                exclusions: parsed(tags, "after", hex::decode)?.ok_or(TagError::Missing("after"))?,
+            }),
             RecordKey::Admin(_) | RecordKey::Route(..) | RecordKey::Unknown(_) => Self::Plain,
         })
     }
@@ -218,6 +241,10 @@ impl Body {
             }
             Self::Rules(RuleList::Understood(rules)) => out.all("rule", rules),
             Self::Exit(exit) => out.optional("ip", Some(exit.versions())),
+            Self::Secret(secret) => {
+                out.optional("secret", Some(HEXLOWER.encode(&secret.bytes)));
+                out.optional("after", Some(HEXLOWER.encode(&secret.exclusions)));
+            }
             Self::Rules(RuleList::NotUnderstood) | Self::Plain => {}
         }
         out.0
@@ -233,6 +260,7 @@ pub(super) const fn known_tags(key: &RecordKey) -> &'static [&'static str] {
         RecordKey::Invite(_) => &["uses", "tag", "name", "expires"],
         RecordKey::Rules => &["rule"],
         RecordKey::Exit(_) => &["ip"],
+        RecordKey::Secret => &["secret", "after"],
         RecordKey::Admin(_) | RecordKey::Route(..) | RecordKey::Unknown(_) => &[],
     }
 }

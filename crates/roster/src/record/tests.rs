@@ -57,6 +57,10 @@ fn each_kind_round_trips() {
         name: Some(name("phone")),
         expires: Some(1_800_000_000),
     };
+    let secret = Secret {
+        bytes: [7; 32],
+        exclusions: [8; 8],
+    };
     for (key, body) in [
         (RecordKey::Network, Body::Network(network)),
         (RecordKey::Member(npub), Body::Member(member())),
@@ -68,6 +72,7 @@ fn each_kind_round_trips() {
         (RecordKey::Guest([5; 32]), Body::Guest(Guest::default())),
         (RecordKey::Invite([6; 32]), Body::Invite(invite)),
         (RecordKey::Rules, Body::Rules(RuleList::Understood(rules))),
+        (RecordKey::Secret, Body::Secret(secret)),
         (RecordKey::Unknown("later/x".to_owned()), Body::Plain),
     ] {
         let record = Draft::new(id(), key.clone(), u64::MAX, &body)
@@ -120,6 +125,20 @@ fn malformed_tags_have_their_errors() {
     for uses in ["0", "2001", "01", "+1", "x"] {
         bad(&invite, &[&["uses", uses]], TagError::Value("uses"));
     }
+    let bytes = "0f".repeat(32);
+    let secret = RecordKey::Secret;
+    bad(&secret, &[], TagError::Missing("secret"));
+    bad(&secret, &[&["secret", &bytes]], TagError::Missing("after"));
+    bad(
+        &secret,
+        &[&["secret", &bytes], &["after", "0f"]],
+        TagError::Value("after"),
+    );
+    bad(
+        &secret,
+        &[&["secret", &bytes.to_uppercase()]],
+        TagError::Value("secret"),
+    );
     bad(&RecordKey::Network, &[&["inside", "maybe"]], TagError::Value("inside"));
     bad(&RecordKey::Network, &[&["name", "local"]], TagError::Value("name"));
     let many: Vec<String> = (0..33).map(|n| format!("t{n}")).collect();

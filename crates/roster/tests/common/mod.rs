@@ -9,7 +9,7 @@ use weft_roster::invite::Seed;
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
-use weft_roster::record::{Body, Draft, Invite, Member, Network, Record, RuleList};
+use weft_roster::record::{Body, Draft, Invite, Member, Network, Record, RuleList, Secret};
 use weft_roster::rules::Policy;
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
@@ -133,6 +133,20 @@ pub fn rules(by: u8, version: u64) -> Arc<Record> {
         version,
         false,
         &Body::Rules(RuleList::Understood(vec![rule])),
+    )
+}
+
+/// A secret that says who signed which version.
+pub fn secret(by: u8, version: u64, removed: bool) -> Arc<Record> {
+    let mut bytes = [by; 32];
+    bytes[..8].copy_from_slice(&version.to_be_bytes());
+    let exclusions = [by; 8];
+    record(
+        by,
+        RecordKey::Secret,
+        version,
+        removed,
+        &Body::Secret(Secret { bytes, exclusions }),
     )
 }
 
