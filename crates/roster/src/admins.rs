@@ -119,6 +119,19 @@ impl Admins {
         next
     }
 
+    /// The node that the founder's record names as its successor.
+    #[must_use]
+    pub fn successor(&self) -> Option<&PublicKey> {
+        let first = self.of.iter().filter(|(_, admin)| admin.rank == 0);
+        first.map(|(key, _)| key).find(|key| !self.is_founder(key))
+    }
+
+    /// Whether a key is that of the founder.
+    #[must_use]
+    pub fn is_founder(&self, key: &PublicKey) -> bool {
+        self.founder.as_ref() == Some(key)
+    }
+
     /// The rank of a key; `None` if it is no administrator.
     #[must_use]
     pub fn rank(&self, key: &PublicKey) -> Option<Rank> {

@@ -8,17 +8,29 @@ use weft_noise::PublicKey;
 
 use crate::admins::{Admin, Admins, Rank, Revocation};
 use crate::key::RecordKey;
-use crate::record::Record;
+use crate::record::{Draft, Record};
 use crate::set::RecordSet;
 use crate::state::Winners;
 
-/// A record to sign again, as [`Draft::again`](crate::record::Draft::again) does.
+/// A record to sign again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Again {
     /// The record that is in force.
     pub record: Arc<Record>,
     /// The version with which it stays in force.
     pub version: u64,
+    /// What it says ends instead: an open invite of an administrator that is removed, whose code the
+    /// administrator still has.
+    pub ends: bool,
+}
+
+impl Again {
+    /// The record to sign.
+    #[must_use]
+    pub fn draft(&self) -> Draft {
+        let draft = Draft::again(&self.record, self.version);
+        if self.ends { draft.removal() } else { draft }
+    }
 }
 
 /// The reason why a change cannot be made.
@@ -57,9 +69,12 @@ impl RecordSet {
             key => key.subject(),
         };
         let ranked = subject.and_then(|subject| Some((subject, admins.rank(subject)?)));
+        // The successor is named by another record than those about its rights.
+        let names = admins.is_founder(signer) && !matches!(key, RecordKey::Admin(_));
         if let Some((subject, rank)) = ranked
             && rank <= own
             && subject != signer
+            && !names
         {
             return Err(ChangeError::NotSenior(*subject));
         }
@@ -94,12 +109,36 @@ impl RecordSet {
 
     /// The records that `by` signs again before it removes the administrator `admin`, so that
     /// nothing else changes: grants first, then all other records that would no longer be in force.
-    /// Removals are among them.
+    /// Removals are among them. The invites of `admin` end: it could bring nodes in with them.
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
     pub fn resign_list(&self, admin: &PublicKey, by: &PublicKey) -> Result<Vec<Again>, ChangeError> {
         self.next_version(&RecordKey::Admin(*admin), by)?;
+        self.resign_list_unchecked(admin, by)
+    }
+
+    /// The records that the founder signs again before `network`, its next record about the network,
+    /// names another successor or none, so that nothing else changes. If the former one is no
+    /// administrator then, they are those of [`resign_list`](Self::resign_list).
+    ///
+    /// # Errors
+    /// [`ChangeError`], as for [`next_version`](Self::next_version).
+    pub fn successor_list(&self, network: &Arc<Record>) -> Result<Vec<Again>, ChangeError> {
+        let by = network.signer();
+        self.next_version(&RecordKey::Network, by)?;
+        let mut after = self.clone();
+        after.insert(network);
+        let former = self.admins().successor();
+        if let Some(former) = former.filter(|former| after.admins().rank(former).is_none()) {
+            return self.resign_list_unchecked(former, by);
+        }
+        let mut list = Vec::new();
+        self.add_changed(after.admins(), by, &mut list)?;
+        Ok(list)
+    }
+
+    fn resign_list_unchecked(&self, admin: &PublicKey, by: &PublicKey) -> Result<Vec<Again>, ChangeError> {
         let after = Admins::settle(self.slots(), Some(Revocation { admin, by }));
         let mut list = Vec::new();
         for (key, slot) in self.slots() {
@@ -115,6 +154,11 @@ impl RecordSet {
             }
         }
         self.add_changed(&after, by, &mut list)?;
+        for again in &mut list {
+            let Again { record, .. } = &again;
+            let invite = matches!(record.key(), RecordKey::Invite(_)) && record.signer() == admin;
+            again.ends = invite && !record.removed();
+        }
         Ok(list)
     }
 
@@ -150,6 +194,7 @@ impl RecordSet {
         Ok(Again {
             record: Arc::clone(record),
             version: self.version_under(after, record.key(), by)?,
+            ends: false,
         })
     }
 }

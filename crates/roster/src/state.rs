@@ -214,7 +214,8 @@ impl State {
 /// The record in force for a key, of those that administrators signed.
 ///
 /// About an administrator only its own records and those of its seniors count, and seniority goes
-/// before version. Otherwise the order is version, removal, seniority, lower identifier.
+/// before version. About the successor those of the founder count, too, which names it. Otherwise
+/// the order is version, removal, seniority, lower identifier.
 pub(crate) fn in_force<'a>(
     admins: &Admins,
     key: &RecordKey,
@@ -226,7 +227,7 @@ pub(crate) fn in_force<'a>(
         .filter_map(|record| Some((admins.rank(record.signer())?, record)));
     match subject {
         Some((subject, own)) => counted
-            .filter(|(rank, record)| *rank < own || record.signer() == subject)
+            .filter(|(rank, record)| *rank < own || record.signer() == subject || admins.is_founder(record.signer()))
             .max_by_key(|(rank, record)| (Reverse(*rank), record.precedence())),
         None => counted.max_by_key(|(rank, record)| order(*rank, record)),
     }

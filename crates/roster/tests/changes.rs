@@ -10,7 +10,7 @@ use common::*;
 use weft_noise::PublicKey;
 use weft_roster::changes::{Again, ChangeError};
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Draft, Record};
+use weft_roster::record::Record;
 use weft_roster::state::State;
 
 fn number(key: &PublicKey) -> u8 {
@@ -19,11 +19,7 @@ fn number(key: &PublicKey) -> u8 {
 
 /// The records of a list, signed by `by`.
 fn signed(list: &[Again], by: u8) -> Vec<Arc<Record>> {
-    let sign = |again: &Again| {
-        Draft::again(&again.record, again.version)
-            .sign(&identity(by), 1)
-            .unwrap()
-    };
+    let sign = |again: &Again| again.draft().sign(&identity(by), 1).unwrap();
     list.iter().map(sign).map(Arc::new).collect()
 }
 
@@ -122,7 +118,11 @@ fn a_revocation_changes_nothing_else() {
         set.insert(&record);
     }
     let between = State::of(&set);
-    assert_eq!(facts(&between), facts(&before), "signing again changes nothing");
+    assert_eq!(
+        facts(&between),
+        facts(&before),
+        "signing again changes nothing of these"
+    );
     let version = set.next_version(&RecordKey::Admin(key(2)), &key(1)).unwrap();
     set.insert(&revoke(1, 2, version));
     let after = State::of(&set);
@@ -131,13 +131,75 @@ fn a_revocation_changes_nothing_else() {
     assert_eq!(facts(&after), (members, admins, removed));
     assert_eq!(after.table, before.table);
     assert_eq!(after.over_used, before.over_used);
-    let uses = |state: &State| state.invites[&invite_key(50)].remaining;
-    assert_eq!((uses(&after), uses(&before)), (0, 0));
+    // The invites of the one revoked end, and those that it has brought stay.
+    let open = |state: &State| !state.invites[&invite_key(50)].revoked;
+    assert_eq!((open(&before), open(&between), open(&after)), (true, false, false));
+    let invites = list.iter().filter(|again| again.ends);
+    assert_eq!(invites.count(), 1);
 
     // Without the list, much falls.
     let mut bare = common::set(&records);
     bare.insert(&revoke(1, 2, 2));
     assert_ne!(facts(&State::of(&bare)), facts(&after));
+}
+
+#[test]
+fn a_successor_that_is_taken_back_changes_nothing_else() {
+    let records = [
+        founding(1, Some(2)),
+        grant(2, 3, 1),
+        member(2, 7, 1),
+        joined(2, 9, 1, 50, false),
+        invite(2, 50, 1, 3, false),
+        member(3, 8, 1),
+    ];
+    let mut set = set(&records);
+    assert_eq!(set.admins().successor(), Some(&key(2)));
+    let before = State::of(&set);
+    let network = founding(2, None);
+    for record in signed(&set.successor_list(&network).unwrap(), 1) {
+        set.insert(&record);
+    }
+    set.insert(&network);
+    let after = State::of(&set);
+    assert_eq!(after.admins.successor(), None);
+    let (members, admins, removed) = facts(&before);
+    let admins: Vec<u8> = admins.into_iter().filter(|n| *n != 2).collect();
+    assert_eq!(facts(&after), (members, admins, removed));
+    assert!(after.invites[&invite_key(50)].revoked);
+
+    // What an administrator signed stays without that.
+    let mut granted = common::set(&records);
+    granted.insert(&grant(1, 2, 1));
+    assert_eq!(granted.successor_list(&network), Ok(Vec::new()));
+    assert_eq!(granted.successor_list(&founding(2, Some(2))), Ok(Vec::new()));
+}
+
+#[test]
+fn a_new_successor_keeps_what_juniors_said_of_it() {
+    let records = [founding(1, None), grant(1, 2, 1), member(2, 7, 1), member(1, 8, 1)];
+    let mut set = set(&records);
+    let before = State::of(&set);
+    let network = founding(2, Some(7));
+    let list = set.successor_list(&network).unwrap();
+    assert_eq!(list.len(), 1);
+    for record in signed(&list, 1) {
+        set.insert(&record);
+    }
+    set.insert(&network);
+    let after = State::of(&set);
+    assert_eq!(
+        (facts(&after).0, after.admins.rank(&key(7))),
+        (facts(&before).0, Some(0))
+    );
+    // The founder goes on to decide about it, but for its rank, and it decides nothing of the founder.
+    assert_eq!(set.next_version(&RecordKey::Member(key(7)), &key(1)), Ok(2));
+    for (about, by) in [(RecordKey::Admin(key(7)), 1), (RecordKey::Member(key(1)), 7)] {
+        assert!(matches!(
+            set.next_version(&about, &key(by)),
+            Err(ChangeError::NotSenior(_))
+        ));
+    }
 }
 
 #[test]

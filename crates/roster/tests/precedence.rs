@@ -232,7 +232,24 @@ fn only_the_founder_names_a_successor() {
 }
 
 #[test]
-fn founder_and_successor_cannot_remove_each_other() {
+fn the_founder_admits_its_successor_and_the_successor_says_nothing_of_the_founder() {
+    let records = [
+        founding(1, Some(2)),
+        member(1, 2, 1),
+        member(1, 1, 1),
+        member(2, 1, 9),
+        unmember(2, 1, 10),
+    ];
+    let state = in_all_orders(&records);
+    assert_eq!((named(&state, 1), named(&state, 2)), (Some("n1-1"), Some("n1-1")));
+    let own = in_all_orders(&[&records[..], &[member(2, 2, 2)]].concat());
+    assert_eq!(named(&own, 2), Some("n2-2"));
+    let removed = in_all_orders(&[&records[..], &[unmember(1, 2, 3)]].concat());
+    assert_eq!(named(&removed, 2), None);
+}
+
+#[test]
+fn founder_and_successor_cannot_remove_each_others_rights() {
     let records = [founding(1, Some(2)), revoke(1, 2, 9), revoke(2, 1, 9), grant(2, 3, 1)];
     assert_eq!(ranks(&in_all_orders(&records)), [(1, 0), (2, 0), (3, 1)]);
 }
