@@ -22,6 +22,14 @@ pub enum Output {
     Lane(Command),
     /// An event for the daemon or its user.
     Event(Event),
+    /// A datagram outside of links, with a token that this node awaits. Nothing of it is
+    /// authenticated.
+    Outside {
+        /// The source of the datagram.
+        from: SocketAddr,
+        /// The whole datagram.
+        datagram: Vec<u8>,
+    },
     /// A message of a peer for a service of this node.
     Service {
         /// The peer. Its session authenticates the message.
@@ -112,6 +120,14 @@ impl Context {
 
     pub(crate) fn service(&mut self, peer: PublicKey, ports: DataPorts, bytes: Vec<u8>) {
         self.outputs.push_back(Output::Service { peer, ports, bytes });
+    }
+
+    pub(crate) fn output(&mut self, output: Output) {
+        self.outputs.push_back(output);
+    }
+
+    pub(crate) fn outside(&mut self, from: SocketAddr, datagram: Vec<u8>) {
+        self.outputs.push_back(Output::Outside { from, datagram });
     }
 
     pub(crate) fn next_output(&mut self) -> Option<Output> {

@@ -38,6 +38,7 @@ mod guests;
 mod labels;
 mod mesh;
 mod messages;
+mod outside;
 mod peer;
 mod peers;
 mod progress;

@@ -15,6 +15,8 @@ pub const REPORTS: Load = Load {
 /// Handshake datagrams that wait for the core, in a lane and once more between the lanes and the
 /// core. The gate admits fewer at once, so that a flood leaves room for those of known nodes.
 pub const HANDSHAKES: usize = 1_024;
+/// Tokens of datagrams outside of links that a lane recognises at a time.
+pub const AWAITED: usize = 4_096;
 /// Proofs that wait between the lanes and the core. Others stay in their lane, which has at most
 /// three for each set of keys that the core has installed.
 pub const PROOFS: usize = 4_096;

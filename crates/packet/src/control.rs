@@ -85,6 +85,13 @@ pub enum Report {
         /// The whole datagram.
         datagram: Vec<u8>,
     },
+    /// A datagram outside of links with a token that the node awaits. Nothing of it is authenticated.
+    Outside {
+        /// The source of the datagram.
+        from: SocketAddr,
+        /// The whole datagram.
+        datagram: Vec<u8>,
+    },
     /// What a link received, or learned of its peer.
     Link(LinkId, LinkReport),
     /// What the session with a peer received, or needs.

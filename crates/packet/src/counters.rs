@@ -198,6 +198,8 @@ counters! {
         RelayFailed => "relay_failed",
         /// Handshake messages over the rate, or answers that no handshake waits for.
         Handshake => "handshakes_refused",
+        /// Probes and answers outside of links that this node does not await, or above their rate.
+        Unawaited => "probes_refused",
         /// Handshake messages of sessions and error signals for this node, over the rate of their
         /// link.
         Clear => "clear_refused",

@@ -9,6 +9,7 @@
 
 use weft_wire::NodeAddr;
 
+use crate::awaited::Awaited;
 use crate::bounds;
 use crate::control::{HandshakeLimits, LinkActivity, Report, SessionActivity, SessionReport};
 use crate::counters::{Counters, DropReason};
@@ -53,6 +54,7 @@ pub struct Lane {
     pub(crate) place: Place,
     pub(crate) foreign: Foreign,
     pub(crate) gate: Gate,
+    pub(crate) awaited: Awaited,
     pub(crate) scratch: Vec<u8>,
     pub(crate) echo_token: Option<u64>,
     /// The congestion mark in the outer IP header of the datagrams that are being received.
@@ -76,6 +78,7 @@ impl Lane {
             place,
             foreign: Foreign::default(),
             gate: Gate::new(config.handshakes),
+            awaited: Awaited::new(),
             scratch: Vec::new(),
             echo_token: None,
             outer: Seen::Nothing,

@@ -29,6 +29,7 @@
 //!
 //! This crate has no handshakes, timers and decisions (weft-core), and no IO (weft-os, weft-plane).
 
+mod awaited;
 pub mod bounds;
 mod bucket;
 pub mod checksum;

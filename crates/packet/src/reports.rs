@@ -23,6 +23,8 @@ pub enum Cause {
     /// The same peer, by messages for services. They have a share of their own, so that they keep no
     /// other report of the peer out.
     Service(NodeAddr),
+    /// Hosts that have seen a token which this node awaits.
+    Outside,
     /// This node and its host.
     Own,
 }
@@ -53,6 +55,7 @@ impl Report {
     pub fn cause(&self) -> Cause {
         match self {
             Self::Handshake { .. } | Self::Session(_, SessionReport::Wanted) | Self::Activity { .. } => Cause::Own,
+            Self::Outside { .. } => Cause::Outside,
             Self::Link(link, _)
             | Self::Session(_, SessionReport::Arrives { link })
             | Self::Measured(Layer::Link(link), _) => Cause::Link(*link),
@@ -65,7 +68,7 @@ impl Report {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let more = match self {
-            Self::Handshake { datagram, .. } => datagram.len(),
+            Self::Handshake { datagram, .. } | Self::Outside { datagram, .. } => datagram.len(),
             Self::Link(_, LinkReport::Message { body, .. } | LinkReport::Transit { body })
             | Self::Session(_, SessionReport::Message { body, .. } | SessionReport::Service { bytes: body, .. }) => {
                 body.len()

@@ -10,6 +10,7 @@ use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
+use weft_wire::outside::Token;
 use weft_wire::session::DataPorts;
 
 use crate::HostId;
@@ -78,6 +79,8 @@ pub struct Host {
     pub garbled: u64,
     /// The node's events, with the time in ms.
     pub events: Vec<(u64, Event)>,
+    /// Datagrams outside of links that the node awaits, until a test takes them.
+    pub outside: Vec<(SocketAddr, Vec<u8>)>,
     /// Messages of peers for services that the node listens for, until a test takes them.
     pub services: Vec<(PublicKey, DataPorts, Vec<u8>)>,
     /// Whether the process runs. A host that is down receives and sends nothing.
@@ -129,6 +132,7 @@ impl Host {
             received: Vec::new(),
             garbled: 0,
             events: Vec::new(),
+            outside: Vec::new(),
             services: Vec::new(),
             running: true,
             core_delay: 0,
@@ -222,6 +226,18 @@ impl Host {
         sent
     }
 
+    /// Awaits datagrams with this token, which come to [`Host::outside`].
+    pub fn await_token(&mut self, now: u64, token: Token) {
+        self.node.await_token(token);
+        self.settle(now);
+    }
+
+    /// Sends a datagram outside of links, as [`Node::send_outside`] does.
+    pub fn send_outside(&mut self, now: u64, to: SocketAddr, datagram: Vec<u8>) {
+        self.node.send_outside(to, datagram);
+        self.settle(now);
+    }
+
     /// Asks for a session with a peer, as [`Node::want_session`] does.
     pub fn want_session(&mut self, now: u64, peer: &PublicKey) {
         self.node.want_session(now, peer);
@@ -236,6 +252,7 @@ impl Host {
         self.pending = ReportQueue::new(usize::MAX);
         self.sample_at = u64::MAX;
         self.services.clear();
+        self.outside.clear();
         self.node.listen(self.ports.clone());
         for peer in self.peers.clone() {
             self.node.add_peer(now, peer);
@@ -380,6 +397,7 @@ impl Host {
                 quiet = false;
                 match output {
                     Output::Event(event) => self.events.push((now, event)),
+                    Output::Outside { from, datagram } => self.outside.push((from, datagram)),
                     Output::Service { peer, ports, bytes } => self.services.push((peer, ports, bytes)),
                     Output::Lane(mut command) => {
                         if let (Some(hand), Command::Send(SendCommand::OnLink { msg_type, body, .. })) =

@@ -41,6 +41,7 @@ impl Node {
         let subject = Subject::of(&report);
         match report {
             Report::Handshake { from, datagram } => self.handle_handshake(now, from, &datagram),
+            Report::Outside { from, datagram } => self.ctx.outside(from, datagram),
             Report::Link(link, report) => self.handle_link_report(now, link, report),
             Report::Session(peer, report) => self.handle_session_report(now, peer, report),
             Report::Measured(on, measured) => self.handle_measured(now, on, &measured),

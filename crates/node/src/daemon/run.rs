@@ -229,6 +229,7 @@ impl Daemon {
                 match output {
                     Output::Lane(command) => commands.push(command),
                     Output::Event(event) => self.event(&event),
+                    Output::Outside { from, datagram } => drop((from, datagram)),
                     Output::Service { peer, ports, bytes } => self.handle_segment(peer, ports, &bytes),
                 }
             }

@@ -90,7 +90,7 @@ pub enum SendCommand {
         /// The sequence number, which the answer returns.
         seq: u16,
     },
-    /// Sends bytes as they are: handshake messages.
+    /// Sends bytes as they are: handshake messages, and datagrams outside of links.
     Transmit {
         /// The destination address.
         to: SocketAddr,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use weft_noise::tag::TagKey;
+use weft_wire::outside::Token;
 use weft_wire::{NodeAddr, Subnet};
 
 use super::LinkId;
@@ -95,6 +96,17 @@ pub enum TableCommand {
         /// The address of the node.
         peer: NodeAddr,
     },
+    /// Passes datagrams outside of links with this token on to the core
+    /// ([`Report::Outside`](super::Report::Outside)), at a bounded rate.
+    Await {
+        /// The token.
+        token: Token,
+    },
+    /// Ends what [`TableCommand::Await`] began.
+    Forget {
+        /// The token.
+        token: Token,
+    },
     /// Sets the service ports at which messages of sessions go to the core from now on
     /// ([`SessionReport::Service`](super::SessionReport::Service)). Replaces earlier ones.
     Listen {
@@ -128,6 +140,8 @@ impl TableCommand {
             Self::SetRoute { .. }
             | Self::RemoveRoute { .. }
             | Self::SealWhole
+            | Self::Await { .. }
+            | Self::Forget { .. }
             | Self::Listen { .. }
             | Self::Expect(_)
             | Self::Unexpect { .. } => Audience::First,

@@ -7,6 +7,7 @@ use weft_wire::fmp;
 use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER};
 
 use super::{FipsIngress, OpenFailure, Proof};
+use crate::awaited::Verdict;
 use crate::control::{CountedEpoch, Layer, LinkReport, ReceiverIndex, Report};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
@@ -25,6 +26,17 @@ impl<T: Transmit> FipsIngress<'_, T> {
     /// returned.
     pub(crate) fn datagram(&mut self, from: SocketAddr, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
         let prefix = fmp::CommonPrefix::parse(datagram).map_err(|_| DropReason::Malformed)?;
+        if prefix.phase != fmp::Phase::Established as u8 {
+            match self.lane.awaited.judge(self.now, datagram) {
+                Verdict::Frame => {}
+                Verdict::Refused => return Err(DropReason::Unawaited),
+                Verdict::Awaited => {
+                    let datagram = datagram.to_vec();
+                    self.lane.out.report(Report::Outside { from, datagram });
+                    return Ok(Inbound::Done);
+                }
+            }
+        }
         match fmp::Phase::from_nibble(prefix.phase) {
             Some(fmp::Phase::Established) => self.established(from, datagram),
             Some(_) if prefix.version == fmp::VERSION => self.handshake(from, datagram),

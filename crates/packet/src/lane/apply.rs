@@ -152,6 +152,7 @@ impl Lane {
             TableCommand::Unexpect { peer } => {
                 self.gate.forget(peer);
             }
+            TableCommand::Await { token } => self.awaited.add(token),
             TableCommand::Listen { ports } => self.tables.services = ports,
             TableCommand::SetUnderlayPorts { ports } => self.tables.underlay_ports = ports,
             TableCommand::ExpectEcho { token } => self.echo_token = Some(token),

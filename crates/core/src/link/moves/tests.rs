@@ -74,7 +74,7 @@ impl Bench {
         let outputs = std::iter::from_fn(|| self.ctx.next_output());
         let commands = outputs.filter_map(|output| match output {
             Output::Lane(command) => Some(command),
-            Output::Event(_) | Output::Service { .. } => None,
+            Output::Event(_) | Output::Outside { .. } | Output::Service { .. } => None,
         });
         commands.collect()
     }
