@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
+use weft_wire::NodeAddr;
 
 use crate::{Frames, Path, PathReason, Trouble};
 
@@ -42,6 +43,23 @@ pub enum Event {
         peer: PublicKey,
         /// The new address.
         path: SocketAddr,
+    },
+    /// A neighbour says at which address it sees this node. It may be wrong.
+    Observed {
+        /// The neighbour.
+        by: PublicKey,
+        /// The address.
+        at: SocketAddr,
+    },
+    /// A neighbour that was asked sees a third node at this address
+    /// ([`Node::ask_sighting`](crate::Node::ask_sighting)). It may be wrong.
+    Sighted {
+        /// The neighbour.
+        by: PublicKey,
+        /// The node that it sees.
+        of: NodeAddr,
+        /// Where it sees it.
+        at: SocketAddr,
     },
     /// Packets for a peer take another path from now on.
     PathChanged {

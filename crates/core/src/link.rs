@@ -11,6 +11,7 @@ mod handshake;
 mod health;
 mod hop_keys;
 mod moves;
+mod observed;
 mod reports;
 mod twins;
 
@@ -20,7 +21,8 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
 use weft_noise::tag::TagKeys;
-use weft_packet::{LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand};
+use weft_packet::{LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand, plain};
+use weft_wire::address;
 use weft_wire::link::{
     Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
 };
@@ -31,7 +33,8 @@ pub(crate) use self::first_messages::{First, FirstMessages};
 use self::handshake::Attempt;
 pub(crate) use self::health::Health;
 use self::moves::Moves;
-pub(crate) use self::twins::{Twins, from_bytes as twin_address};
+pub(crate) use self::observed::Observed;
+pub(crate) use self::twins::Twins;
 use crate::agreement::Agreement;
 use crate::context::Context;
 use crate::liveness::Liveness;
@@ -158,6 +161,8 @@ pub(crate) struct Link {
     overdue_told: bool,
     /// Whether two running nodes have the peer's key.
     pub(crate) twins: Twins,
+    /// The address that the peer sees of this node.
+    pub(crate) observed: Observed,
 }
 
 /// What an event of the link means for the session above it.
@@ -204,6 +209,7 @@ impl Link {
             next_hop: 0,
             overdue_told: false,
             twins: Twins::default(),
+            observed: Observed::default(),
         }
     }
 
@@ -325,6 +331,7 @@ impl Link {
         self.known_start = remote_epoch;
         self.overdue_told = false;
         self.watch_for_twins(ctx, now, remote_epoch, began, path);
+        self.tell_observed(ctx);
         if !was_up || restarted {
             self.up_since = Some(now);
             self.health = Health::new();
@@ -347,7 +354,7 @@ impl Link {
         let Some(other) = start.and_then(|start| self.twins.note(now, start, began, path)) else {
             return;
         };
-        self.send(ctx, KEY_IN_TWO, twins::to_bytes(other).to_vec());
+        self.send(ctx, KEY_IN_TWO, address::to_bytes(other).to_vec());
         if self.twins.is_news(now) {
             ctx.event(Event::KeyInTwo {
                 peer: self.peer,

@@ -17,6 +17,8 @@ pub(crate) use self::peer::Peer;
 use self::peers::Peers;
 use self::routes::Routes;
 pub use self::services::ServiceError;
+pub(crate) use self::sightings::REQUESTS;
+use self::sightings::Sightings;
 use self::signals::Signals;
 pub use self::twin::Twin;
 use crate::Config;
@@ -46,6 +48,7 @@ mod reports;
 mod route;
 mod routes;
 mod services;
+mod sightings;
 mod signals;
 mod twin;
 
@@ -95,6 +98,8 @@ pub struct Node {
     twin: Option<Twin>,
     /// Nodes that asked to link and are not configured.
     turned_away: TurnedAwayNodes,
+    /// Requests for sightings that wait for an answer.
+    sightings: Sightings,
     /// The rules for IP packets, as the lanes have them.
     policy: Option<Arc<Policy>>,
     counters: NodeCounters,
@@ -125,6 +130,7 @@ impl Node {
             lanes: Lanes::default(),
             twin: None,
             turned_away: TurnedAwayNodes::default(),
+            sightings: Sightings::default(),
             policy: None,
             counters: NodeCounters::default(),
         }

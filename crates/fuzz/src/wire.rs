@@ -13,6 +13,7 @@ use weft_wire::lookup::{LookupRequest, LookupResponse};
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::{CoordsWarmup, DataPorts, PathMtuNotification, SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::shim::{self, ShimHeader};
+use weft_wire::sighting::Sighting;
 use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
 use weft_wire::transport::{TcpHeader, UdpHeader};
 use weft_wire::tree::{AncestryEntry, TreeAnnounce};
@@ -84,6 +85,7 @@ pub fn wire(bytes: &[u8]) {
     message!(bytes, out, SessionDatagram<'_>; whole, nothing);
     message!(bytes, out, Disconnect; front, nothing);
     message!(bytes, out, Heartbeat; front, nothing);
+    message!(bytes, out, Sighting; whole, nothing);
     let (link, session) = (ReportFraming::Link, ReportFraming::Session);
     message!(bytes, out, SenderReport, link; front, [0..3, 0..0]);
     message!(bytes, out, SenderReport, session; front, [0..2, 0..0]);

@@ -238,6 +238,13 @@ impl Host {
         self.settle(now);
     }
 
+    /// Asks a neighbour whether it sees a node, as [`Node::ask_sighting`] does.
+    pub fn ask_sighting(&mut self, now: u64, neighbour: &PublicKey, of: NodeAddr, at: SocketAddr) -> bool {
+        let asked = self.node.ask_sighting(now, neighbour, of, at);
+        self.settle(now);
+        asked
+    }
+
     /// Asks for a session with a peer, as [`Node::want_session`] does.
     pub fn want_session(&mut self, now: u64, peer: &PublicKey) {
         self.node.want_session(now, peer);

@@ -25,6 +25,7 @@ mod links;
 mod mesh;
 mod metrics;
 mod moves;
+mod outside;
 mod pair;
 mod path_mtu;
 mod path_size;

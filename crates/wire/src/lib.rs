@@ -52,6 +52,7 @@ pub mod mmp;
 pub mod outside;
 pub mod session;
 pub mod shim;
+pub mod sighting;
 pub mod signal;
 pub mod subnet;
 pub mod transport;

@@ -21,6 +21,17 @@ pub const PROBE_ANSWER: u8 = 0xf2;
 /// bytes.
 pub const KEY_IN_TWO: u8 = 0xf3;
 
+/// The address that the sender sees of the receiver (weft only). Body: like that of [`KEY_IN_TWO`].
+/// docs/protocol/link.md, "Observed".
+pub const OBSERVED: u8 = 0xf4;
+
+/// Asks whether the receiver sees a third node at an address (weft only): the body is a
+/// [`Sighting`](crate::sighting::Sighting). docs/protocol/link.md, "SightingRequest".
+pub const SIGHTING_REQUEST: u8 = 0xf6;
+
+/// Answers [`SIGHTING_REQUEST`] (weft only), with the same form of body.
+pub const SIGHTING: u8 = 0xf7;
+
 /// The capabilities of a neighbour in relayed fast frames (weft only): the body is
 /// [`Capabilities`](crate::fast::Capabilities). docs/protocol/fast.md, "Hop keys".
 pub const HOP_CAPABILITIES: u8 = 0xf8;

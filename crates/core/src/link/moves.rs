@@ -255,6 +255,7 @@ impl Link {
         if !known {
             self.metrics.handle_moved();
             self.reports.handle_moved();
+            self.tell_observed(ctx);
             ctx.event(Event::Roamed { peer: self.peer, path });
         }
     }

@@ -5,7 +5,7 @@
 //! has another number from then on. So if a number returns, in a handshake that began after another
 //! number was proven, it is that of a second node.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 /// Number of starts that are remembered.
 const KEPT: usize = 4;
@@ -81,26 +81,6 @@ impl Twins {
     }
 }
 
-/// Returns the body of [`KEY_IN_TWO`](weft_wire::link::KEY_IN_TWO): IPv6 address (IPv4 mapped),
-/// then port, little-endian.
-pub(super) fn to_bytes(addr: SocketAddr) -> [u8; 18] {
-    let ip = match addr.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-        IpAddr::V6(ip) => ip,
-    };
-    let mut bytes = [0; 18];
-    bytes[..16].copy_from_slice(&ip.octets());
-    bytes[16..].copy_from_slice(&addr.port().to_le_bytes());
-    bytes
-}
-
-/// Reads that body.
-pub(crate) fn from_bytes(body: &[u8]) -> Option<SocketAddr> {
-    let (ip, port) = body.split_first_chunk::<16>()?;
-    let port = u16::from_le_bytes(port.try_into().ok()?);
-    Some(SocketAddr::new(Ipv6Addr::from(*ip).to_canonical(), port))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,14 +130,5 @@ mod tests {
         note(&mut twins, 1_000, 1, 900, HERE);
         note(&mut twins, 2_000, 2, 1_900, HERE);
         assert_eq!(note(&mut twins, 2_100, 1, 1_950, HERE), None);
-    }
-
-    #[test]
-    fn addresses_are_told_and_read() {
-        for addr in [HERE, THERE] {
-            let addr: SocketAddr = addr.parse().unwrap();
-            assert_eq!(from_bytes(&to_bytes(addr)), Some(addr));
-        }
-        assert_eq!((from_bytes(&[0; 17]), from_bytes(&[0; 19])), (None, None));
     }
 }

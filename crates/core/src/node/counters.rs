@@ -15,6 +15,9 @@ pub struct NodeCounters {
     pub messages_unknown: u64,
     /// Link or session messages of a known type that do not parse.
     pub messages_malformed: u64,
+    /// Requests for sightings of guests or above the rate of a neighbour, and sightings that were
+    /// not asked for.
+    pub sightings_refused: u64,
     /// Announcements of neighbours that are old, too frequent, forged or impossible.
     pub announcements_refused: u64,
     /// Probes of the size of direct paths.
@@ -50,6 +53,7 @@ impl NodeCounters {
             ("strangers", self.strangers),
             ("messages_unknown", self.messages_unknown),
             ("messages_malformed", self.messages_malformed),
+            ("sightings_refused", self.sightings_refused),
             ("announcements_refused", self.announcements_refused),
             ("path_probes", self.path_probes),
             ("path_raises", self.path_raises),

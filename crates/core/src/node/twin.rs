@@ -4,11 +4,11 @@
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
-use weft_packet::LinkId;
+use weft_packet::{LinkId, plain};
+use weft_wire::address;
 
 use super::{Node, Peer};
 use crate::Event;
-use crate::link::twin_address;
 
 /// Time between two events about it, in ms.
 const TELL_EVERY: u64 = 600_000;
@@ -44,7 +44,7 @@ impl Node {
     /// Handles a configured neighbour's report that another node has this node's key. It may be
     /// wrong, so only status and log depend on it.
     pub(super) fn handle_key_in_two(&mut self, now: u64, link: LinkId, body: &[u8]) {
-        let Some(seen) = twin_address(body) else {
+        let Some(seen) = address::from_bytes(body) else {
             self.counters.messages_malformed += 1;
             return;
         };
@@ -55,7 +55,7 @@ impl Node {
     }
 
     pub(super) fn note_twin(&mut self, now: u64, told_by: Option<PublicKey>, seen: SocketAddr) {
-        let news = self.twin(now).is_none();
+        let (news, seen) = (self.twin(now).is_none(), plain(seen));
         self.twin = Some(Twin { told_by, seen, at: now });
         if news {
             self.ctx.event(Event::OwnKeyInTwo { told_by, seen });

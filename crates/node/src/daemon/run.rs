@@ -315,6 +315,8 @@ impl Daemon {
                 }
                 self.remember(peer, *path);
             }
+            Event::Sighted { by, of, at } => tracing::debug!(by = name(by), %of, %at, "a neighbour sees a node"),
+            Event::Observed { by, at } => tracing::debug!(by = name(by), %at, "seen by a neighbour"),
             // A direct path is reported with the link that came up or the peer that roamed.
             Event::PathChanged {
                 path: Some(Path::Direct(_)),

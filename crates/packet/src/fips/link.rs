@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use weft_wire::fmp;
-use weft_wire::link::{LinkMessageType, PROBE, PROBE_ANSWER};
+use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, LinkMessageType, OBSERVED, PROBE, PROBE_ANSWER};
 
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::awaited::Verdict;
@@ -217,5 +217,8 @@ fn calls_for_answer(msg_type: u8) -> bool {
                 | LinkMessageType::TreeAnnounce
                 | LinkMessageType::FilterAnnounce
         )
-    ) && !matches!(msg_type, PROBE | PROBE_ANSWER)
+    ) && !matches!(
+        msg_type,
+        PROBE | PROBE_ANSWER | OBSERVED | HOP_CAPABILITIES | HOP_CAPABILITIES_ACK
+    )
 }

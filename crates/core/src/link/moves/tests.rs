@@ -207,6 +207,7 @@ fn who_answers_at_the_new_address_alone_has_moved_a_round_trip_later() {
                 outputs[..],
                 [
                     Output::Lane(Command::Link(_, LinkCommand::Place { left: None, .. })),
+                    Output::Lane(Command::Send(SendCommand::OnLink { msg_type: OBSERVED, .. })),
                     Output::Event(Event::Roamed { .. })
                 ]
             ),

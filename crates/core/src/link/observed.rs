@@ -1,0 +1,104 @@
+//! The address that a neighbour sees of this node, and the one that this node sees of it; what it
+//! asks about third nodes.
+//!
+//! A node behind a NAT does not know its outer address; its neighbours do. What they say is a hint:
+//! a neighbour can say anything, and nothing is sent there without further proof.
+
+use std::net::SocketAddr;
+
+use weft_packet::Bucket;
+use weft_wire::address;
+use weft_wire::link::{OBSERVED, SIGHTING, SIGHTING_REQUEST};
+use weft_wire::sighting::Sighting;
+
+use super::Link;
+use crate::Event;
+use crate::context::Context;
+use crate::node::REQUESTS;
+
+/// The least time between two changes that are taken from one neighbour, in ms. One that changes
+/// its mind more often is not believed more often.
+const PACE: u64 = 1_000;
+
+/// What a neighbour says. Times are ms.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// The address, and when it came.
+    said: Option<(SocketAddr, u64)>,
+    /// The requests for sightings that are still answered; `None` before the first.
+    requests: Option<Box<Bucket>>,
+}
+
+impl Observed {
+    /// Whether the neighbour has said anything: it is a weft node.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// Takes what the neighbour says. Returns whether it is new.
+    fn note(&mut self, now: u64, said: SocketAddr) -> bool {
+        let known = |(before, at)| before == said || now.saturating_sub(at) < PACE;
+        if self.said.is_some_and(known) {
+            return false;
+        }
+        self.said = Some((said, now));
+        true
+    }
+
+    /// Whether a request of the neighbour for a sighting is within its rate.
+    pub(crate) fn may_ask(&mut self, now: u64) -> bool {
+        let requests = self
+            .requests
+            .get_or_insert_with(|| Box::new(Bucket::new(REQUESTS, now)));
+        requests.take(REQUESTS, now, 1) == 1
+    }
+}
+
+impl Link {
+    /// Says the neighbour at which address it is seen, if it has proven that address.
+    pub(super) fn tell_observed(&mut self, ctx: &mut Context) {
+        if let Some(path) = self.path.filter(|_| !self.moves.is_unproven()) {
+            self.send(ctx, OBSERVED, address::to_bytes(path).to_vec());
+        }
+    }
+
+    /// Returns the address of the neighbour, if it has proven it.
+    pub(crate) fn proven_path(&self) -> Option<SocketAddr> {
+        self.path.filter(|_| self.is_up() && !self.moves.is_unproven())
+    }
+
+    /// Asks the neighbour whether it sees a third node.
+    pub(crate) fn ask_sighting(&self, ctx: &mut Context, asked: &Sighting) {
+        self.send(ctx, SIGHTING_REQUEST, asked.to_bytes().to_vec());
+    }
+
+    /// Sends the neighbour the address at which this node sees a third node.
+    pub(crate) fn tell_sighting(&self, ctx: &mut Context, seen: &Sighting) {
+        self.send(ctx, SIGHTING, seen.to_bytes().to_vec());
+    }
+
+    /// Handles what the neighbour says about this node.
+    pub(crate) fn handle_observed(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
+        let Some(at) = address::from_bytes(body) else { return };
+        if self.is_up() && self.observed.note(now, at) {
+            ctx.event(Event::Observed { by: self.peer, at });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_neighbour_is_heard_once_a_second() {
+        let mut observed = Observed::default();
+        let [a, b] = ["192.0.2.1:1", "192.0.2.1:2"].map(|addr| addr.parse().unwrap());
+        assert!(observed.note(5, a));
+        assert!(!observed.note(5_000, a), "it says the same");
+        assert!(observed.note(5_001, b));
+        assert!(!observed.note(6_000, a), "too soon");
+        assert!(observed.note(6_001, a));
+        assert_eq!(observed.said.map(|(said, _)| said), Some(a));
+    }
+}
