@@ -254,6 +254,13 @@ impl Node {
         configured.map(move |peer| PeerStatus::of(peer, &self.ctx.config, now))
     }
 
+    /// Returns the status of one configured peer.
+    #[must_use]
+    pub fn status_of(&self, now: u64, peer: NodeAddr) -> Option<PeerStatus> {
+        let peer = self.peers.get(&peer).filter(|peer| peer.configured)?;
+        Some(PeerStatus::of(peer, &self.ctx.config, now))
+    }
+
     /// Returns the memory for state about the mesh that other nodes have caused, in bytes,
     /// approximately.
     pub fn mesh_bytes(&self) -> usize {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
-use weft_packet::Totals;
+use weft_packet::{Totals, plain};
 use weft_wire::NodeAddr;
 
 use crate::node::Peer;
@@ -272,7 +272,7 @@ impl PeerStatus {
 
     pub(crate) fn of(peer: &Peer, config: &Config, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
-        let targets = link.targets();
+        let targets = link.targets().into_iter().map(plain).collect();
         let path = peer.paths.path();
         let look = Look::at(peer, config, now);
         Self {

@@ -26,7 +26,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use self::address::RawAddress;
-pub use self::bind::{BindError, BindOptions, BufferSizes, MARK};
+pub use self::bind::{BindError, BindOptions, BufferSizes, MARK, mark};
 pub use self::inquiry::{Finding, Inquiry};
 pub use self::share::Steering;
 use crate::poll::wait_writable;
@@ -91,6 +91,15 @@ impl UdpSocket {
         let local = bind::local_address(fd.as_fd())?;
         bind::forbid_fragments(fd.as_fd(), local.is_ipv6(), false)?;
         Self::finish(fd, local, options)
+    }
+
+    /// Returns the same socket under another descriptor, with the buffers and offloads of `options`.
+    /// Of these, `reuse_port`, `ipv6_only` and `deaf` have no effect, as the socket is bound already.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn refit(&self, options: BindOptions) -> io::Result<Self> {
+        Self::finish(self.fd.try_clone()?, self.local, options)
     }
 
     fn finish(fd: OwnedFd, local: SocketAddr, options: BindOptions) -> io::Result<Self> {
@@ -327,6 +336,18 @@ pub struct UdpCounters {
     /// Datagrams that the kernel dropped before they were received: the socket's buffer was full,
     /// or their checksum wrong. The counter wraps at 2^32.
     pub queue_dropped: u64,
+}
+
+impl std::ops::AddAssign for UdpCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.gso_sends += other.gso_sends;
+        self.plain_sends += other.plain_sends;
+        self.gso_refusals += other.gso_refusals;
+        self.gro_receives += other.gro_receives;
+        self.plain_receives += other.plain_receives;
+        self.segments_received += other.segments_received;
+        self.queue_dropped += other.queue_dropped;
+    }
 }
 
 #[derive(Debug, Default)]

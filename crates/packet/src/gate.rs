@@ -187,13 +187,13 @@ impl Gate {
     /// Returns whether a msg1 goes to the core.
     pub(crate) fn admits_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) -> bool {
         let digest = Digest::of_msg1(msg1.noise);
-        let known = self.sender_of(now, from.ip(), msg1.sender_idx, digest);
+        let known = self.sender_of(now, host_of(from), msg1.sender_idx, digest);
         if known.is_some_and(|peer| self.admits_tagged(now, peer, digest)) {
             return true;
         }
         let draws = [self.draw(), self.draw()];
         let pool = self.pool;
-        if let Some(host) = self.hosts.get_mut(&from.ip()) {
+        if let Some(host) = self.hosts.get_mut(&host_of(from)) {
             let of_host = host.bucket.take_by_lot(part(pool, OF_HOST), now, draws[0]);
             let admitted = of_host && self.known.take_by_lot(pool, now, draws[1]);
             return admitted || host.reserve.take(RESERVE, now, 1) == 1 && self.reserve.take(pool, now, 1) == 1;
@@ -217,7 +217,7 @@ impl Gate {
         if tag.is_some_and(|tag| tag.tag(digest()) == msg2.sender_idx & TAG_MASK) {
             return armed.tagged.take(ANSWERS, now, 1) == 1;
         }
-        let known = self.hosts.contains_key(&from.ip());
+        let known = self.hosts.contains_key(&host_of(from));
         let bucket = if known { &mut armed.known } else { &mut armed.others };
         bucket.take_by_lot(ANSWERS, now, draws[0]) && self.answers.take_by_lot(pool, now, draws[1])
     }
@@ -306,6 +306,11 @@ fn part(pool: Rate, of: u64) -> Rate {
         per_second: (pool.per_second / of).max(1),
         burst: (pool.burst / of).max(1),
     }
+}
+
+/// Returns the host of a path, whichever socket that has.
+fn host_of(path: SocketAddr) -> IpAddr {
+    path.ip().to_canonical()
 }
 
 /// Returns what hosts of one owner have in common: the first 24 bits of an IPv4 address, the first

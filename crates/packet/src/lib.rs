@@ -7,7 +7,7 @@
 //! - `link`, `session`: the keys and accounts of one link, and of one session. `egress`: the frames
 //!   that packets to a node go in.
 //! - `lanes`: several lanes in one node, and which lane owns a link or session.
-//! - `received`: the datagrams of one receive.
+//! - `received`: the datagrams of one receive. [`SocketId`]: the underlay socket as a part of a path.
 //! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, in the buffer that is
 //!   sent.
 //! - `fast`: fast frames, sealed once, under keys that advance phase by phase.
@@ -64,6 +64,7 @@ mod sender;
 mod service;
 mod session;
 mod shares;
+mod socket_id;
 pub mod split;
 mod tables;
 mod train;
@@ -83,6 +84,7 @@ pub use paths::PATH_PROBE_LEN;
 pub use reports::{Cause, ReportQueue};
 pub use service::MAX_SERVICE;
 pub use shares::{Load, Shares};
+pub use socket_id::{SocketId, plain};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
 /// Bytes of room that a datagram needs before its start when it is passed to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

@@ -31,7 +31,7 @@ pub struct PlaneCounters {
     pub send_too_long: u64,
     /// Datagrams that the system refused for another reason: no route, host unreachable.
     pub send_failed: u64,
-    /// Datagrams for an IP version without a socket.
+    /// Datagrams for an IP version without a socket, or for a further socket that is gone.
     pub send_no_socket: u64,
     /// Batches that other lanes handed to this one.
     pub handed_in: u64,
@@ -75,7 +75,8 @@ pub struct Snapshot {
     pub lane: Counters,
     /// Those of the IO around it.
     pub plane: PlaneCounters,
-    /// Those of each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup).
+    /// Those of each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup), and those of
+    /// all further ones together.
     pub sockets: Vec<UdpCounters>,
     /// Whether the system lets the thread raise its priority while it moves bulk; `None` before the
     /// first attempt, and if it is not configured.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use weft_packet::{Audience, Command};
+use weft_packet::{Audience, Command, SocketId};
 
 use crate::bind::Bind;
 use crate::counters::Snapshot;
 use crate::device::Device;
+use crate::further::{Change, SharedBind};
 use crate::handle::{LaneThread, StartError};
 use crate::setup::LaneSetup;
 use crate::shared::Shared;
@@ -66,6 +67,24 @@ impl Lanes {
         }
         for (thread, commands) in self.threads.iter().zip(each) {
             thread.shared.send(commands);
+        }
+    }
+
+    /// Adds an underlay socket: from now on, paths with this number ([`SocketId::path`]) lead
+    /// through it. The first lane reads it, all send by it. It replaces one with the same number.
+    pub fn add_socket(&self, id: SocketId, socket: impl Bind + Send + Sync + 'static) {
+        let socket: SharedBind = Arc::new(socket);
+        for (at, thread) in self.threads.iter().enumerate() {
+            let (socket, reads) = (socket.clone(), at == 0);
+            thread.shared.change(Change::Add { id, socket, reads });
+        }
+    }
+
+    /// Removes a socket that [`Lanes::add_socket`] has added; it is closed when the lanes have done
+    /// so. Datagrams for its paths are dropped and counted then.
+    pub fn remove_socket(&self, id: SocketId) {
+        for thread in &self.threads {
+            thread.shared.change(Change::Remove { id });
         }
     }
 

@@ -9,6 +9,7 @@
 //! - `priority`: the priority of the thread.
 //! - [`Trace`]: the time of each stage of a lane, while a client watches.
 //! - `underlay`: the UDP sockets, and what happens when their buffers are full.
+//!   `further`: those beside the ordinary ones, which come and go.
 //! - `tunnel`: the TUN queue: reads super-packets, writes coalesced ones.
 //!
 //! Never here: protocol, tables, crypto (weft-packet); decisions (weft-core); system calls of its
@@ -17,6 +18,7 @@
 mod bind;
 mod counters;
 mod device;
+mod further;
 mod handle;
 mod inbox;
 mod lanes;

@@ -10,6 +10,7 @@ use weft_os::poll::EventFd;
 use weft_packet::{Command, bounds};
 
 use crate::counters::Snapshot;
+use crate::further::Change;
 use crate::inbox::Inbox;
 use crate::trace::Trace;
 
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct Commands {
     queue: VecDeque<Command>,
+    /// Changes of the further sockets, which go before the commands.
+    changes: Vec<Change>,
     /// Size of those that may be dropped, bytes.
     bytes: usize,
 }
@@ -95,6 +98,14 @@ impl Shared {
         }
     }
 
+    /// Queues a change of the further sockets. It is executed before any command that is queued
+    /// afterwards.
+    pub(crate) fn change(&self, change: Change) {
+        lock(&self.commands).changes.push(change);
+        self.commands_wait.store(true, Ordering::Release);
+        self.wake.wake();
+    }
+
     /// The counters of the lane.
     pub(crate) fn snapshot(&self) -> Snapshot {
         lock(&self.snapshot).clone()
@@ -130,15 +141,16 @@ impl Shared {
         self.commands_wait.load(Ordering::Relaxed)
     }
 
-    /// Swaps all commands into an empty queue.
-    pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) {
+    /// Swaps all commands into an empty queue, and returns the changes of the further sockets.
+    pub(crate) fn take_commands(&self, into: &mut VecDeque<Command>) -> Vec<Change> {
         if !self.commands_wait.load(Ordering::Acquire) {
-            return;
+            return Vec::new();
         }
         let mut commands = lock(&self.commands);
         self.commands_wait.store(false, Ordering::Release);
         commands.bytes = 0;
         std::mem::swap(&mut commands.queue, into);
+        std::mem::take(&mut commands.changes)
     }
 
     /// Messages of the core that were dropped.

@@ -1,14 +1,15 @@
-//! The UDP sockets of a lane.
+//! The sockets of a lane: its ordinary ones, and further ones that come and go.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_os::udp::{is_too_long, is_transient};
-use weft_packet::Transmit;
+use weft_os::udp::{Received, UdpCounters, is_too_long, is_transient};
+use weft_packet::{SocketId, Transmit, plain};
 
 use crate::bind::Bind;
 use crate::counters::PlaneCounters;
+use crate::further::Further;
 use crate::trace::{Queue, Stage, Tracer};
 
 /// Duration of one wait for a full socket.
@@ -27,19 +28,24 @@ const PATIENCE: u64 = 1_000_000_000;
 /// applications behind it (L16).
 pub(crate) struct Underlay<R, B> {
     sockets: Vec<B>,
+    further: Further,
     pub(crate) counters: PlaneCounters,
     pub(crate) tracer: R,
-    /// When the kernel began to refuse for lack of room, if it has accepted nothing since.
-    full_since: Option<u64>,
+    full: Full,
 }
+
+/// When the kernel began to refuse for lack of room, ns, if it has accepted nothing since.
+#[derive(Debug, Default)]
+pub(crate) struct Full(Option<u64>);
 
 impl<R: Tracer, B: Bind> Underlay<R, B> {
     pub(crate) fn new(sockets: Vec<B>) -> Self {
         Self {
             sockets,
+            further: Further::default(),
             counters: PlaneCounters::default(),
             tracer: R::new(),
-            full_since: None,
+            full: Full::default(),
         }
     }
 
@@ -47,9 +53,10 @@ impl<R: Tracer, B: Bind> Underlay<R, B> {
     pub(crate) fn retraced<N: Tracer>(self) -> Underlay<N, B> {
         Underlay {
             sockets: self.sockets,
+            further: self.further,
             counters: self.counters,
             tracer: N::new(),
-            full_since: self.full_since,
+            full: self.full,
         }
     }
 
@@ -57,8 +64,46 @@ impl<R: Tracer, B: Bind> Underlay<R, B> {
         self.sockets.iter()
     }
 
-    pub(crate) fn socket(&self, at: usize) -> Option<&B> {
-        self.sockets.get(at)
+    /// The sockets beside the ordinary ones.
+    pub(crate) fn further(&mut self) -> &mut Further {
+        &mut self.further
+    }
+
+    /// The number of sockets that this lane reads.
+    #[inline]
+    pub(crate) fn readable(&self) -> usize {
+        self.sockets.len() + self.further.readable()
+    }
+
+    /// Receives from one of them: the ordinary ones come first.
+    #[inline(always)]
+    pub(crate) fn recv(&self, at: usize, buf: &mut [u8]) -> Option<Received> {
+        match self.sockets.get(at) {
+            Some(socket) => socket.recv(buf).ok(),
+            None => self.further.recv(at - self.sockets.len(), buf),
+        }
+    }
+
+    /// The counters of the sockets that this lane reads; those of all further ones are one entry.
+    pub(crate) fn socket_counters(&self) -> Vec<UdpCounters> {
+        let ordinary = self.sockets.iter().map(Bind::counters);
+        ordinary.chain(self.further.counters()).collect()
+    }
+
+    /// Sends a train from a further socket.
+    #[cold]
+    fn transmit_further(&mut self, path: SocketAddr, train: &[u8], segment: usize) {
+        let Some((socket, full)) = self.further.get(SocketId::of(path)) else {
+            self.counters.send_no_socket += train.len().div_ceil(segment) as u64;
+            return;
+        };
+        let sending = Sending {
+            socket,
+            counters: &mut self.counters,
+            tracer: &mut self.tracer,
+            full,
+        };
+        sending.all(plain(path), train, segment);
     }
 }
 
@@ -74,6 +119,9 @@ impl<R: Tracer, B: Bind> Transmit for Underlay<R, B> {
     }
 
     fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+        if !SocketId::of(to).is_ordinary() {
+            return self.transmit_further(to, train, segment);
+        }
         let Some(socket) = self
             .sockets
             .iter()
@@ -82,6 +130,33 @@ impl<R: Tracer, B: Bind> Transmit for Underlay<R, B> {
             self.counters.send_no_socket += train.len().div_ceil(segment) as u64;
             return;
         };
+        let sending = Sending {
+            socket,
+            counters: &mut self.counters,
+            tracer: &mut self.tracer,
+            full: &mut self.full,
+        };
+        sending.all(to, train, segment);
+    }
+}
+
+/// What one train leaves by.
+struct Sending<'a, R, S: ?Sized> {
+    socket: &'a S,
+    counters: &'a mut PlaneCounters,
+    tracer: &'a mut R,
+    full: &'a mut Full,
+}
+
+impl<R: Tracer, S: Bind + ?Sized> Sending<'_, R, S> {
+    #[inline]
+    fn all(self, to: SocketAddr, train: &[u8], segment: usize) {
+        let Self {
+            socket,
+            counters,
+            tracer,
+            full,
+        } = self;
         let (mut sent, mut refusals) = (0, 0);
         while sent < train.len() {
             let rest = &train[sent..];
@@ -89,39 +164,37 @@ impl<R: Tracer, B: Bind> Transmit for Underlay<R, B> {
             let began = R::clock();
             let result = socket.send(to, rest, u16::try_from(segment).ok());
             let bytes = *result.as_ref().unwrap_or(&0);
-            let ended = self
-                .tracer
-                .note(Stage::UdpSend, began, 0, bytes.div_ceil(segment), bytes);
+            let ended = tracer.note(Stage::UdpSend, began, 0, bytes.div_ceil(segment), bytes);
             match result {
                 Ok(n) => {
                     (sent, refusals) = (sent + n, 0);
-                    self.full_since = None;
+                    full.0 = None;
                 }
                 Err(error) if is_transient(&error) => {
                     let now = socket.now();
-                    if now.saturating_sub(*self.full_since.get_or_insert(now)) >= PATIENCE {
-                        self.counters.send_dropped += left;
+                    if now.saturating_sub(*full.0.get_or_insert(now)) >= PATIENCE {
+                        counters.send_dropped += left;
                         return;
                     }
                     refusals += 1;
                     if error.kind() == io::ErrorKind::WouldBlock {
-                        self.counters.send_waits += 1;
+                        counters.send_waits += 1;
                         socket.wait_for_room(WAIT);
                     } else {
                         // A full device queue or memory (ENOBUFS, ENOMEM) is not a state of the
                         // socket: polling it returns at once, and a short pause beats spinning.
-                        self.counters.send_waits_device += 1;
+                        counters.send_waits_device += 1;
                         if refusals > EAGER {
                             socket.pause(PAUSE);
                         }
                     }
-                    self.tracer.waited(Queue::Socket, R::clock() - ended);
+                    tracer.waited(Queue::Socket, R::clock() - ended);
                 }
                 Err(error) => {
                     let counter = if is_too_long(&error) {
-                        &mut self.counters.send_too_long
+                        &mut counters.send_too_long
                     } else {
-                        &mut self.counters.send_failed
+                        &mut counters.send_failed
                     };
                     *counter += left;
                     return;

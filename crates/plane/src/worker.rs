@@ -40,6 +40,9 @@ const AT_ONCE: usize = 32;
 /// Interval at which activity and counters are published while the lane is active.
 const SAMPLE_MS: u64 = 250;
 
+/// Of sockets in the set of sockets, whose events are not read: any wakes for all.
+const FURTHER_TOKEN: u64 = u64::MAX;
+
 const TUN_TOKEN: u64 = 0;
 const DATAGRAMS_TOKEN: u64 = 1;
 const WAKE_TOKEN: u64 = 2;
@@ -207,7 +210,10 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
         {
             self.train.out_mut().tracer.waited(Queue::Commands, ns);
         }
-        self.shared.take_commands(&mut self.commands);
+        for change in self.shared.take_commands(&mut self.commands) {
+            let further = self.train.out_mut().further();
+            further.apply(change, &self.datagrams, FURTHER_TOKEN);
+        }
         while let Some(command) = self.commands.pop_front() {
             self.active = true;
             self.lane.apply(now, command, &mut self.train);
@@ -221,7 +227,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
         self.active = true;
         for _ in 0..ROUNDS {
             let (now, mut more) = (boottime_ms(), false);
-            for socket in 0..self.train.out().sockets().count() {
+            for socket in 0..self.train.out().readable() {
                 more |= self.wire_to_tun(now, socket);
             }
             more |= self.tun_to_wire(now)?;
@@ -241,12 +247,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
         let mut more = true;
         for at in 0..self.receive.len() {
             let began = R::clock();
-            let Some(received) = self
-                .train
-                .out()
-                .socket(socket)
-                .and_then(|s| s.recv(&mut self.receive[at][HEADROOM..]).ok())
-            else {
+            let Some(received) = self.train.out().recv(socket, &mut self.receive[at][HEADROOM..]) else {
                 self.note(Stage::Wait, began, 0, 0, 0);
                 more = false;
                 break;
@@ -400,7 +401,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
                 commands_dropped: self.shared.commands_dropped(),
                 ..underlay.counters
             },
-            sockets: underlay.sockets().map(Bind::counters).collect(),
+            sockets: underlay.socket_counters(),
             preferred: self.priority.granted,
             gso_refused: !underlay.sockets().all(Bind::gso),
         });

@@ -1,7 +1,7 @@
 //! The state that a node keeps of one other node.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use weft_noise::PublicKey;
 
@@ -58,7 +58,7 @@ impl Peer {
 
     /// Returns the hosts where the peer may be, in order.
     pub(super) fn hosts(&self) -> Vec<IpAddr> {
-        let hosts: BTreeSet<IpAddr> = self.link.targets().iter().map(SocketAddr::ip).collect();
+        let hosts: BTreeSet<IpAddr> = self.link.targets().iter().map(|at| at.ip().to_canonical()).collect();
         hosts.into_iter().collect()
     }
 

@@ -55,9 +55,14 @@ impl Peers {
         self.map.values().map(|peer| &**peer)
     }
 
+    /// Records that what is due for all peers may have changed.
+    pub(crate) fn touch_all(&mut self) {
+        self.touched = self.map.keys().copied().collect();
+    }
+
     /// Returns all peers for a change, in the order of their addresses.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut Peer> {
-        self.touched = self.map.keys().copied().collect();
+        self.touch_all();
         self.map.values_mut().map(|peer| &mut **peer)
     }
 

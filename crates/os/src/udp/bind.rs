@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::net::sockopt;
 
@@ -113,6 +113,15 @@ pub enum BindError {
 }
 
 impl BindError {
+    /// Whether the process, or the system, has no descriptor left.
+    #[must_use]
+    pub fn is_out_of_descriptors(&self) -> bool {
+        let (Self::Io { source, .. } | Self::Option(source)) = self else {
+            return false;
+        };
+        matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+    }
+
     pub(super) fn new(address: SocketAddr, source: io::Error) -> Self {
         match source.raw_os_error() {
             Some(libc::EADDRINUSE) => Self::InUse(address),
@@ -145,8 +154,10 @@ pub(super) fn configure(fd: BorrowedFd<'_>, ipv6: bool, dual_stack: bool, option
     forbid_fragments(fd, ipv6, dual_stack)
 }
 
-/// Marks a socket for datagrams between nodes.
-pub(super) fn mark(fd: BorrowedFd<'_>) {
+/// Marks a socket ([`MARK`]): for datagrams between nodes, or for what has to pass before nodes can
+/// find each other.
+pub fn mark(socket: impl AsFd) {
+    let fd = socket.as_fd();
     // Without CAP_NET_ADMIN it is refused, and then nothing looks at marks either.
     let _ = syscall::set_option(fd, libc::SOL_SOCKET, libc::SO_MARK, MARK as libc::c_int);
 }

@@ -12,7 +12,7 @@ use weft_noise::Key;
 use weft_os::tun::Offloads;
 use weft_packet::{
     Command, EpochId, EpochUse, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
-    SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+    SendCommand, SessionCommand, SessionKeys, SocketId, TableCommand, Train, Transmit,
 };
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
@@ -54,6 +54,17 @@ struct Node {
 impl Node {
     /// Starts a node that has a link and a session with the other one.
     fn start(me: NodeAddr, other: NodeAddr, network: [&Arc<Address>; 2], offloads: Offloads) -> Self {
+        Self::start_with_path(me, other, network, offloads, network[1].address)
+    }
+
+    /// The same, with a link over this path.
+    fn start_with_path(
+        me: NodeAddr,
+        other: NodeAddr,
+        network: [&Arc<Address>; 2],
+        offloads: Offloads,
+        path: SocketAddr,
+    ) -> Self {
         let mut lane = Lane::new(LaneConfig {
             me,
             mtu: 1_280,
@@ -62,7 +73,7 @@ impl Node {
             handshakes: HandshakeLimits::default(),
         });
         let mut nowhere = Train::new(Nowhere, 64);
-        for command in commands(me, other, network[1].address) {
+        for command in commands(me, other, path) {
             lane.apply(0, command, &mut nowhere);
         }
         let (tun, system) = memory::device(offloads);
@@ -295,4 +306,38 @@ fn a_lane_executes_what_was_commanded_before_it_is_stopped() {
         assert_eq!((from, bytes), (a.address, datagram));
     }
     assert!(b.take().is_none());
+}
+
+/// A link over a further socket: both directions go through it, and its peer sees its address. When
+/// it is gone, what was to go through it is counted, and nothing goes through the ordinary one.
+#[test]
+fn a_link_goes_through_a_further_socket_while_there_is_one() {
+    let [ordinary, b] = &network();
+    let own = Address::new(SocketAddr::from(([192, 0, 2, 1], 40_001)));
+    let id = SocketId::ORDINARY.following();
+    let path = id.path(b.address);
+    let a = Node::start_with_path(A, B, [ordinary, b], PLAIN, path);
+    let socket = MemoryBind {
+        own: own.clone(),
+        other: b.clone(),
+    };
+    a.lanes.add_socket(id, socket);
+    let b = Node::start(B, A, [b, &own], PLAIN);
+    for n in 0..1_000 {
+        a.system.send(packet(A, B, n));
+        b.system.send(packet(B, A, n));
+    }
+    for n in 0..1_000 {
+        assert_eq!(b.receive(), packet(A, B, n));
+        assert_eq!(a.receive(), packet(B, A, n));
+    }
+    assert!(ordinary.take().is_none());
+    a.lanes.remove_socket(id);
+    let gone = |count: u64| a.lanes.snapshots()[0].plane.send_no_socket == count;
+    until(|| {
+        a.system.send(packet(A, B, 7));
+        !gone(0)
+    });
+    drop(b);
+    assert!(ordinary.take().is_none());
 }
