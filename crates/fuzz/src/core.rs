@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use weft_core::{Config, PeerConfig};
 use weft_packet::{
-    Command, CountedEpoch, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Received, ReceiverIndex, Report,
-    SendCommand, SessionActivity, SessionReport, Totals,
+    Command, CountedEpoch, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, ProbeKind, Received,
+    ReceiverIndex, Report, SendCommand, SessionActivity, SessionReport, Totals,
 };
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -371,7 +371,7 @@ impl Net {
             frames: totals.rx_frames,
             ..Received::default()
         };
-        let report = match input.below(14) {
+        let report = match input.below(15) {
             0 => Report::Handshake {
                 from,
                 datagram: input.bytes().to_vec(),
@@ -425,7 +425,19 @@ impl Net {
                     room: u32::from(input.u8()),
                 },
             ),
-            12 => Report::Measured(
+            12 => Report::Link(
+                link,
+                LinkReport::Probed {
+                    from,
+                    number: u64::from(input.u32()),
+                    kind: match input.u8() % 3 {
+                        0 => ProbeKind::Plain,
+                        1 => ProbeKind::Spare,
+                        _ => ProbeKind::Bonded,
+                    },
+                },
+            ),
+            13 => Report::Measured(
                 if input.flag() {
                     Layer::Link(link)
                 } else {

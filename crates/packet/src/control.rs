@@ -23,7 +23,7 @@ mod table;
 
 pub use activity::{CountedEpoch, Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
 pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex, SessionKeys};
-pub use link::{Label, LabelRoute, LinkCommand, LinkId, LinkReport};
+pub use link::{Label, LabelRoute, LinkCommand, LinkId, LinkReport, ProbeKind};
 pub use send::{ReportKind, SendCommand};
 pub use session::{PathSize, Relay, SessionCommand, SessionReport};
 pub use table::{Expected, HandshakeLimits, TableCommand};

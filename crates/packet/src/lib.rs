@@ -72,8 +72,9 @@ mod train;
 pub use bucket::{Bucket, Rate};
 pub use control::{
     Command, CountedEpoch, EpochId, EpochUse, Expected, FastKeys, HandshakeLimits, Label, LabelRoute, Layer,
-    LinkActivity, LinkCommand, LinkId, LinkKeys, LinkReport, Measured, PathSize, Received, ReceiverIndex, Relay,
-    Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand, Totals,
+    LinkActivity, LinkCommand, LinkId, LinkKeys, LinkReport, Measured, PathSize, ProbeKind, Received, ReceiverIndex,
+    Relay, Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand,
+    Totals,
 };
 pub use counters::{Counters, DropReason, Drops};
 pub use fips::IPV6_OVERHEAD;

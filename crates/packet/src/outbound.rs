@@ -3,6 +3,7 @@
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::DropReason;
+use crate::flow::FlowHasher;
 use crate::icmp::IcmpError;
 use crate::lane::Lane;
 use crate::lanes::Outbound;
@@ -10,6 +11,9 @@ use crate::sender::Sender;
 use crate::split::{SplitError, Splitter};
 use crate::tables::Egress;
 use crate::train::{Train, Transmit};
+
+/// The key of the hash by which flows have paths. Lanes have another one.
+const PATHS: u64 = 0x5041_5448;
 
 /// A packet or super-packet of one TUN read.
 #[derive(Clone, Copy)]
@@ -87,10 +91,30 @@ impl<T: Transmit> Sender<'_, T> {
             self.out.answer(self.now, IcmpError::AddressUnreachable, packet.bytes);
             return;
         }
+        if egress.bonded {
+            return self.on_path_of_flow(egress, packet);
+        }
+        self.split(egress, packet);
+    }
+
+    #[inline]
+    fn split(&mut self, egress: Egress, packet: TunPacket<'_>) {
         match Splitter::new(packet.hdr, packet.bytes, egress.max_inner()) {
             Ok(splitter) => self.packets(egress, splitter),
             Err(SplitError::TooBig { .. }) => self.oversized(egress, packet),
             Err(_) => self.out.count(DropReason::MalformedTun),
+        }
+    }
+
+    /// Sends a packet on the path of its flow, which is one of several of the link.
+    #[cold]
+    fn on_path_of_flow(&mut self, egress: Egress, packet: TunPacket<'_>) {
+        let hash = FlowHasher::new(PATHS).hash(packet.bytes);
+        let Some(key) = egress.link else { return };
+        let main = self.tables.links.get_mut(key).map(|link| link.paths.enter_flow(hash));
+        self.split(egress, packet);
+        if let Some((link, main)) = self.tables.links.get_mut(key).zip(main) {
+            link.paths.leave_flow(main);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::train::{Train, Transmit};
 /// section 8.1).
 const FACTOR: u64 = 3;
 /// The length of a probe of a path in its frame, in bytes: header, inner header, a number of 8
-/// bytes, tag.
+/// bytes, tag. That of a spare path is a byte longer.
 pub const PATH_PROBE_LEN: usize = 16 + 5 + 8 + 16;
 /// The part of those bytes that each report sets aside for the core's probes.
 const ASIDE: u64 = 3 * PATH_PROBE_LEN as u64;
@@ -32,8 +32,10 @@ const REPORT_AGAIN: u64 = 500;
 pub(crate) struct Paths {
     proven: SocketAddr,
     beside: Option<Beside>,
-    /// The last address that was reported, and when it was, in ms.
-    reported: Option<(SocketAddr, u64)>,
+    /// The last address that was reported, and when it was, in ms. Few peers ever roam.
+    reported: Option<Box<(SocketAddr, u64)>>,
+    /// The paths that data goes on at the same time, if there are several; all are proven.
+    bond: Option<Box<[SocketAddr]>>,
 }
 
 /// The address beside the proven one.
@@ -62,6 +64,7 @@ impl Paths {
             proven: path,
             beside: None,
             reported: None,
+            bond: None,
         };
         if !proven {
             paths.doubt();
@@ -101,6 +104,33 @@ impl Paths {
         });
     }
 
+    /// Sets the paths that data goes on at the same time, if there are several.
+    pub(crate) fn bond(&mut self, paths: Vec<SocketAddr>) {
+        self.bond = (paths.len() > 1).then(|| paths.into_boxed_slice());
+    }
+
+    /// Returns whether data goes on several paths at the same time.
+    pub(crate) fn is_bonded(&self) -> bool {
+        self.bond.is_some()
+    }
+
+    /// Sends on the path for flows with this hash until [`Paths::leave_flow`] is called with the value
+    /// that is returned.
+    pub(crate) fn enter_flow(&mut self, hash: u64) -> SocketAddr {
+        let main = self.proven;
+        if let Some(bond) = &self.bond {
+            // The high bits, since others choose the lane.
+            let at = (u128::from(hash) * bond.len() as u128) >> 64;
+            self.proven = bond.get(at as usize).copied().unwrap_or(main);
+        }
+        main
+    }
+
+    /// Sends on the path of the link again.
+    pub(crate) fn leave_flow(&mut self, main: SocketAddr) {
+        self.proven = main;
+    }
+
     /// Records that nothing proves that the peer is at the link's address.
     pub(crate) fn doubt(&mut self) {
         self.beside = Some(Beside {
@@ -123,6 +153,9 @@ impl Paths {
 
     #[cold]
     fn came_from_elsewhere(&mut self, now: u64, from: SocketAddr, bytes: u64) -> Option<u32> {
+        if self.bond.as_ref().is_some_and(|bond| bond.contains(&from)) {
+            return None;
+        }
         let earned = FACTOR.saturating_mul(bytes);
         match &mut self.beside {
             Some(beside) if beside.role == Role::Left => return None,
@@ -143,9 +176,9 @@ impl Paths {
                 });
             }
         }
-        let due = self.reported.is_none_or(|(last, at)| {
-            let pause = if last == from { REPORT_AGAIN } else { REPORT_EVERY };
-            now.saturating_sub(at) >= pause
+        let due = self.reported.as_deref().is_none_or(|(last, at)| {
+            let pause = if *last == from { REPORT_AGAIN } else { REPORT_EVERY };
+            now.saturating_sub(*at) >= pause
         });
         let beside = self.beside.as_mut().filter(|_| due)?;
         let probes = (beside.room / PATH_PROBE_LEN as u64).min(ASIDE / PATH_PROBE_LEN as u64);
@@ -154,7 +187,7 @@ impl Paths {
             return None;
         }
         beside.room -= aside;
-        self.reported = Some((from, now));
+        self.reported = Some(Box::new((from, now)));
         u32::try_from(aside).ok()
     }
 
@@ -273,6 +306,46 @@ mod tests {
         assert_eq!(send(&mut paths, 10, 50, [1, 2]), [500, 350]);
         assert_eq!(paths.came_from(7, at(1), 100), None, "the peer is where it was");
         assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 0]);
+    }
+
+    #[test]
+    fn each_flow_has_one_of_several_paths_and_all_else_that_of_the_link() {
+        let mut paths = Paths::new(at(1), true);
+        paths.bond(vec![at(1), at(2), at(3)]);
+        let mut went = [0; 3];
+        for flow in 0..300_u64 {
+            let hash = flow << 32 | flow.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let used = [(); 2].map(|()| {
+                let main = paths.enter_flow(hash);
+                let path = paths.proven();
+                paths.leave_flow(main);
+                path
+            });
+            assert_eq!(used[0], used[1]);
+            went[usize::from(used[0].port()) - 1] += 1;
+            assert_eq!(paths.proven(), at(1));
+        }
+        assert!(went.iter().all(|flows| (60..140).contains(flows)), "{went:?}");
+        // A bond needs two paths.
+        for few in [vec![at(2)], Vec::new()] {
+            paths.bond(few);
+            assert!(!paths.is_bonded());
+            assert_eq!((paths.enter_flow(u64::MAX), paths.proven()), (at(1), at(1)));
+        }
+    }
+
+    #[test]
+    fn a_frame_from_a_bonded_path_is_no_sign_of_roaming() {
+        let mut paths = Paths::new(at(1), true);
+        paths.bond(vec![at(1), at(2)]);
+        for now in 0..10_000 {
+            assert_eq!(paths.came_from(now, at(2), 1_000), None);
+        }
+        assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 0], "nothing is copied");
+        assert!(paths.came_from(10_000, at(3), 1_000).is_some(), "another path is one");
+        paths.place(at(1), None);
+        paths.bond(Vec::new());
+        assert!(paths.came_from(20_000, at(2), 1_000).is_some());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use weft_wire::link::{LinkMessageType, PROBE};
+use weft_wire::link::LinkMessageType;
 use weft_wire::session::{DataPorts, SessionMessageType};
 use weft_wire::{NodeAddr, fmp};
 
@@ -121,12 +121,12 @@ impl<T: Transmit> Sender<'_, T> {
         Ok(())
     }
 
-    /// Asks the peer of a link whether it is at `to`, if the link has keys.
-    pub(crate) fn probe_link(&mut self, key: LinkKey, to: SocketAddr, number: u64) {
+    /// Sends a probe of a path, or the answer to one, to `to`, if the link has keys.
+    pub(crate) fn probe_link(&mut self, key: LinkKey, to: SocketAddr, msg_type: u8, body: &[u8]) {
         let Some(link) = self.tables.links.get_mut(key) else {
             return;
         };
-        match link.seal(self.now, None, PROBE, &number.to_le_bytes(), self.train) {
+        match link.seal(self.now, None, msg_type, body, self.train) {
             Ok(len) => {
                 link.sent(self.now, 1, len, false);
                 self.train.commit(to, len);

@@ -53,7 +53,16 @@ pub const UNBIND: u8 = 0xfc;
 /// of heartbeats.
 pub const MOVED: u8 = 0x01;
 
-/// The longest body of a [`PROBE`], bytes. Weft sends 4, and 8 to validate a neighbour's address.
+/// The byte behind the number in a [`PROBE`] of a path: the sender uses that path only while no other
+/// works.
+pub const SPARE: u8 = 0x01;
+
+/// The byte behind the number in a [`PROBE`] of a path: the sender would send data on that path beside
+/// others. Zeros follow, so that the probe is as large as a frame of data.
+pub const BONDED: u8 = 0x02;
+
+/// The longest body of a [`PROBE`], bytes, but for one with [`BONDED`]. Weft sends 4, and 8 or 9 to probe
+/// a path.
 pub const MAX_PROBE: usize = 16;
 
 /// The message that follows the inner header (FIPS wire-formats, "Message Type Table").

@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 
 use rand_core::Rng as _;
-use weft_packet::{LinkCommand, PATH_PROBE_LEN};
+use weft_packet::{LinkCommand, PATH_PROBE_LEN, ProbeKind};
 use weft_wire::fmp;
 
 use super::Link;
@@ -168,7 +168,11 @@ impl Link {
             asked.room = left;
             let questions = [(Some(asked.to), asked.number), (path, asked.here)];
             for (to, number) in questions.into_iter().filter_map(|(to, number)| Some((to?, number))) {
-                ctx.change_link(id, LinkCommand::Probe { to, number });
+                ctx.change_link(id, LinkCommand::Probe {
+                    to,
+                    number,
+                    kind: ProbeKind::Plain,
+                });
             }
             asked.next = now + (wait << asked.tries);
             asked.tries += 1;

@@ -23,6 +23,7 @@ impl Subject {
                 LinkReport::EarlyFrame { .. }
                 | LinkReport::Proven { .. }
                 | LinkReport::Roamed { .. }
+                | LinkReport::Probed { .. }
                 | LinkReport::Message { .. },
             )
             | Report::Measured(Layer::Link(link), _) => Self::Link(*link),

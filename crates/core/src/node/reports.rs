@@ -69,6 +69,11 @@ impl Node {
             LinkReport::Message { index, msg_type, body } => {
                 self.handle_link_message(now, link, index, msg_type, &body);
             }
+            LinkReport::Probed { number, .. } => {
+                self.with_link(link, |ctx, peer| {
+                    peer.link.handle_probe(ctx, now, &number.to_le_bytes());
+                });
+            }
             LinkReport::HopProven { id } => self.handle_hop_proven(now, link, id),
             LinkReport::LabelFailed { label } => self.handle_label_failed(link, label),
             LinkReport::Transit { body } => self.handle_transit(now, link, body),

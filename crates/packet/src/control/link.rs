@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
+use weft_wire::link::{BONDED, SPARE};
 
 use super::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex};
 use crate::lanes::Audience;
+use crate::paths::PATH_PROBE_LEN;
 
 /// The number of a link. The core assigns it, and never reuses it in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +87,22 @@ pub enum LinkCommand {
         to: SocketAddr,
         /// A number that the answer returns; unpredictable.
         number: u64,
+        /// What the probe says about the path.
+        kind: ProbeKind,
+    },
+    /// Answers the probe with this number in a link message of type
+    /// [`PROBE_ANSWER`](weft_wire::link::PROBE_ANSWER), to the address that the probe came from.
+    AnswerProbe {
+        /// The address that the answer goes to.
+        to: SocketAddr,
+        /// The number of the probe.
+        number: u64,
+    },
+    /// Sends the data of each flow on one of these paths, which the peer has proven, and takes frames from
+    /// them for no sign of roaming. An empty list ends that.
+    Bond {
+        /// The paths, at most four.
+        paths: Vec<SocketAddr>,
     },
     /// Ends an epoch: its drain is over, or its candidate was never proven.
     RetireEpoch {
@@ -146,12 +164,13 @@ impl LinkCommand {
     /// Returns the lanes that the command is for.
     pub(super) fn audience(&self) -> Audience {
         match self {
-            Self::Place { .. } | Self::Remove => Audience::All,
+            Self::Place { .. } | Self::Bond { .. } | Self::Remove => Audience::All,
             Self::ArmIndex { .. }
             | Self::DisarmIndex { .. }
             | Self::Install { .. }
             | Self::SuspectPath { .. }
             | Self::Probe { .. }
+            | Self::AnswerProbe { .. }
             | Self::RetireEpoch { .. }
             | Self::SelectEpoch { .. }
             | Self::Demote { .. }
@@ -162,6 +181,58 @@ impl LinkCommand {
             | Self::RemoveLabel { .. }
             | Self::MarkCongestion { .. } => Audience::First,
         }
+    }
+}
+
+/// What the sender of a probe says about its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// It uses the path only while no other works ([`SPARE`](weft_wire::link::SPARE)).
+    Spare,
+    /// It would send data there beside other paths ([`BONDED`](weft_wire::link::BONDED)). The probe is as
+    /// large as a frame of data.
+    Bonded,
+}
+
+impl ProbeKind {
+    /// The length of a probe of this kind in its frame, in bytes. A bonded one is as long as a frame of
+    /// data, this at the least.
+    #[must_use]
+    pub const fn probe_len(self) -> usize {
+        match self {
+            Self::Plain => PATH_PROBE_LEN,
+            Self::Spare | Self::Bonded => PATH_PROBE_LEN + 1,
+        }
+    }
+
+    /// Returns the number and the kind of a probe of a path with this body; `None` if it is another
+    /// probe.
+    pub(crate) fn parse(body: &[u8]) -> Option<(u64, Self)> {
+        let (number, rest) = body.split_first_chunk()?;
+        let kind = match rest {
+            [SPARE] => Self::Spare,
+            [BONDED, ..] => Self::Bonded,
+            [] | [_] => Self::Plain,
+            _ => return None,
+        };
+        Some((u64::from_le_bytes(*number), kind))
+    }
+
+    /// Returns the body of a probe, which has `len` bytes if the kind makes it large.
+    pub(crate) fn body(self, number: u64, len: usize) -> Vec<u8> {
+        let mut body = number.to_le_bytes().to_vec();
+        match self {
+            Self::Plain => {}
+            Self::Spare => body.push(SPARE),
+            Self::Bonded => {
+                body.push(BONDED);
+                body.resize(len.max(body.len()), 0);
+            }
+        }
+        body
     }
 }
 
@@ -193,6 +264,16 @@ pub enum LinkReport {
         path: SocketAddr,
         /// How much the core may send to that address until the next report, in bytes.
         room: u32,
+    },
+    /// An authenticated [`PROBE`](weft_wire::link::PROBE) with a number of 8 bytes: the peer asks
+    /// whether this node is reached on the path from `from`.
+    Probed {
+        /// The source of the datagram.
+        from: SocketAddr,
+        /// The number, which the answer returns.
+        number: u64,
+        /// What the peer says about the path.
+        kind: ProbeKind,
     },
     /// An authenticated link message that is not data of an established session.
     Message {

@@ -8,7 +8,7 @@ use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, LinkMessageType, O
 
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::awaited::Verdict;
-use crate::control::{CountedEpoch, Layer, LinkReport, ReceiverIndex, Report};
+use crate::control::{CountedEpoch, Layer, LinkReport, ProbeKind, ReceiverIndex, Report};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::inbound::Inbound;
@@ -113,7 +113,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         if let Some(room) = moved {
             self.lane.out.report(paths::moved(id, from, room));
         }
-        self.link_message(key, &header, datagram)
+        self.link_message(key, &header, from, datagram)
     }
 
     /// Returns the link that an index belongs to, or `None` if its handshake is not finished. The
@@ -143,6 +143,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         &mut self,
         key: LinkKey,
         header: &fmp::EstablishedHeader,
+        from: SocketAddr,
         datagram: &mut [u8],
     ) -> Result<Inbound, DropReason> {
         let end = datagram.len().checked_sub(fmp::TAG_LEN).ok_or(DropReason::Malformed)?;
@@ -150,6 +151,10 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let parsed = plain.and_then(|plain| fmp::InnerHeader::parse(plain).ok());
         let (inner, body) = parsed.ok_or(DropReason::Malformed)?;
         let at = end - body.len()..end;
+        let path_probe = match inner.msg_type {
+            PROBE => ProbeKind::parse(body),
+            _ => None,
+        };
         let kind = LinkMessageType::from_byte(inner.msg_type);
         let link = self.lane.tables.links.get_mut(key).ok_or(DropReason::NoKeys)?;
         let id = link.id;
@@ -177,7 +182,13 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 Some(inbound) => Ok(inbound),
                 None => self.pass_to_core(key, header, inner.msg_type, datagram, at),
             },
-            _ => self.pass_to_core(key, header, inner.msg_type, datagram, at),
+            _ => match path_probe {
+                Some((number, kind)) => {
+                    self.lane.out.report_link(id, LinkReport::Probed { from, number, kind });
+                    Ok(Inbound::Done)
+                }
+                None => self.pass_to_core(key, header, inner.msg_type, datagram, at),
+            },
         }
     }
 
@@ -205,7 +216,8 @@ impl<T: Transmit> FipsIngress<'_, T> {
 }
 
 /// Returns whether a message of this type may call for an answer. Tree and filter announcements,
-/// reports and heartbeats do not, and a probe has its own. A message of unknown type may.
+/// reports, heartbeats and what new keys bring with them do not, and a probe has its own. A message of
+/// unknown type may.
 fn calls_for_answer(msg_type: u8) -> bool {
     let kind = LinkMessageType::from_byte(msg_type);
     !matches!(

@@ -1,5 +1,8 @@
 //! Commands of the core: each changes the tables, or sends.
 
+use std::net::SocketAddr;
+use weft_wire::fast::SURE_PAYLOAD;
+use weft_wire::link::{PROBE, PROBE_ANSWER};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
 
@@ -8,6 +11,7 @@ use crate::control::{Command, EpochUse, LinkCommand, LinkId, SendCommand, Sessio
 use crate::counters::DropReason;
 use crate::echo;
 use crate::fips::{Epoch, FipsIngress};
+use crate::paths::PATH_PROBE_LEN;
 use crate::session::{Expecting, Session};
 use crate::tables::Index;
 use crate::train::{Train, Transmit};
@@ -59,10 +63,13 @@ impl Lane {
             LinkCommand::SelectEpoch { index } => self.tables.with_link(id, |link| link.epochs.select(index.0)),
             LinkCommand::Demote { index } => self.tables.with_link(id, |link| link.epochs.demote(index.0)),
             LinkCommand::MarkCongestion { on } => self.tables.with_link(id, |link| link.congested = on),
-            LinkCommand::Probe { to, number } => {
-                if let Some(key) = self.tables.links.key(&id) {
-                    self.sender(now, train).probe_link(key, to, number);
-                }
+            LinkCommand::Probe { to, number, kind } => {
+                let body = kind.body(number, self.longest_probe(id));
+                self.probe_link(now, id, to, (PROBE, &body), train);
+            }
+            LinkCommand::Bond { paths } => self.tables.with_link(id, |link| link.paths.bond(paths)),
+            LinkCommand::AnswerProbe { to, number } => {
+                self.probe_link(now, id, to, (PROBE_ANSWER, &number.to_le_bytes()), train);
             }
             LinkCommand::Remove => self.tables.remove_link(id),
             LinkCommand::InstallHop { keys } => self.tables.install_hop(now, id, &keys),
@@ -80,6 +87,28 @@ impl Lane {
             LinkCommand::RemoveLabel { label } => self.tables.with_link(id, |link| {
                 link.labels.remove(&label.0);
             }),
+        }
+    }
+
+    /// Returns the length of the body that makes a probe as large as a frame of data to the peer.
+    fn longest_probe(&mut self, id: LinkId) -> usize {
+        let link = self.tables.links.key(&id).and_then(|key| self.tables.links.get(key));
+        let session = link.and_then(|link| self.tables.sessions.key(&link.peer));
+        let payload = session.map_or(SURE_PAYLOAD, |key| self.tables.egress(key).payload());
+        usize::from(payload).saturating_sub(PATH_PROBE_LEN - size_of::<u64>())
+    }
+
+    /// Sends a probe of a path, or the answer to one.
+    fn probe_link<T: Transmit>(
+        &mut self,
+        now: u64,
+        id: LinkId,
+        to: SocketAddr,
+        (msg_type, body): (u8, &[u8]),
+        train: &mut Train<T>,
+    ) {
+        if let Some(key) = self.tables.links.key(&id) {
+            self.sender(now, train).probe_link(key, to, msg_type, body);
         }
     }
 

@@ -82,6 +82,8 @@ pub(crate) struct Egress {
     payload: u16,
     /// Whether no larger payload is expected soon.
     settled: bool,
+    /// Whether each flow has one of several paths.
+    pub(crate) bonded: bool,
 }
 
 impl Egress {
@@ -223,6 +225,8 @@ impl Tables {
             full: false,
             payload: fast.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
             settled: size.settled,
+            bonded: matches!(fast, Some((_, FastPath::Direct)))
+                && bound.is_some_and(|(_, link)| link.paths.is_bonded()),
         }
     }
 
