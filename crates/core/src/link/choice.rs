@@ -1,0 +1,545 @@
+//! The choice among the addresses at which a peer answers: the best one in use, the others warm.
+//!
+//! A *round* probes the address in use and the others at the same moments, three times, so that their
+//! round trips compare. There are two kinds:
+//!
+//! - An ordinary round runs when an address is new, when either end's network changed, and every 20 s
+//!   while payload passes. At its end, the node with the smaller address decides ([`is_better`]): one
+//!   end alone decides between addresses that work, as the controlling agent of ICE does (RFC 8445,
+//!   section 6.1.1), so that the two never disagree. The other end follows the announcement of a
+//!   change of addresses.
+//! - An urgent round runs when payload is unanswered. Either end moves as soon as another address has
+//!   answered and the one in use has not.
+//!
+//! Either end may have several uplinks, and with them paths that it wants to use only while no other
+//! works: *spare* ones. Its probes of such a path say so. Both ends leave a spare path as soon as another
+//! one works, and neither takes one for its round trip.
+//!
+//! An idle link is not probed. What goes to an address that has never answered is bounded: one round in
+//! 30 s at first, and in 10 min at last.
+
+use std::cmp::Ordering;
+use std::net::SocketAddr;
+
+use weft_packet::{SocketId, plain};
+use weft_wire::address;
+
+/// Addresses of a peer that are known at a time, the one in use among them.
+const MAX_KNOWN: usize = 9;
+/// Probes to each address in a round.
+const VOLLEYS: u8 = 3;
+/// Probes to each address in an urgent round, which ends with the first proof.
+const URGENT_VOLLEYS: u8 = 10;
+/// The time between two probes of a round, in ms.
+const VOLLEY_EVERY: u64 = 200;
+/// The time for the answers to the last probes of a round, in ms: two round trips within these bounds.
+const MIN_WAIT: u64 = 300;
+const MAX_WAIT: u64 = 1_000;
+/// The time from one round to the next, in ms.
+const PAUSE: u64 = 2_000;
+/// The time between two probes of an address that answers, while payload passes, in ms.
+const WARM: u64 = 20_000;
+/// Payload within this time counts as passing, in ms.
+const RECENT: u64 = 30_000;
+/// The time between two rounds for an address that does not answer, in ms; doubles each time.
+const MIN_RETRY: u64 = 30_000;
+const MAX_RETRY: u64 = 600_000;
+/// The time after which an urgent round without success is repeated, in ms.
+const URGENT_AGAIN: u64 = 5_000;
+/// Answers in a round that show that an address works.
+const ENOUGH: u8 = 2;
+/// For how long an address that has failed in use is not preferred again, in ms; doubles with each
+/// failure that follows the last within [`PENALTY_MEMORY`].
+const MIN_PENALTY: u64 = 5_000;
+const MAX_PENALTY: u64 = 320_000;
+const PENALTY_MEMORY: u64 = 600_000;
+
+/// What a link knows that the choice depends on. Times are ms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct View {
+    /// The address in use.
+    pub(super) path: SocketAddr,
+    /// Whether this node decides between addresses that work.
+    pub(super) decides: bool,
+    /// The smoothed round trip of the address in use.
+    pub(super) srtt: u64,
+    /// When payload was last sent or received.
+    pub(super) payload: u64,
+    /// When sent payload will have been unanswered for long enough to look for another address.
+    pub(super) unanswered_at: u64,
+}
+
+/// What a link has to do for the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Send a probe with this number to this address.
+    Probe {
+        /// The address.
+        to: SocketAddr,
+        /// A number that no other node can know.
+        number: u64,
+    },
+    /// Use this address from now on.
+    Move {
+        /// The address.
+        to: SocketAddr,
+    },
+}
+
+/// The addresses of one peer.
+#[derive(Debug)]
+pub(super) struct Choice {
+    known: Vec<Known>,
+    round: Option<Box<Round>>,
+    /// No ordinary round begins before, in ms.
+    next: u64,
+    /// No urgent round begins before, in ms.
+    next_urgent: u64,
+    /// When an urgent round begins because of a change of the network, in ms.
+    look_at: u64,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            known: Vec::new(),
+            round: None,
+            next: 0,
+            next_urgent: 0,
+            look_at: u64::MAX,
+        }
+    }
+}
+
+/// What is known about an address. Times are ms.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    at: SocketAddr,
+    /// Whether the peer, the user or the LAN named it. Otherwise frames of the peer came from it,
+    /// which another party may have forwarded.
+    named: bool,
+    /// Whether this end, and the other one, use it only while no other works.
+    spare: Spare,
+    /// The shortest round trip of the last round with an answer, ms.
+    rtt: Option<u64>,
+    /// Whether the peer answered there in the last round.
+    works: bool,
+    /// Whether it was not probed since it became known, or since the network changed.
+    fresh: bool,
+    /// Rounds without an answer since the last one with.
+    failures: u32,
+    /// When it is in an ordinary round again.
+    next: u64,
+    /// It is not preferred before.
+    penalty_until: u64,
+    /// How long that was the last time.
+    penalty: u64,
+}
+
+/// The ends that use an address only while no other works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Spare {
+    here: bool,
+    there: bool,
+}
+
+impl Spare {
+    /// How many of them: the less, the better.
+    const fn ends(self) -> u8 {
+        self.here as u8 + self.there as u8
+    }
+}
+
+#[derive(Debug)]
+struct Round {
+    urgent: bool,
+    began: u64,
+    /// When the next probes are sent, or the round ends.
+    next: u64,
+    used: Asked,
+    others: Vec<Asked>,
+}
+
+/// The probes to one address in a round.
+#[derive(Debug)]
+struct Asked {
+    at: SocketAddr,
+    volleys: u8,
+    /// Number and time of each probe that is not answered.
+    open: Vec<(u64, u64)>,
+    answers: u8,
+    /// The shortest round trip, ms.
+    rtt: u64,
+}
+
+impl Known {
+    fn new(at: SocketAddr) -> Self {
+        Self {
+            at,
+            named: true,
+            spare: Spare::default(),
+            rtt: None,
+            works: false,
+            fresh: true,
+            failures: 0,
+            next: 0,
+            penalty_until: 0,
+            penalty: 0,
+        }
+    }
+
+    /// Notes the outcome of a round. `rtt`: the shortest round trip, if there was an answer.
+    /// `longest`: the longest time to the next round, if there was none.
+    fn note(&mut self, now: u64, rtt: Option<u64>, longest: u64) {
+        (self.works, self.fresh) = (rtt.is_some(), false);
+        if rtt.is_some() {
+            (self.failures, self.next, self.rtt) = (0, now + WARM, rtt);
+        } else {
+            self.next = now + (MIN_RETRY << self.failures.min(8)).min(longest);
+            self.failures += 1;
+        }
+    }
+
+    /// The address in use does not work any longer.
+    fn fail(&mut self, now: u64) {
+        if now.saturating_sub(self.penalty_until) > PENALTY_MEMORY {
+            self.penalty = 0;
+        }
+        self.penalty = (2 * self.penalty).clamp(MIN_PENALTY, MAX_PENALTY);
+        self.penalty_until = now + self.penalty;
+        (self.works, self.failures, self.next) = (false, 0, now + PAUSE);
+    }
+}
+
+impl Asked {
+    const fn new(at: SocketAddr, volleys: u8) -> Self {
+        Self {
+            at,
+            volleys,
+            open: Vec::new(),
+            answers: 0,
+            rtt: u64::MAX,
+        }
+    }
+
+    /// The shortest round trip, if there was an answer.
+    fn answered(&self) -> Option<u64> {
+        (self.answers > 0).then_some(self.rtt)
+    }
+
+    const fn works(&self) -> bool {
+        self.answers >= ENOUGH
+    }
+}
+
+impl Round {
+    fn asked(&mut self) -> impl Iterator<Item = &mut Asked> {
+        std::iter::once(&mut self.used).chain(&mut self.others)
+    }
+
+    /// The addresses are probed once more.
+    fn volley(&mut self, now: u64, srtt: u64, mut number: impl FnMut() -> u64) -> Vec<Step> {
+        let last = self.asked().all(|asked| asked.volleys <= 1);
+        self.next = now + if last { patience(srtt) } else { VOLLEY_EVERY };
+        let due = self.asked().filter(|asked| asked.volleys > 0);
+        due.map(|asked| {
+            let number = number();
+            asked.volleys -= 1;
+            asked.open.push((number, now));
+            Step::Probe { to: asked.at, number }
+        })
+        .collect()
+    }
+
+    /// Whether the outcome of an urgent round is clear already.
+    fn is_clear(&self, now: u64, srtt: u64) -> bool {
+        let another = self.others.iter().any(Asked::works) && now >= self.began + patience(srtt);
+        self.urgent && (self.used.works() || self.used.answers == 0 && another)
+    }
+
+    fn is_over(&self, now: u64) -> bool {
+        let done = |asked: &Asked| asked.volleys == 0;
+        now >= self.next && done(&self.used) && self.others.iter().all(done)
+    }
+}
+
+/// For how long answers to a probe are awaited, in ms.
+fn patience(srtt: u64) -> u64 {
+    (2 * srtt).clamp(MIN_WAIT, MAX_WAIT)
+}
+
+/// Whether an address is one of a local network, by its form.
+fn is_local(at: SocketAddr) -> bool {
+    address::is_local(at.ip())
+}
+
+/// Whether an address with the round trip `theirs` is to be used instead of the one in use, with the
+/// round trip `ours`, in ms. The difference has to be clear, a fifth and 2 ms: each change may reorder
+/// packets. A local address that was named may be that much slower, since its path loads no uplink.
+fn is_better((other, theirs, named): (SocketAddr, u64, bool), (used, ours): (SocketAddr, u64)) -> bool {
+    let margin = (ours / 5).max(2);
+    match (is_local(other), is_local(used)) {
+        (true, false) if named => theirs <= ours + margin,
+        (false, true) => theirs + 2 * margin < ours,
+        _ => theirs + margin < ours,
+    }
+}
+
+impl Choice {
+    /// Takes an address into account, which the caller has checked. A new one is probed soon.
+    pub(super) fn offer(&mut self, path: Option<SocketAddr>, at: SocketAddr) {
+        if let Some(known) = self.known.iter_mut().find(|known| known.at == at) {
+            known.named = true;
+            return;
+        }
+        if self.known.len() == MAX_KNOWN {
+            // The oldest one, of those that do not work if there are any.
+            let others = self
+                .known
+                .iter()
+                .enumerate()
+                .filter(|(_, known)| Some(known.at) != path);
+            if let Some((worst, _)) = others.min_by_key(|(_, known)| known.works) {
+                self.known.remove(worst);
+            }
+        }
+        self.known.push(Known::new(at));
+    }
+
+    /// The peer has just answered at an address from which its frames came.
+    pub(super) fn note_works(&mut self, now: u64, path: SocketAddr, at: SocketAddr) {
+        self.note_source(Some(path), at);
+        if let Some(known) = self.known.iter_mut().find(|known| known.at == at && !known.works) {
+            (known.works, known.failures) = (true, 0);
+            known.next = known.next.min(now);
+        }
+    }
+
+    /// Takes an address into account that nothing but frames of the peer have named.
+    fn note_source(&mut self, path: Option<SocketAddr>, at: SocketAddr) {
+        if self.known.iter().all(|known| known.at != at) {
+            self.offer(path, at);
+            if let Some(known) = self.known.last_mut() {
+                known.named = false;
+            }
+        }
+    }
+
+    /// Whether the peer has answered at an address.
+    pub(super) fn works(&self, at: SocketAddr) -> bool {
+        self.known.iter().any(|known| known.at == at && known.works)
+    }
+
+    /// The addresses, without their sockets: those first that work, and local ones only if they do.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let working = self.known.iter().filter(|known| known.works);
+        let others = self.known.iter().filter(|known| !known.works && !is_local(known.at));
+        working.chain(others).map(|known| plain(known.at))
+    }
+
+    /// An address that works beside the one in use, one that is not spare if there is any, with the
+    /// shortest round trip.
+    pub(super) fn any_that_works(&self) -> Option<SocketAddr> {
+        let works = self.known.iter().filter(|known| known.works);
+        let best = works.min_by_key(|known| (known.spare.ends(), known.rtt.unwrap_or(u64::MAX)));
+        best.map(|known| known.at)
+    }
+
+    /// Sets which addresses this end uses only while no other works.
+    pub(super) fn set_spare(&mut self, is_spare: impl Fn(SocketAddr) -> bool) {
+        for known in &mut self.known {
+            known.spare.here = is_spare(known.at);
+        }
+    }
+
+    /// The peer says whether it uses an address only while no other works.
+    pub(super) fn note_spare(&mut self, at: SocketAddr, spare: bool) {
+        if let Some(known) = self.known.iter_mut().find(|known| known.at == at) {
+            known.spare.there = spare;
+        }
+    }
+
+    fn spare(&self, at: SocketAddr) -> Spare {
+        let known = self.known.iter().find(|known| known.at == at);
+        known.map_or_else(Spare::default, |known| known.spare)
+    }
+
+    /// What is known about each address: where it is, whether the peer answers there, and the shortest
+    /// round trip, ms.
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = (SocketAddr, bool, Option<u64>)> {
+        self.known.iter().map(|known| (known.at, known.works, known.rtt))
+    }
+
+    /// Whether the address in use answers is in question: an urgent round begins, if another one works.
+    pub(super) fn look(&mut self, now: u64) {
+        (self.look_at, self.next_urgent) = (now, 0);
+    }
+
+    /// The network of one end changed, so that all addresses are probed soon.
+    pub(super) fn hurry(&mut self) {
+        self.next_urgent = 0;
+        for known in &mut self.known {
+            (known.next, known.failures, known.fresh) = (0, 0, true);
+        }
+    }
+
+    /// Forgets the addresses that only this underlay socket reaches.
+    pub(super) fn forget_socket(&mut self, socket: SocketId) {
+        self.known.retain(|known| SocketId::of(known.at) != socket);
+        self.round
+            .take_if(|round| round.asked().any(|asked| SocketId::of(asked.at) == socket));
+    }
+
+    /// The link uses another address from now on.
+    pub(super) fn handle_moved(&mut self, now: u64, from: Option<SocketAddr>, to: SocketAddr) {
+        self.round = None;
+        self.next = self.next.max(now + PAUSE);
+        for at in [Some(to), from].into_iter().flatten() {
+            self.note_source(Some(to), at);
+        }
+    }
+
+    /// Returns when [`Choice::poll`] has something to do.
+    pub(super) fn deadline(&self, view: &View) -> u64 {
+        match &self.round {
+            Some(round) if round.urgent => round.next,
+            Some(round) => round.next.min(self.urgent_at(view)),
+            None => self.urgent_at(view).min(self.ordinary_at(view)),
+        }
+    }
+
+    fn others(&self, view: &View) -> impl Iterator<Item = &Known> {
+        self.known.iter().filter(|known| known.at != view.path)
+    }
+
+    fn urgent_at(&self, view: &View) -> u64 {
+        match self.others(view).any(|other| other.works) {
+            true => view.unanswered_at.min(self.look_at).max(self.next_urgent),
+            false => u64::MAX,
+        }
+    }
+
+    /// Addresses that are new are probed at any time, the others while payload passes.
+    fn ordinary_at(&self, view: &View) -> u64 {
+        let passing_until = view.payload.saturating_add(RECENT);
+        let due = self.others(view).filter_map(|other| {
+            let at = other.next.max(self.next);
+            (other.fresh || at <= passing_until).then_some(at)
+        });
+        due.min().unwrap_or(u64::MAX)
+    }
+
+    /// Performs what is due. `number` draws a number that no other node can know.
+    pub(super) fn poll(&mut self, now: u64, view: &View, number: impl FnMut() -> u64) -> Vec<Step> {
+        // An urgent round takes the place of an ordinary one.
+        let urgent = now >= self.urgent_at(view) && self.round.as_ref().is_none_or(|round| !round.urgent);
+        if urgent {
+            self.look_at = u64::MAX;
+        }
+        if urgent || self.round.is_none() && now >= self.ordinary_at(view) {
+            self.begin(now, view, urgent);
+        }
+        match &mut self.round {
+            Some(round) if round.is_clear(now, view.srtt) || round.is_over(now) => self.end(now, view),
+            Some(round) if now >= round.next => round.volley(now, view.srtt, number),
+            _ => Vec::new(),
+        }
+    }
+
+    fn begin(&mut self, now: u64, view: &View, urgent: bool) {
+        let volleys = |known: &Known| match urgent && known.works {
+            true => URGENT_VOLLEYS,
+            false => VOLLEYS,
+        };
+        let others = self.others(view).filter(|other| other.works || other.next <= now);
+        let others = others.map(|other| Asked::new(other.at, volleys(other))).collect();
+        let used = Asked::new(view.path, if urgent { URGENT_VOLLEYS } else { VOLLEYS });
+        self.round = Some(Box::new(Round {
+            urgent,
+            began: now,
+            next: now,
+            used,
+            others,
+        }));
+    }
+
+    /// Handles the answer to a probe. Returns whether the probe was one of the round.
+    pub(super) fn handle_answer(&mut self, now: u64, number: u64) -> bool {
+        let Some(round) = &mut self.round else { return false };
+        for asked in round.asked() {
+            if let Some(n) = asked.open.iter().position(|(open, _)| *open == number) {
+                let (_, sent) = asked.open.swap_remove(n);
+                asked.answers += 1;
+                asked.rtt = asked.rtt.min(now.saturating_sub(sent));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ends a round: notes what works, and decides.
+    fn end(&mut self, now: u64, view: &View) -> Vec<Step> {
+        let Some(round) = self.round.take() else {
+            return Vec::new();
+        };
+        let complete = round.is_over(now);
+        // While a spare address is in use, the return of another one is noticed soon.
+        let longest = match self.spare(round.used.at).ends() {
+            0 => MAX_RETRY,
+            _ => MIN_RETRY,
+        };
+        for asked in &round.others {
+            let known = self.known.iter_mut().find(|known| known.at == asked.at);
+            if let Some(known) = known.filter(|_| complete || asked.answers > 0) {
+                known.note(now, asked.answered(), longest);
+            }
+        }
+        let used = self.known.iter_mut().find(|known| known.at == round.used.at);
+        if let Some(known) = used.filter(|_| round.used.answers > 0) {
+            known.rtt = round.used.answered();
+        }
+        self.next = now + PAUSE;
+        if round.urgent {
+            self.next_urgent = now + if round.used.works() { PAUSE } else { URGENT_AGAIN };
+        }
+        let chosen = match round.used.answers {
+            0 => self.fallback(now, &round),
+            _ => self.preferred(now, &round, view.decides),
+        };
+        chosen.map(|to| Step::Move { to }).into_iter().collect()
+    }
+
+    /// The address to use since the one in use does not answer.
+    fn fallback(&mut self, now: u64, round: &Round) -> Option<SocketAddr> {
+        let works = round.others.iter().filter(|asked| asked.works());
+        let best = works.min_by_key(|asked| (self.spare(asked.at).ends(), asked.rtt))?;
+        if let Some(known) = self.known.iter_mut().find(|known| known.at == round.used.at) {
+            known.fail(now);
+        }
+        Some(best.at)
+    }
+
+    /// The address that is better than the one in use, which works. An end that does not decide leaves
+    /// an address that is spare for itself alone.
+    fn preferred(&self, now: u64, round: &Round, decides: bool) -> Option<SocketAddr> {
+        let used = Some(&round.used).filter(|used| used.works())?;
+        let left = self.spare(used.at);
+        let better = round.others.iter().filter(|asked| {
+            let known = self.known.iter().find(|known| known.at == asked.at);
+            let named = known.is_some_and(|known| known.named);
+            let penalized = known.is_some_and(|known| now < known.penalty_until);
+            let spare = self.spare(asked.at);
+            let is_better = || match spare.ends().cmp(&left.ends()) {
+                Ordering::Less => decides || left.here && !spare.here,
+                Ordering::Equal => decides && is_better((asked.at, asked.rtt, named), (used.at, used.rtt)),
+                Ordering::Greater => false,
+            };
+            asked.works() && !penalized && is_better()
+        });
+        let best = better.min_by_key(|asked| (self.spare(asked.at).ends(), !is_local(asked.at), asked.rtt))?;
+        Some(best.at)
+    }
+}
+
+#[cfg(test)]
+mod tests;
