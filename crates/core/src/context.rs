@@ -13,6 +13,7 @@ use weft_wire::session::DataPorts;
 
 use crate::link::{Dials, FirstMessages};
 use crate::unproven::{Arrival, Unproven};
+use crate::uplinks::Uplinks;
 use crate::{Config, Event};
 
 /// An effect of the node.
@@ -71,6 +72,8 @@ pub(crate) struct Context {
     pub(crate) first_messages: FirstMessages,
     /// When handshakes with peers may begin.
     pub(crate) dials: Dials,
+    /// The further uplinks of the host.
+    pub(crate) uplinks: Uplinks,
     outputs: VecDeque<Output>,
 }
 
@@ -92,6 +95,7 @@ impl Context {
             path_counters: PathCounters::default(),
             first_messages: FirstMessages::default(),
             dials: Dials::default(),
+            uplinks: Uplinks::default(),
             outputs: VecDeque::new(),
         }
     }

@@ -11,6 +11,7 @@
 //! - `liveness`: whether the peer of a link or session is alive. `metrics`: how good the path is;
 //!   `reports`: when to report it.
 //! - `lanes`: the reports of several lanes, merged.
+//! - [`Uplink`]: the further networks through which this host reaches others.
 //! - [`TurnedAway`]: nodes that asked to link and are not configured.
 //! - `context`: what links and sessions receive with each call; [`Config`], [`Event`],
 //!   [`PeerStatus`]: the interface to the daemon.
@@ -44,6 +45,7 @@ mod session;
 mod status;
 mod turned_away;
 mod unproven;
+mod uplinks;
 
 pub use config::{Admit, Config, PeerConfig, ReportMode, SuiteCosts};
 pub use context::Output;
@@ -54,4 +56,5 @@ pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
 pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
 pub use turned_away::TurnedAway;
+pub use uplinks::Uplink;
 pub use weft_packet::firewall;

@@ -5,6 +5,7 @@
 //! holds the keys, so the initiator seals with them at once. Old epochs stay open until they have
 //! drained.
 
+mod bond;
 mod choice;
 mod dials;
 mod first_messages;

@@ -1,0 +1,81 @@
+//! The further uplinks of the host: underlay sockets through which the addresses of peers are reached
+//! by other networks than that which the system prefers. docs/decisions/0053-uplinks.md.
+
+use std::net::{IpAddr, SocketAddr};
+
+use weft_packet::{ProbeKind, SocketId, plain};
+
+/// An underlay socket that leads through one interface of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uplink {
+    /// Its number.
+    pub socket: SocketId,
+    /// Whether it serves IPv6, or else IPv4.
+    pub ipv6: bool,
+    /// Paths through it are used only while no other path to the peer works.
+    pub spare: bool,
+}
+
+/// The further uplinks of this host, the one first that the system prefers.
+#[derive(Debug, Default)]
+pub(crate) struct Uplinks(Vec<Uplink>);
+
+impl Uplinks {
+    pub(crate) fn new(list: Vec<Uplink>) -> Self {
+        Self(list)
+    }
+
+    /// The paths to an address through each of them; none to a host that only one interface reaches.
+    pub(crate) fn paths(&self, to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+        let to = plain(to);
+        let bound = match to.ip() {
+            IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
+        };
+        let serves = move |uplink: &&Uplink| !bound && uplink.ipv6 == to.is_ipv6();
+        self.0.iter().filter(serves).map(move |uplink| uplink.socket.path(to))
+    }
+
+    /// What a probe says about a path, if the link is bonded or not: one with a bond has no spare paths.
+    pub(crate) fn probe_kind(&self, path: SocketAddr, bonded: bool) -> ProbeKind {
+        if !bonded && self.is_spare(path) {
+            ProbeKind::Spare
+        } else {
+            ProbeKind::Plain
+        }
+    }
+
+    /// Whether a path leads through a spare one.
+    pub(crate) fn is_spare(&self, path: SocketAddr) -> bool {
+        let socket = SocketId::of(path);
+        self.0.iter().any(|uplink| uplink.socket == socket && uplink.spare)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_path_through_each_uplink_of_its_version() {
+        let first = SocketId::ORDINARY.following();
+        let sockets = [first, first.following(), first.following().following()];
+        let list = sockets.map(|socket| Uplink {
+            socket,
+            ipv6: socket == sockets[1],
+            spare: socket != sockets[2],
+        });
+        let uplinks = Uplinks::new(list.to_vec());
+        let paths = |at: &str| uplinks.paths(at.parse().unwrap()).collect::<Vec<_>>();
+        let v4: SocketAddr = "192.0.2.1:7".parse().unwrap();
+        assert_eq!(paths("192.0.2.1:7"), [sockets[0].path(v4), sockets[2].path(v4)]);
+        assert_eq!(paths("[2001:db8::1]:7").len(), 1);
+        for only_here in ["127.0.0.1:7", "169.254.1.1:7", "[::1]:7", "[fe80::1%3]:7"] {
+            assert_eq!(paths(only_here), [], "{only_here}");
+        }
+        // A path through one uplink has a counterpart through each.
+        assert!(uplinks.paths(sockets[2].path(v4)).eq(uplinks.paths(v4)));
+        assert!(uplinks.is_spare(sockets[0].path(v4)) && !uplinks.is_spare(sockets[2].path(v4)));
+        assert!(!uplinks.is_spare(v4));
+    }
+}
