@@ -12,6 +12,7 @@ use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 
 use crate::link::{Dials, FirstMessages};
+use crate::unconfirmed::Unconfirmed;
 use crate::unproven::{Arrival, Unproven};
 use crate::uplinks::Uplinks;
 use crate::{Config, Event};
@@ -72,6 +73,8 @@ pub(crate) struct Context {
     pub(crate) first_messages: FirstMessages,
     /// When handshakes with peers may begin.
     pub(crate) dials: Dials,
+    /// Addresses that only other nodes have named.
+    pub(crate) unconfirmed: Unconfirmed,
     /// The further uplinks of the host.
     pub(crate) uplinks: Uplinks,
     outputs: VecDeque<Output>,
@@ -95,6 +98,7 @@ impl Context {
             path_counters: PathCounters::default(),
             first_messages: FirstMessages::default(),
             dials: Dials::default(),
+            unconfirmed: Unconfirmed::default(),
             uplinks: Uplinks::default(),
             outputs: VecDeque::new(),
         }

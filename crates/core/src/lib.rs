@@ -44,6 +44,7 @@ mod rounds;
 mod session;
 mod status;
 mod turned_away;
+mod unconfirmed;
 mod unproven;
 mod uplinks;
 

@@ -364,6 +364,9 @@ impl Link {
         attempt.sends += 1;
         attempt.next_send = now + ctx.jittered(wait);
         for to in targets {
+            if !known && !ctx.unconfirmed.admits(now, to, attempt.msg1.len()) {
+                continue;
+            }
             if !attempt.asked.contains(&to) {
                 attempt.asked.push(to);
             }
