@@ -55,7 +55,7 @@ pub use metrics::Quality;
 pub use node::{Node, NodeCounters, ServiceError, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
-pub use status::{Frames, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
+pub use status::{Frames, KnownSize, LinkPath, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
 pub use turned_away::TurnedAway;
 pub use uplinks::Uplink;
 pub use weft_packet::firewall;

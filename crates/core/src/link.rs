@@ -15,6 +15,7 @@ mod hop_keys;
 mod moves;
 mod observed;
 mod reports;
+mod targets;
 mod timers;
 mod twins;
 
@@ -27,9 +28,11 @@ use weft_noise::tag::TagKeys;
 use weft_packet::{LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand, plain};
 use weft_wire::address;
 use weft_wire::link::{
-    Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE, PROBE_ANSWER,
+    Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE_ANSWER, SPARE,
 };
 
+use self::bond::Bond;
+use self::choice::Choice;
 pub(crate) use self::dials::Dials;
 use self::first_messages::Mark;
 pub(crate) use self::first_messages::{First, FirstMessages};
@@ -158,6 +161,10 @@ pub(crate) struct Link {
     announce_at: u64,
     /// The addresses to which the peer may have roamed.
     moves: Moves,
+    /// The other addresses of the peer, while the link is up, if there are any.
+    choice: Option<Box<Choice>>,
+    /// The paths that data may go on at the same time, if the user wants that.
+    bond: Option<Box<Bond>>,
     /// The number of the next keys for relayed frames.
     next_hop: u32,
     /// The overdue keys were reported.
@@ -209,6 +216,8 @@ impl Link {
             announcements: 0,
             announce_at: 0,
             moves: Moves::default(),
+            choice: None,
+            bond: None,
             next_hop: 0,
             overdue_told: false,
             twins: Twins::default(),
@@ -232,42 +241,8 @@ impl Link {
         self.path
     }
 
-    /// Returns every address at which the peer may be, the most likely first.
-    pub(crate) fn targets(&self) -> Vec<SocketAddr> {
-        let mut targets: Vec<SocketAddr> = self.path.into_iter().chain(self.last_path).collect();
-        for addr in &self.addresses {
-            if !targets.contains(addr) {
-                targets.push(*addr);
-            }
-        }
-        targets.dedup();
-        targets
-    }
-
-    /// Whether there is any address to dial.
-    pub(crate) fn has_target(&self) -> bool {
-        self.path.is_some() || self.last_path.is_some() || !self.addresses.is_empty()
-    }
-
     pub(crate) fn age(&self, now: u64) -> Option<u64> {
         self.current().map(|e| now.saturating_sub(e.born))
-    }
-
-    pub(crate) fn hint(&mut self, now: u64, addr: SocketAddr) {
-        self.last_path = Some(addr);
-        self.next_dial = self.next_dial.min(now);
-    }
-
-    /// Replaces the configured addresses. A peer without a link is dialled there soon.
-    pub(crate) fn set_addresses(&mut self, now: u64, addresses: Vec<SocketAddr>) {
-        if self.addresses == addresses {
-            return;
-        }
-        self.addresses = addresses;
-        if !self.is_up() {
-            self.next_dial = self.next_dial.min(now);
-            self.hurry(now);
-        }
     }
 
     fn current(&self) -> Option<&Epoch> {
@@ -324,7 +299,7 @@ impl Link {
         }
         self.renew_hop(ctx, now);
         if was_up {
-            self.moved(ctx, path);
+            self.moved(ctx, now, path);
         }
         self.path = Some(path);
         self.last_path = Some(path);
@@ -333,11 +308,14 @@ impl Link {
         let restarted = self.known_start.is_some() && self.known_start != remote_epoch;
         self.known_start = remote_epoch;
         self.overdue_told = false;
+        let path = plain(path);
         self.watch_for_twins(ctx, now, remote_epoch, began, path);
         self.tell_observed(ctx);
         if !was_up || restarted {
             self.up_since = Some(now);
             self.health = Health::new();
+            self.offer_targets();
+            self.offer_uplinks(ctx);
             ctx.event(Event::LinkUp {
                 peer: self.peer,
                 path,
@@ -407,8 +385,18 @@ impl Link {
     /// Handles the neighbour's answer to a probe.
     pub(crate) fn handle_probe_answer(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
         self.liveness.heard(now);
-        if let Ok(number) = <[u8; 8]>::try_from(body) {
-            self.handle_path_answer(ctx, now, u64::from_le_bytes(number));
+        // A peer of an earlier version returns the byte behind the number, too.
+        if let Some((number, [] | [SPARE])) = body.split_first_chunk() {
+            let number = u64::from_le_bytes(*number);
+            let choice = self.choice.as_mut();
+            let bond = self.bond.as_mut();
+            if choice.is_some_and(|choice| choice.handle_answer(now, number)) {
+                self.drive_choice(ctx, now);
+            } else if bond.is_some_and(|bond| bond.handle_answer(now, number)) {
+                self.drive_bond(ctx, now);
+            } else {
+                self.handle_path_answer(ctx, now, number);
+            }
         } else if let Ok(number) = <[u8; 4]>::try_from(body) {
             self.health.handle_answer(now, u32::from_le_bytes(number));
         }
@@ -445,6 +433,8 @@ impl Link {
         if self.is_up() {
             self.announcements = ANNOUNCEMENTS;
             self.announce(ctx, now);
+            self.hurry_choice();
+            self.look_at_once(now);
         } else if self.attempt.is_some() {
             self.hurry(now + handshake::RESEND_MIN);
         } else {
@@ -498,6 +488,8 @@ impl Link {
         self.health = Health::new();
         self.announcements = 0;
         self.moves = Moves::default();
+        self.choice = None;
+        self.bond = self.bond.take().map(|_| Box::default());
         self.last_down = Some((now, reason));
         self.next_dial = now;
         ctx.event(Event::LinkDown {

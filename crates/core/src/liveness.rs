@@ -16,6 +16,8 @@ pub(crate) struct Liveness {
     /// Payload frames that had been received when something was last sent.
     answered: u64,
     last_said: u64,
+    /// When payload was last received, or the lane's counts said so.
+    payload_came: u64,
 }
 
 impl Liveness {
@@ -26,12 +28,18 @@ impl Liveness {
             unanswered_since: None,
             answered: 0,
             last_said: now,
+            payload_came: 0,
         }
     }
 
     /// Returns what has passed so far.
     pub(crate) fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// Returns when payload was last sent or received.
+    pub(crate) fn last_payload(&self) -> u64 {
+        self.totals.last_payload_tx.max(self.payload_came)
     }
 
     /// Returns when something authentic was last received.
@@ -56,6 +64,9 @@ impl Liveness {
         self.heard(totals.last_rx.min(now));
         if payload_sent > self.last_heard {
             self.unanswered_since.get_or_insert(payload_sent);
+        }
+        if totals.rx_payload != self.totals.rx_payload {
+            self.payload_came = now;
         }
         let spoke = totals.tx_frames != self.totals.tx_frames;
         self.totals = *totals;

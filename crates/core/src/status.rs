@@ -197,6 +197,8 @@ pub struct PeerStatus {
     pub path_changes: Vec<PathChange>,
     /// Known addresses of the peer.
     pub targets: Vec<SocketAddr>,
+    /// The paths that the link compares, if it has several.
+    pub link_paths: Vec<LinkPath>,
     /// The number of first handshake messages sent without an answer, and the time since the first
     /// of them.
     pub dialing: Option<(u32, u64)>,
@@ -258,6 +260,20 @@ pub struct PeerStatus {
     pub session_quality: Quality,
 }
 
+/// A path that a link may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkPath {
+    /// The peer's address and the underlay socket that it is reached through
+    /// ([`SocketId::of`](weft_packet::SocketId::of)).
+    pub at: SocketAddr,
+    /// The link uses it.
+    pub used: bool,
+    /// The peer answered there when it was last probed.
+    pub works: bool,
+    /// The shortest round trip when it was last probed, in ms.
+    pub rtt: Option<u64>,
+}
+
 /// Returns the time until keys of this age end, if they are overdue.
 fn keys_end(age: Option<u64>, config: &Config) -> Option<u64> {
     let age = age.filter(|age| *age >= config.key_overdue())?;
@@ -291,6 +307,7 @@ impl PeerStatus {
             path,
             path_changes: peer.paths.changes(now),
             targets,
+            link_paths: link.known_paths(),
             dialing: link.dialing(now),
             failures: link.failures,
             last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),

@@ -48,6 +48,8 @@ type Rule = Box<dyn FnMut(u64, &Datagram) -> Fate>;
 struct Attachment {
     /// Its own address.
     addr: SocketAddr,
+    /// Its address in the second network.
+    second: Option<SocketAddr>,
     nat: Option<Nat>,
     /// Hosts of different sides do not reach each other.
     side: u32,
@@ -56,6 +58,8 @@ struct Attachment {
 /// The simulated network.
 pub(crate) struct Network {
     pub(crate) conditions: Conditions,
+    /// The conditions of the second network.
+    pub(crate) second: Conditions,
     /// Conditions between two hosts, the lower number first, if they differ from the others.
     links: BTreeMap<(HostId, HostId), Conditions>,
     hosts: Vec<Attachment>,
@@ -74,6 +78,7 @@ impl Network {
     pub(crate) fn new(rng: ChaCha20Rng) -> Self {
         Self {
             conditions: Conditions::default(),
+            second: Conditions::default(),
             links: BTreeMap::new(),
             hosts: Vec::new(),
             by_addr: BTreeMap::new(),
@@ -90,9 +95,23 @@ impl Network {
         self.by_addr.insert(addr, self.hosts.len());
         self.hosts.push(Attachment {
             addr,
+            second: None,
             nat: None,
             side: 0,
         });
+    }
+
+    /// Attaches a host to the second network as well. What it sends to an address there goes from
+    /// its own address there.
+    pub(crate) fn attach_second(&mut self, host: HostId, addr: SocketAddr) {
+        self.hosts[host].second = Some(addr);
+        self.by_addr.insert(addr, host);
+    }
+
+    /// Whether an address is one of the second network.
+    fn is_second(&self, addr: SocketAddr) -> bool {
+        let host = self.by_addr.get(&addr);
+        host.is_some_and(|host| self.hosts[*host].second == Some(addr))
     }
 
     /// Attaches a host at another address.
@@ -154,7 +173,8 @@ impl Network {
         let to = self.find(datagram.dst).filter(|to| {
             let (from, to) = (self.hosts.get(datagram.from), &self.hosts[*to]);
             let together = from.is_none_or(|from| from.side == to.side);
-            let behind = to.nat.as_ref().filter(|_| to.addr != datagram.dst);
+            let inner = to.addr == datagram.dst || to.second == Some(datagram.dst);
+            let behind = to.nat.as_ref().filter(|_| !inner);
             together && behind.is_none_or(|nat| nat.admits(now, datagram.src, datagram.dst.port()))
         });
         Some((to, datagram))
@@ -162,8 +182,13 @@ impl Network {
 
     /// Sends a datagram. Its source is that of the host until its NAT box has translated it.
     pub(crate) fn send(&mut self, now: u64, mut datagram: Datagram) {
-        if let Some(nat) = self.hosts.get_mut(datagram.from).and_then(|host| host.nat.as_mut()) {
-            datagram.src = nat.outbound(now, datagram.dst);
+        let second = self.is_second(datagram.dst);
+        if let Some(host) = self.hosts.get_mut(datagram.from) {
+            if let Some(own) = host.second.filter(|_| second) {
+                datagram.src = own;
+            } else if let Some(nat) = &mut host.nat {
+                datagram.src = nat.outbound(now, datagram.dst);
+            }
         }
         let conditions = self.conditions_to(&datagram);
         let too_large = datagram.bytes.len() > usize::from(conditions.mtu);
@@ -189,6 +214,9 @@ impl Network {
     }
 
     fn conditions_to(&self, datagram: &Datagram) -> Conditions {
+        if self.is_second(datagram.dst) {
+            return self.second;
+        }
         if self.links.is_empty() {
             return self.conditions;
         }

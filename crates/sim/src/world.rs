@@ -120,6 +120,23 @@ impl World {
     /// Makes `peer` a configured peer of `host`, with its present address if `dial`.
     pub fn add_peer(&mut self, host: HostId, peer: HostId, dial: bool) {
         let addresses = if dial { vec![self.hosts[peer].addr] } else { Vec::new() };
+        self.add_peer_at(host, peer, addresses);
+    }
+
+    /// Connects a host to a second network, besides the first one, and returns its address there.
+    pub fn connect_second(&mut self, host: HostId) -> SocketAddr {
+        let addr = SocketAddr::from(([192, 168, (host >> 8) as u8, host as u8 + 1], 2121));
+        self.network.attach_second(host, addr);
+        addr
+    }
+
+    /// Sets the conditions of the second network.
+    pub fn set_second(&mut self, conditions: Conditions) {
+        self.network.second = conditions;
+    }
+
+    /// Makes `peer` a configured peer of `host` with these addresses.
+    pub fn add_peer_at(&mut self, host: HostId, peer: HostId, addresses: Vec<SocketAddr>) {
         let config = PeerConfig {
             key: self.hosts[peer].key,
             addresses,

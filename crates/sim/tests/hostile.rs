@@ -255,3 +255,48 @@ fn a_false_place_near_the_root_moves_nothing_that_works() {
     });
     assert_eq!((lost, net.stolen.get()), (0, 0));
 }
+
+#[test]
+fn a_victim_that_many_peers_name_gets_its_budget() {
+    const HEADERS: usize = 28;
+    let mut world = World::new(7);
+    let [node, honest] = [0; 2].map(|_| world.add_host(Config::default()));
+    let victim: std::net::IpAddr = "203.0.113.9".parse().unwrap();
+    let sent = Rc::new(Cell::new(0));
+    let count = sent.clone();
+    world.set_rule(move |_, d| {
+        if d.dst.ip() == victim {
+            count.set(count.get() + d.bytes.len() + HEADERS);
+        }
+        Fate::Pass
+    });
+    let at = world.host(honest).addr;
+    world.host_mut(node).node.set_unconfirmed([victim, at.ip()]);
+    for port in 1..=50 {
+        let liar = world.add_host(Config::default());
+        world.kill(liar);
+        world.add_peer_at(node, liar, vec![(victim, port).into(), (victim, 1_000 + port).into()]);
+    }
+    world.add_peer_at(node, honest, vec![at]);
+    world.add_peer(honest, node, false);
+    world.run(60_000);
+    let status = |world: &World| {
+        let mut all = world.host(node).node.peer_status(world.now());
+        all.any(|peer| peer.link_age.is_some())
+    };
+    assert!(status(&world), "a peer that answers is linked");
+    let minute = sent.get();
+    assert!(
+        (3_000..=4_096 + 16_384 / 60).contains(&minute),
+        "{minute} bytes in a minute"
+    );
+    // Packets for all of them come all the time.
+    for second in 0..3_540 {
+        for liar in 2..52 {
+            world.send(node, liar, second, 100);
+        }
+        world.run(1_000);
+    }
+    let hour = sent.get();
+    assert!((10_000..=16_384).contains(&hour), "{hour} bytes in an hour");
+}

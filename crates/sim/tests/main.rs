@@ -12,6 +12,7 @@ mod common;
 mod attacks;
 mod bad_peer;
 mod carrier;
+mod choice;
 mod configure;
 mod detour;
 mod documents;

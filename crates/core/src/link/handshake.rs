@@ -350,10 +350,13 @@ impl Link {
 
     fn send_msg1(&mut self, ctx: &mut Context, now: u64) {
         let away = self.failures >= PATIENT_ATTEMPTS;
-        let rekey = self.attempt.as_ref().is_some_and(|attempt| attempt.rekey);
+        let (rekey, sent) = self
+            .attempt
+            .as_ref()
+            .map_or((false, 0), |attempt| (attempt.rekey, attempt.sends));
         let targets = match rekey {
             true => self.path.into_iter().chain(self.elsewhere()).collect(),
-            false => self.targets(),
+            false => self.dial_paths(ctx, self.is_up() || sent > 0 || self.failures > 0),
         };
         let Some(attempt) = self.attempt.as_mut() else { return };
         let wait = if away {

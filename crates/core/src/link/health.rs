@@ -82,6 +82,11 @@ impl Health {
         self.standing == Standing::Healthy
     }
 
+    /// Whether the neighbour has answered a probe since the link came up.
+    pub(crate) fn answers(&self) -> bool {
+        self.answers
+    }
+
     /// Whether the neighbour is suspect, and has not been heard since.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.standing, Standing::Suspect(_))

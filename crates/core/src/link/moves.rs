@@ -10,7 +10,7 @@
 use std::net::SocketAddr;
 
 use rand_core::Rng as _;
-use weft_packet::{LinkCommand, PATH_PROBE_LEN, ProbeKind};
+use weft_packet::{LinkCommand, plain};
 use weft_wire::fmp;
 
 use super::Link;
@@ -46,7 +46,7 @@ pub(super) struct Moves {
     unproven: bool,
     announced_until: u64,
     /// The presumed address of a peer that answers no probes, and the bytes that may be sent to it.
-    elsewhere: Option<(SocketAddr, u32)>,
+    elsewhere: Option<Box<(SocketAddr, u32)>>,
 }
 
 /// One address in question. Times are ms.
@@ -61,6 +61,8 @@ struct Move {
     next: u64,
     /// Bytes that may be sent to it.
     room: u32,
+    /// The peer uses it only while no other of its paths works.
+    spare: bool,
 }
 
 /// An address that has answered before the one in use has.
@@ -94,10 +96,24 @@ impl Moves {
         (self.settling, self.elsewhere, self.unproven) = (None, None, false);
     }
 
+    /// The peer has said whether it uses an address in question only while no other works.
+    pub(super) fn note_spare(&mut self, at: SocketAddr, spare: bool) {
+        if let Some(asked) = self.list.iter_mut().find(|asked| asked.to == at) {
+            asked.spare = spare;
+        }
+    }
+
+    /// Takes bytes of what may be sent to an address in question. Returns whether there were enough.
+    pub(super) fn take_room_at(&mut self, to: SocketAddr, bytes: u32) -> bool {
+        let asked = self.list.iter_mut().find(|asked| asked.to == to);
+        let left = asked.and_then(|asked| Some((asked.room.checked_sub(bytes)?, asked)));
+        left.map(|(left, asked)| asked.room = left).is_some()
+    }
+
     /// Returns the other address to which a request for new keys of `len` bytes is sent, if its
     /// budget allows.
     pub(super) fn take_room(&mut self, len: usize) -> Option<SocketAddr> {
-        let (to, room) = self.elsewhere.as_mut()?;
+        let (to, room) = self.elsewhere.as_deref_mut()?;
         *room = room.checked_sub(u32::try_from(len).ok()?)?;
         Some(*to)
     }
@@ -129,6 +145,7 @@ impl Link {
             asked_at: now,
             next: now,
             room,
+            spare: false,
         });
         self.drive_moves(ctx, now);
     }
@@ -136,6 +153,7 @@ impl Link {
     /// Handles the peer's announcement that its own addresses have changed.
     pub(crate) fn handle_moving(&mut self, now: u64) {
         self.moves.announced_until = now + ANNOUNCED;
+        self.hurry_choice();
     }
 
     /// Returns when a probe of an address is due, or a pending change of the address.
@@ -150,6 +168,7 @@ impl Link {
 
     pub(super) fn drive_moves(&mut self, ctx: &mut Context, now: u64) {
         self.settle_move(ctx, now);
+        let bonded = self.bond.is_some();
         let (id, path) = (self.id, self.path.filter(|_| !self.moves.unproven));
         let wait = self
             .metrics
@@ -160,7 +179,8 @@ impl Link {
             if now < asked.next {
                 return true;
             }
-            let left = asked.room.checked_sub(PATH_PROBE_LEN as u32);
+            let len = ctx.uplinks.probe_kind(asked.to, bonded).probe_len();
+            let left = asked.room.checked_sub(len as u32);
             let Some(left) = left.filter(|_| asked.tries < TRIES) else {
                 failed = Some((asked.to, asked.room));
                 return false;
@@ -168,11 +188,8 @@ impl Link {
             asked.room = left;
             let questions = [(Some(asked.to), asked.number), (path, asked.here)];
             for (to, number) in questions.into_iter().filter_map(|(to, number)| Some((to?, number))) {
-                ctx.change_link(id, LinkCommand::Probe {
-                    to,
-                    number,
-                    kind: ProbeKind::Plain,
-                });
+                let kind = ctx.uplinks.probe_kind(to, bonded);
+                ctx.change_link(id, LinkCommand::Probe { to, number, kind });
             }
             asked.next = now + (wait << asked.tries);
             asked.tries += 1;
@@ -185,9 +202,9 @@ impl Link {
 
     /// Probes by a handshake, which a peer that answers no probes does answer.
     fn ask_by_handshake(&mut self, now: u64, to: SocketAddr, room: u32) {
-        let before = self.moves.elsewhere.filter(|(known, _)| *known == to);
+        let before = self.moves.elsewhere.as_deref().filter(|(known, _)| *known == to);
         let room = before.map_or(room, |(_, so_far)| so_far.saturating_add(room));
-        self.moves.elsewhere = Some((to, room));
+        self.moves.elsewhere = Some(Box::new((to, room)));
         if let Some(born) = self.current().map(|epoch| epoch.born) {
             self.rekey_due = self.rekey_due.min(now.max(born + REKEY_RETRY));
         }
@@ -199,7 +216,7 @@ impl Link {
         if let Some(settling) = self.moves.settling.take_if(|settling| settling.here == number) {
             let back = settling.from;
             if settling.moved {
-                self.moved(ctx, back);
+                self.moved(ctx, now, back);
             }
             return self.place(ctx, back, None);
         }
@@ -216,9 +233,12 @@ impl Link {
         let Some(from) = self.path.filter(|_| !announced && !self.moves.unproven) else {
             self.moves.settle();
             self.place(ctx, asked.to, None);
-            self.moved(ctx, asked.to);
+            self.moved(ctx, now, asked.to);
             return;
         };
+        let choice = self.choice.get_or_insert_default();
+        choice.note_works(now, from, asked.to);
+        choice.note_spare(asked.to, asked.spare);
         let rtt = now.saturating_sub(asked.asked_at);
         self.moves.settling = Some(Box::new(Settling {
             to: asked.to,
@@ -243,23 +263,27 @@ impl Link {
             settling.moved = true;
             let to = settling.to;
             self.place(ctx, to, None);
-            self.moved(ctx, to);
+            self.moved(ctx, now, to);
         }
     }
 
-    fn place(&self, ctx: &mut Context, path: SocketAddr, left: Option<SocketAddr>) {
+    pub(super) fn place(&self, ctx: &mut Context, path: SocketAddr, left: Option<SocketAddr>) {
         let (link, peer) = (self.id, self.peer.node_addr());
         ctx.change_link(link, LinkCommand::Place { peer, path, left });
     }
 
     /// Sets the address of the link, which the peer has proven.
-    pub(super) fn moved(&mut self, ctx: &mut Context, path: SocketAddr) {
-        let known = self.path.replace(path) == Some(path);
+    pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: SocketAddr) {
+        let left = self.path.replace(path);
+        let known = left == Some(path);
         self.last_path = Some(path);
         if !known {
+            self.choice.get_or_insert_default().handle_moved(now, left, path);
+            self.offer_uplinks(ctx);
             self.metrics.handle_moved();
             self.reports.handle_moved();
             self.tell_observed(ctx);
+            let path = plain(path);
             ctx.event(Event::Roamed { peer: self.peer, path });
         }
     }

@@ -23,6 +23,8 @@ impl Link {
             (self.health_at(ctx), "probe"),
             (self.while_up(self.hop_at()), "keys of the hop"),
             (self.while_up(self.moves_at()), "probe of a path"),
+            (self.choice_at(), "choice of a path"),
+            (self.while_up(self.bond_at()), "paths at the same time"),
             (self.dead_at(ctx), "link dead"),
             (self.keys_end_at(ctx), "link keys too old"),
             (self.keys_overdue_at(ctx), "link keys overdue"),
@@ -67,6 +69,10 @@ impl Link {
         }
         self.drive_hop(ctx, now);
         self.drive_moves(ctx, now);
+        self.drive_choice(ctx, now);
+        if now >= self.while_up(self.bond_at()) {
+            self.drive_bond(ctx, now);
+        }
         if now >= self.health_at(ctx)
             && let Some(number) = self.health.handle_timeout(now, &self.liveness)
         {

@@ -89,6 +89,12 @@ impl Node {
         self.with_peer(peer.node_addr(), |ctx, p| p.session.require_fast(ctx, required));
     }
 
+    /// Sets whether data to this peer goes through all uplinks of both ends at once, each flow through
+    /// one. The peer has to want that, too. A key that belongs to no peer is ignored.
+    pub fn set_bond(&mut self, peer: &PublicKey, on: bool) {
+        self.with_peer(peer.node_addr(), |ctx, p| p.link.set_bond(ctx, on));
+    }
+
     /// Sets the subnets behind this node and behind peers; see [`TableCommand::SetSubnets`].
     /// Subnets of keys that belong to no peer have no effect.
     pub fn set_subnets(&mut self, ours: Vec<Subnet>, theirs: Vec<(Subnet, PublicKey)>) {

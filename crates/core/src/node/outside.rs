@@ -3,10 +3,13 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::{SendCommand, TableCommand};
+use weft_noise::PublicKey;
+use weft_packet::{SendCommand, SocketId, TableCommand};
 use weft_wire::outside::Token;
 
 use super::Node;
+use crate::uplinks::Uplinks;
+use crate::Uplink;
 
 impl Node {
     /// Passes datagrams with this token to the caller from now on, as
@@ -26,9 +29,66 @@ impl Node {
         self.ctx.lane(SendCommand::Transmit { to, datagram });
     }
 
+    /// Tries an address where a peer has answered, or was seen: dials it there, or considers the
+    /// address for the link that is up; through a further underlay socket if `at` is a path of one
+    /// ([`SocketId::path`]). A key that belongs to no peer changes nothing.
+    pub fn dial(&mut self, now: u64, peer: &PublicKey, at: SocketAddr) {
+        let addr = peer.node_addr();
+        if let Some(peer) = self.peers.get_mut(&addr) {
+            peer.link.dial(now, at);
+            self.expect(addr);
+        }
+    }
+
     /// Sets the UDP ports of all underlay sockets: datagrams from there that a route leads to the TUN
     /// are dropped.
     pub fn set_underlay_ports(&mut self, ports: Vec<u16>) {
         self.ctx.lane(TableCommand::SetUnderlayPorts { ports });
+    }
+
+    /// Whether frames of a link go through this underlay socket.
+    #[must_use]
+    pub fn uses_socket(&self, socket: SocketId) -> bool {
+        let paths = self.peers.values().filter_map(|peer| peer.link.path());
+        paths.into_iter().any(|path| SocketId::of(path) == socket)
+    }
+
+    /// Whether the link with a peer, if there is one, goes through another than the ordinary underlay
+    /// sockets.
+    #[must_use]
+    pub fn goes_aside(&self, peer: &PublicKey) -> bool {
+        let peer = self.peers.get(&peer.node_addr());
+        let path = peer.and_then(|peer| peer.link.path());
+        path.is_some_and(|path| !SocketId::of(path).is_ordinary())
+    }
+
+    /// Returns the address to which a peer's link goes, while it is up.
+    pub fn link_path(&self, peer: &PublicKey) -> Option<SocketAddr> {
+        let peer = self.peers.get(&peer.node_addr())?;
+        peer.link.path().filter(|_| peer.link.is_up())
+    }
+
+    /// Sets the further uplinks of this host, the one first that the system prefers: underlay sockets
+    /// that each lead through one interface. Links consider the paths through them.
+    pub fn set_uplinks(&mut self, uplinks: Vec<Uplink>) {
+        self.ctx.uplinks = Uplinks::new(uplinks);
+        for peer in self.peers.values_mut() {
+            peer.link.offer_uplinks(&self.ctx);
+        }
+    }
+
+    /// Ends the use of an underlay socket, which is about to be closed. Peers that were dialled
+    /// through it are dialled through the ordinary ones from now on. A link whose frames go through
+    /// it goes to another path at once.
+    pub fn forget_socket(&mut self, now: u64, socket: SocketId) {
+        let mut moved = Vec::new();
+        for peer in self.peers.values_mut() {
+            if peer.link.forget_socket(&mut self.ctx, now, socket) {
+                moved.push(peer.link.id);
+            }
+        }
+        for link in moved {
+            self.follow_move(now, link);
+        }
     }
 }

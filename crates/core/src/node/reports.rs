@@ -69,9 +69,9 @@ impl Node {
             LinkReport::Message { index, msg_type, body } => {
                 self.handle_link_message(now, link, index, msg_type, &body);
             }
-            LinkReport::Probed { number, .. } => {
+            LinkReport::Probed { from, number, kind } => {
                 self.with_link(link, |ctx, peer| {
-                    peer.link.handle_probe(ctx, now, &number.to_le_bytes());
+                    peer.link.handle_path_probe(ctx, now, from, (number, kind));
                 });
             }
             LinkReport::HopProven { id } => self.handle_hop_proven(now, link, id),

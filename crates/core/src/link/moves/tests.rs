@@ -3,7 +3,10 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::{Identity, SecretKey};
-use weft_packet::{Command, CountedEpoch, LinkCommand, LinkId, Measured, ReceiverIndex};
+use weft_packet::{
+    Command, CountedEpoch, LinkCommand, LinkId, Measured, PATH_PROBE_LEN, ProbeKind, ReceiverIndex, SendCommand,
+};
+use weft_wire::link::OBSERVED;
 use weft_wire::mmp::ReceiverReport;
 
 use super::super::Epoch;
@@ -349,4 +352,35 @@ fn a_peer_that_answers_probes_is_not_asked_for_new_keys() {
     bench.answer(NOW, 7);
     bench.roamed(NOW, 2, PROBE - 1);
     assert_eq!((bench.link.elsewhere(), bench.link.rekey_due), (None, u64::MAX));
+}
+
+#[test]
+fn answers_to_probes_are_within_what_may_go_to_their_source() {
+    let mut bench = Bench::new();
+    let answers = |bench: &mut Bench, port: u16, count: u64| {
+        for number in 0..count {
+            bench
+                .link
+                .handle_path_probe(&mut bench.ctx, NOW, at(port), (number, ProbeKind::Plain));
+        }
+        let commands = bench.commands().into_iter();
+        let answers = commands.filter_map(|command| match command {
+            Command::Link(_, LinkCommand::AnswerProbe { to, .. }) => Some(to.port()),
+            Command::Send(SendCommand::OnLink { .. }) => Some(HOME),
+            _ => None,
+        });
+        answers.collect::<Vec<_>>()
+    };
+    assert_eq!(answers(&mut bench, HOME, 2), [HOME; 2]);
+    assert_eq!(answers(&mut bench, 2, 2), [HOME; 2], "nothing is known of the source");
+    // Three probes' worth may go there, and this node asks once itself.
+    bench.roamed(NOW, 2, 3 * PROBE);
+    assert_eq!(bench.asked().len(), 2);
+    assert_eq!(answers(&mut bench, 2, 4), [2, 2, HOME, HOME]);
+    // The peer answers there, and in use as well.
+    let (number, here) = bench.two_asked(NOW + 1_000, 3);
+    bench.answer(NOW + 1_001, number);
+    bench.answer(NOW + 1_002, here);
+    bench.commands();
+    assert_eq!(answers(&mut bench, 3, 4), [3; 4]);
 }

@@ -1,0 +1,336 @@
+//! The addresses at which a peer is dialled, and those among which a link that is up chooses.
+
+use std::net::SocketAddr;
+
+use rand_core::Rng as _;
+use weft_packet::{LinkCommand, PATH_PROBE_LEN, ProbeKind, SocketId, plain};
+
+use super::choice::{Step, View};
+use super::{ANNOUNCEMENTS, Link, bond};
+use crate::LinkPath;
+use crate::context::Context;
+
+/// Payload without an answer for this long causes probes of other addresses, in ms. A neighbour that
+/// only has nothing to send answers a probe of its health before.
+const LOOK_AFTER: u64 = 600;
+/// Paths of one peer through further uplinks that are considered, or dialled, at a time.
+const THROUGH_UPLINKS: usize = 4;
+
+impl Link {
+    /// Returns every address at which the peer may be, the most likely first.
+    pub(crate) fn targets(&self) -> Vec<SocketAddr> {
+        let mut targets: Vec<SocketAddr> = self.path.into_iter().chain(self.last_path).collect();
+        for addr in &self.addresses {
+            if !targets.contains(addr) {
+                targets.push(*addr);
+            }
+        }
+        targets.dedup();
+        targets
+    }
+
+    /// Whether there is any address to dial.
+    pub(crate) fn has_target(&self) -> bool {
+        self.path.is_some() || self.last_path.is_some() || !self.addresses.is_empty()
+    }
+
+    pub(crate) fn hint(&mut self, now: u64, addr: SocketAddr) {
+        self.last_path = Some(addr);
+        self.next_dial = self.next_dial.min(now);
+    }
+
+    /// Tries an address where the peer has just answered, or was just seen: dials it there at once, or
+    /// considers it for the link that is up.
+    pub(crate) fn dial(&mut self, now: u64, at: SocketAddr) {
+        if self.is_up() {
+            self.choice.get_or_insert_default().offer(self.path, at);
+        } else {
+            self.hint(now, at);
+            self.hurry(now);
+        }
+    }
+
+    /// Takes the peer's last address to be one of the ordinary sockets if it was one of this. A link
+    /// that goes through this socket goes to another path, one that works if there is any. Returns
+    /// whether it did.
+    pub(crate) fn forget_socket(&mut self, ctx: &mut Context, now: u64, socket: SocketId) -> bool {
+        self.last_path = self.last_path.map(|at| match SocketId::of(at) == socket {
+            true => plain(at),
+            false => at,
+        });
+        let choice = self.choice.as_mut();
+        let other = choice.and_then(|choice| {
+            choice.forget_socket(socket);
+            choice.any_that_works()
+        });
+        let Some(path) = self.path.filter(|path| SocketId::of(*path) == socket) else {
+            return false;
+        };
+        self.use_address(ctx, now, other.unwrap_or(plain(path)));
+        // Also that path leads through a socket, which is open.
+        if let Some(choice) = &mut self.choice {
+            choice.forget_socket(socket);
+        }
+        true
+    }
+
+    /// Considers the paths through the further uplinks, [`THROUGH_UPLINKS`] at most: to the address in
+    /// use, to others that work, and to the rest that is not local.
+    pub(crate) fn offer_uplinks(&mut self, ctx: &Context) {
+        let Some(path) = self.path.filter(|_| self.is_up()) else {
+            return;
+        };
+        let known = self.choice.iter().flat_map(|choice| choice.addresses());
+        let mut paths: Vec<SocketAddr> = Vec::new();
+        for at in std::iter::once(plain(path)).chain(known) {
+            let new = ctx.uplinks.paths(at).filter(|new| !paths.contains(new));
+            let new: Vec<SocketAddr> = new.take(THROUGH_UPLINKS - paths.len()).collect();
+            paths.extend(new);
+        }
+        if paths.is_empty() && self.choice.is_none() {
+            return;
+        }
+        let choice = self.choice.get_or_insert_default();
+        let ordinary = (!paths.is_empty()).then_some(plain(path));
+        for at in paths.into_iter().chain(ordinary) {
+            choice.offer(self.path, at);
+        }
+        let bonds = self.bond.is_some();
+        choice.set_spare(|at| !bonds && ctx.uplinks.is_spare(at));
+        if let Some(bond) = &mut self.bond {
+            let own: Vec<SocketAddr> = std::iter::once(plain(path)).chain(ctx.uplinks.paths(path)).collect();
+            bond.set_own(&own);
+        }
+    }
+
+    /// Sets whether data goes through all uplinks of both ends at once.
+    pub(crate) fn set_bond(&mut self, ctx: &mut Context, on: bool) {
+        if on == self.bond.is_some() {
+            return;
+        }
+        self.bond = on.then(Box::default);
+        if !on && self.is_up() {
+            ctx.change_link(self.id, LinkCommand::Bond { paths: Vec::new() });
+        }
+        self.offer_uplinks(ctx);
+    }
+
+    /// Returns when [`Link::drive_bond`] has something to do.
+    pub(super) fn bond_at(&self) -> u64 {
+        let payload = self.liveness.last_payload();
+        self.bond.as_ref().map_or(u64::MAX, |bond| bond.deadline(payload))
+    }
+
+    /// Probes the paths that data may go on at the same time, and follows what comes of it.
+    pub(super) fn drive_bond(&mut self, ctx: &mut Context, now: u64) {
+        let Some(path) = self.path.filter(|_| self.is_up()) else {
+            return;
+        };
+        let Some(bond) = &mut self.bond else { return };
+        let choice = self.choice.as_ref();
+        let proven = |at| at == path || choice.is_some_and(|choice| choice.works(at));
+        let payload = self.liveness.last_payload();
+        let steps = bond.poll(now, (path, payload), proven, || ctx.rng.next_u64());
+        for step in steps {
+            match step {
+                bond::Step::Probe { to, number } => {
+                    let kind = ProbeKind::Bonded;
+                    ctx.change_link(self.id, LinkCommand::Probe { to, number, kind });
+                }
+                bond::Step::Use(paths) => ctx.change_link(self.id, LinkCommand::Bond { paths }),
+                bond::Step::Move(to) => self.use_address(ctx, now, to),
+            }
+        }
+    }
+
+    /// Returns every path on which the peer is dialled. `again`: it has not answered, so that the
+    /// uplink that the system prefers may be of no use, and the others are tried, too.
+    pub(super) fn dial_paths(&self, ctx: &Context, again: bool) -> Vec<SocketAddr> {
+        let mut paths = self.targets();
+        if again {
+            let others = paths.iter().flat_map(|at| ctx.uplinks.paths(*at));
+            let others: Vec<SocketAddr> = others.take(THROUGH_UPLINKS).collect();
+            paths.extend(others);
+        }
+        paths.dedup();
+        paths
+    }
+
+    /// Replaces the configured addresses. A peer without a link is dialled there soon.
+    pub(crate) fn set_addresses(&mut self, now: u64, addresses: Vec<SocketAddr>) {
+        if self.addresses == addresses {
+            return;
+        }
+        self.addresses = addresses;
+        if self.is_up() {
+            self.offer_targets();
+        } else {
+            self.next_dial = self.next_dial.min(now);
+            self.hurry(now);
+        }
+    }
+
+    /// Offers all addresses of the peer to the choice of the link, if there are several.
+    pub(super) fn offer_targets(&mut self) {
+        let targets = self.targets();
+        if targets.len() > 1 {
+            let choice = self.choice.get_or_insert_default();
+            targets.into_iter().for_each(|at| choice.offer(self.path, at));
+        }
+    }
+
+    /// The addresses that the choice knows.
+    pub(crate) fn known_paths(&self) -> Vec<LinkPath> {
+        let choice = self.choice.iter().flat_map(|choice| choice.outcomes());
+        choice
+            .map(|(at, works, rtt)| LinkPath {
+                at,
+                used: self.path == Some(at) || self.bond.as_ref().is_some_and(|bond| bond.uses(at)),
+                works: works || self.path == Some(at),
+                rtt,
+            })
+            .collect()
+    }
+
+    /// What the choice depends on. A FIPS daemon answers no probes, so there is none for it.
+    fn view(&self) -> Option<View> {
+        let path = self.path.filter(|_| self.is_up() && !self.moves.is_unproven())?;
+        let answers = self.observed.is_told() || self.health.answers();
+        answers.then(|| View {
+            path,
+            decides: self.we_are_smaller,
+            srtt: self.metrics.srtt().unwrap_or(0),
+            payload: self.liveness.last_payload(),
+            unanswered_at: self.liveness.unanswered_at(LOOK_AFTER),
+        })
+    }
+
+    /// Returns when [`Link::drive_choice`] has something to do.
+    pub(super) fn choice_at(&self) -> u64 {
+        let Some(choice) = &self.choice else { return u64::MAX };
+        self.view().map_or(u64::MAX, |view| choice.deadline(&view))
+    }
+
+    /// Probes other addresses of the peer, and uses the best one.
+    pub(super) fn drive_choice(&mut self, ctx: &mut Context, now: u64) {
+        let (Some(view), Some(choice)) = (self.view(), &mut self.choice) else {
+            return;
+        };
+        let steps = choice.poll(now, &view, || ctx.rng.next_u64());
+        for step in steps {
+            match step {
+                Step::Probe { to, .. } if !self.admits_probe(ctx, now, to) => {}
+                Step::Probe { to, number } => self.probe(ctx, to, number),
+                Step::Move { to } => self.use_address(ctx, now, to),
+            }
+        }
+    }
+
+    /// Probes the peer on a path, and says whether that is a spare one.
+    pub(super) fn probe(&self, ctx: &mut Context, to: SocketAddr, number: u64) {
+        let kind = ctx.uplinks.probe_kind(to, self.bond.is_some());
+        ctx.change_link(self.id, LinkCommand::Probe { to, number, kind });
+    }
+
+    /// This host's own network changed: whether the address in use still answers is found out at once,
+    /// if another one is known to work.
+    pub(super) fn look_at_once(&mut self, now: u64) {
+        if let Some(choice) = &mut self.choice {
+            choice.look(now);
+        }
+    }
+
+    /// The network of one end changed, so that other addresses of the peer are probed soon.
+    pub(super) fn hurry_choice(&mut self) {
+        if let Some(choice) = &mut self.choice {
+            choice.hurry();
+        }
+    }
+
+    /// Whether the peer has answered at an address beside the one in use.
+    fn works_at(&self, at: SocketAddr) -> bool {
+        self.choice.as_ref().is_some_and(|choice| choice.works(at))
+    }
+
+    fn admits_probe(&self, ctx: &mut Context, now: u64, to: SocketAddr) -> bool {
+        let len = ctx.uplinks.probe_kind(to, self.bond.is_some()).probe_len();
+        self.path == Some(to) || self.works_at(to) || ctx.unconfirmed.admits(now, to, len)
+    }
+
+    /// Uses an address where the peer has answered, and has the peer do the same.
+    fn use_address(&mut self, ctx: &mut Context, now: u64, to: SocketAddr) {
+        self.moves.settle();
+        self.place(ctx, to, None);
+        self.moved(ctx, now, to);
+        self.announcements = ANNOUNCEMENTS;
+        self.announce(ctx, now);
+    }
+
+    /// Answers a probe that came from `from` at the same address, so that the answer shows that the
+    /// path works in both directions. To an address that the peer has not proven, no more goes than
+    /// [`LinkReport::Roamed`](weft_packet::LinkReport::Roamed) grants; the answer to a probe beyond
+    /// that goes to the address in use. `kind`: what the peer says about the path.
+    pub(crate) fn handle_path_probe(
+        &mut self,
+        ctx: &mut Context,
+        now: u64,
+        from: SocketAddr,
+        (number, kind): (u64, ProbeKind),
+    ) {
+        let spare = kind == ProbeKind::Spare;
+        self.moves.note_spare(from, spare);
+        if let Some(choice) = &mut self.choice {
+            choice.note_spare(from, spare);
+        }
+        if let Some(bond) = self.bond.as_mut().filter(|_| kind == ProbeKind::Bonded) {
+            let works = self.choice.as_ref().is_some_and(|choice| choice.works(from));
+            bond.handle_probe(now, from, works || self.path == Some(from));
+            self.drive_bond(ctx, now);
+        }
+        let elsewhere = self.path != Some(from) || self.moves.is_unproven();
+        if elsewhere && (self.works_at(from) || self.moves.take_room_at(from, PATH_PROBE_LEN as u32)) {
+            self.liveness.said(now);
+            ctx.change_link(self.id, LinkCommand::AnswerProbe { to: from, number });
+        } else {
+            self.handle_probe(ctx, now, &number.to_le_bytes());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
+    use weft_noise::{Identity, SecretKey};
+    use weft_packet::{Command, LinkId, SendCommand};
+
+    use super::*;
+    use crate::Config;
+    use crate::context::{Context, Output};
+
+    /// A peer that was dialled through a further socket is dialled through the ordinary one when
+    /// that is gone, and where it is expected makes no difference.
+    #[test]
+    fn a_peer_outlives_the_socket_that_it_was_dialled_through() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), Vec::new());
+        let at = SocketAddr::from(([192, 0, 2, 1], 2121));
+        let socket = SocketId::ORDINARY.following();
+        link.dial(1_000, socket.path(at));
+        link.start_attempt(&mut ctx, 1_000, false);
+        let outputs = std::iter::from_fn(|| ctx.next_output());
+        let sent: Vec<SocketAddr> = outputs
+            .filter_map(|output| match output {
+                Output::Lane(Command::Send(SendCommand::Transmit { to, .. })) => Some(to),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sent, [socket.path(at)]);
+        assert!(!link.forget_socket(&mut ctx, 1_000, socket.following()));
+        assert_eq!(link.targets(), [socket.path(at)]);
+        assert!(!link.forget_socket(&mut ctx, 1_000, socket), "no link went through it");
+        assert_eq!(link.targets(), [at]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Peers with two networks between them: which one a link uses, and what a change costs.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use weft_core::{Config, Event, Path};
+use weft_sim::{Conditions, Fate, HostId, World};
+
+/// Two hosts that are in both networks, and which of them work.
+struct Net {
+    world: World,
+    hosts: [HostId; 2],
+    first: [SocketAddr; 2],
+    second: [SocketAddr; 2],
+    /// Whether datagrams pass in the first network, and in the second one.
+    passes: [Rc<Cell<bool>>; 2],
+}
+
+impl Net {
+    /// The delays of the two networks, ms. The hosts know the addresses of each other in both.
+    fn new(seed: u64, delays: [u64; 2]) -> Self {
+        let mut world = World::new(seed);
+        world.conditions.delay = delays[0];
+        let hosts = [0; 2].map(|_| world.add_host(Config::default()));
+        let first = hosts.map(|host| world.host(host).addr);
+        let second = hosts.map(|host| world.connect_second(host));
+        world.set_second(Conditions {
+            delay: delays[1],
+            ..Conditions::default()
+        });
+        let passes = [0; 2].map(|_| Rc::new(Cell::new(true)));
+        let [in_first, in_second] = passes.clone();
+        world.set_rule(move |_, d| {
+            let pass = if second.contains(&d.dst) {
+                in_second.get()
+            } else {
+                in_first.get()
+            };
+            if pass { Fate::Pass } else { Fate::Drop }
+        });
+        Self {
+            world,
+            hosts,
+            first,
+            second,
+            passes,
+        }
+    }
+
+    fn meet(&mut self, knows_second: [bool; 2]) {
+        let [a, b] = self.hosts;
+        for (host, peer) in [(a, b), (b, a)] {
+            let mut addresses = vec![self.first[peer]];
+            addresses.extend(knows_second[host].then_some(self.second[peer]));
+            self.world.add_peer_at(host, peer, addresses);
+        }
+    }
+
+    /// Runs with a packet in each direction each 20 ms, and returns how many arrived late or never: at
+    /// each host, the longest time without a packet, ms.
+    fn talk(&mut self, ms: u64) -> u64 {
+        let [a, b] = self.hosts;
+        let mut longest = 0;
+        let mut last = [self.world.now(); 2];
+        for step in 0..ms / 20 {
+            let before = self.hosts.map(|host| self.world.host(host).received.len());
+            self.world.send(a, b, step as u32, 300);
+            self.world.send(b, a, step as u32, 300);
+            self.world.run(20);
+            for (host, before) in self.hosts.into_iter().zip(before) {
+                if self.world.host(host).received.len() > before {
+                    last[host] = self.world.now();
+                }
+                longest = longest.max(self.world.now() - last[host]);
+            }
+        }
+        longest
+    }
+
+    fn paths(&self) -> [Option<SocketAddr>; 2] {
+        self.hosts.map(|host| {
+            let status = self.world.host(host).node.peer_status(self.world.now()).next().unwrap();
+            match status.path {
+                Some(Path::Direct(at)) => Some(at),
+                _ => None,
+            }
+        })
+    }
+
+    /// Whether both ends send in the first network, or both in the second one.
+    fn in_second(&self) -> Option<bool> {
+        match self.paths() {
+            [Some(a), Some(b)] if (a, b) == (self.second[1], self.second[0]) => Some(true),
+            [Some(a), Some(b)] if (a, b) == (self.first[1], self.first[0]) => Some(false),
+            _ => None,
+        }
+    }
+
+    fn moves(&self) -> usize {
+        let events = self.hosts.iter().flat_map(|host| &self.world.host(*host).events);
+        events.filter(|(_, e)| matches!(e, Event::Roamed { .. })).count()
+    }
+}
+
+#[test]
+fn both_ends_go_to_the_local_network_whichever_of_them_knows_it() {
+    for seed in 0..20 {
+        for knows in [[true, true], [true, false], [false, true]] {
+            let mut net = Net::new(seed, [10, 1]);
+            // The link comes up in the first network.
+            net.passes[1].set(false);
+            net.meet(knows);
+            net.talk(3_000);
+            assert_eq!(net.in_second(), Some(false), "{knows:?}");
+            net.passes[1].set(true);
+            net.world.run(1_000);
+            let silence = net.talk(100_000);
+            assert_eq!(net.in_second(), Some(true), "seed {seed}, {knows:?}: {:?}", net.paths());
+            assert!(silence <= 40, "{silence} ms without a packet");
+            assert_eq!(net.moves(), 2, "one move at each end");
+        }
+    }
+}
+
+#[test]
+fn a_cut_network_is_left_within_one_and_a_half_seconds_and_returned_to() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed, [15, 1]);
+        net.meet([true, true]);
+        net.talk(10_000);
+        assert_eq!(net.in_second(), Some(true), "{:?}", net.paths());
+        net.passes[1].set(false);
+        let silence = net.talk(10_000);
+        assert!(silence <= 1_500, "seed {seed}: {silence} ms");
+        assert_eq!(net.in_second(), Some(false), "{:?}", net.paths());
+        net.passes[1].set(true);
+        let silence = net.talk(120_000);
+        assert!(silence <= 60, "seed {seed}: {silence} ms on the way back");
+        assert_eq!(net.in_second(), Some(true), "{:?}", net.paths());
+        assert!(net.moves() <= 8, "{} moves", net.moves());
+    }
+}
+
+#[test]
+fn a_forwarder_between_both_ends_does_not_become_the_path() {
+    for seed in 0..10 {
+        let (mut world, a, b) = World::pair(seed, Config::default());
+        world.run(1_000);
+        let ends = [a, b].map(|host| world.host(host).addr);
+        // It is in the local network of both, and what it forwards arrives first.
+        let forwarder: SocketAddr = "192.168.1.99:2121".parse().unwrap();
+        let (heard, asked) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
+        let (tap, count) = (heard.clone(), asked.clone());
+        world.set_rule(move |_, d| {
+            let Some(from) = ends.iter().position(|end| *end == d.src).filter(|_| d.from < 2) else {
+                return Fate::Pass;
+            };
+            count.set(count.get() + usize::from(d.dst == forwarder));
+            tap.borrow_mut().push((d.src, d.dst, ends[1 - from], d.bytes.clone()));
+            Fate::Drop
+        });
+        for step in 0..30_000_u32 {
+            if step % 20 == 0 {
+                world.send(a, b, step, 300);
+                world.send(b, a, step, 300);
+            }
+            world.run(1);
+            for (src, dst, to, bytes) in heard.take() {
+                world.inject(forwarder, to, bytes.clone());
+                if dst == to {
+                    world.inject(src, to, bytes);
+                }
+            }
+        }
+        assert!(asked.get() > 3, "it is asked");
+        for host in [a, b] {
+            let status = world.host(host).node.peer_status(world.now()).next().unwrap();
+            assert!(
+                matches!(status.path, Some(Path::Direct(at)) if ends.contains(&at)),
+                "{:?}",
+                status.path
+            );
+        }
+    }
+}
+
+#[test]
+fn networks_that_are_alike_are_not_changed() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed, [10, 10]);
+        net.world.conditions.jitter = 4;
+        net.meet([true, true]);
+        net.talk(3_000);
+        let (before, moves) = (net.paths(), net.moves());
+        net.talk(120_000);
+        // One of the two networks is local by its addresses, so that one change may come.
+        assert!(net.moves() - moves <= 2, "{before:?} {:?}", net.paths());
+        assert!(net.in_second().is_some());
+    }
+}
