@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
+use weft_wire::address::Scope;
 
 /// The configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,47 @@ impl Config {
     /// s.
     pub(crate) fn key_overdue(&self) -> u64 {
         self.rekey + self.rekey.max(40_000)
+    }
+}
+
+/// How often this node sends on idle links between weft nodes, so that its own NAT or firewall keeps
+/// letting frames of the peer in: in s, by the address of the peer; 0: never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepaliveIntervals {
+    /// To addresses of a local network ([`is_local`](weft_wire::address::is_local)).
+    pub local: u16,
+    /// To other addresses of IPv4.
+    pub ipv4: u16,
+    /// To other addresses of IPv6.
+    pub ipv6: u16,
+}
+
+impl KeepaliveIntervals {
+    /// The same everywhere, in s.
+    #[must_use]
+    pub const fn all(interval: u16) -> Self {
+        Self {
+            local: interval,
+            ipv4: interval,
+            ipv6: interval,
+        }
+    }
+
+    /// The interval on the path to this address, in s.
+    #[must_use]
+    pub fn to(&self, at: SocketAddr) -> u16 {
+        match Scope::of(at) {
+            Scope::Local => self.local,
+            Scope::Ipv4 => self.ipv4,
+            Scope::Ipv6 => self.ipv6,
+        }
+    }
+}
+
+impl Default for KeepaliveIntervals {
+    /// 25 s: NATs that forget after 30 s are common, though RFC 4787 (REQ-5) demands 120 s.
+    fn default() -> Self {
+        Self::all(25)
     }
 }
 

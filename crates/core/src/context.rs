@@ -15,7 +15,7 @@ use crate::link::{Dials, FirstMessages};
 use crate::unconfirmed::Unconfirmed;
 use crate::unproven::{Arrival, Unproven};
 use crate::uplinks::Uplinks;
-use crate::{Config, Event};
+use crate::{Config, Event, KeepaliveIntervals};
 
 /// An effect of the node.
 #[derive(Debug)]
@@ -73,6 +73,8 @@ pub(crate) struct Context {
     pub(crate) first_messages: FirstMessages,
     /// When handshakes with peers may begin.
     pub(crate) dials: Dials,
+    /// How often this node sends on idle links.
+    pub(crate) keepalive: KeepaliveIntervals,
     /// Addresses that only other nodes have named.
     pub(crate) unconfirmed: Unconfirmed,
     /// The further uplinks of the host.
@@ -98,6 +100,7 @@ impl Context {
             path_counters: PathCounters::default(),
             first_messages: FirstMessages::default(),
             dials: Dials::default(),
+            keepalive: KeepaliveIntervals::default(),
             unconfirmed: Unconfirmed::default(),
             uplinks: Uplinks::default(),
             outputs: VecDeque::new(),

@@ -48,7 +48,7 @@ mod unconfirmed;
 mod unproven;
 mod uplinks;
 
-pub use config::{Admit, Config, PeerConfig, ReportMode, SuiteCosts};
+pub use config::{Admit, Config, KeepaliveIntervals, PeerConfig, ReportMode, SuiteCosts};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;

@@ -12,6 +12,7 @@ mod first_messages;
 mod handshake;
 mod health;
 mod hop_keys;
+mod keepalive;
 mod moves;
 mod observed;
 mod reports;
@@ -38,6 +39,7 @@ use self::first_messages::Mark;
 pub(crate) use self::first_messages::{First, FirstMessages};
 use self::handshake::Attempt;
 pub(crate) use self::health::Health;
+use self::keepalive::Idle;
 use self::moves::Moves;
 pub(crate) use self::observed::Observed;
 pub(crate) use self::twins::Twins;
@@ -173,6 +175,8 @@ pub(crate) struct Link {
     pub(crate) twins: Twins,
     /// The address that the peer sees of this node.
     pub(crate) observed: Observed,
+    /// What the ends of an idle link have agreed.
+    idle: Option<Box<Idle>>,
 }
 
 /// What an event of the link means for the session above it.
@@ -222,6 +226,7 @@ impl Link {
             overdue_told: false,
             twins: Twins::default(),
             observed: Observed::default(),
+            idle: None,
         }
     }
 
@@ -305,6 +310,7 @@ impl Link {
         self.last_path = Some(path);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
+        self.renew_agreement();
         let restarted = self.known_start.is_some() && self.known_start != remote_epoch;
         self.known_start = remote_epoch;
         self.overdue_told = false;
@@ -348,6 +354,7 @@ impl Link {
     /// same keys and counters.
     pub(crate) fn handle_resumed(&mut self, now: u64) {
         self.rekey_due = self.rekey_due.min(now);
+        self.end_agreement(now);
     }
 
     /// Handles a disconnect of the peer, and returns whether it ended the link. Only one under the
@@ -368,8 +375,10 @@ impl Link {
     }
 
     pub(crate) fn handle_activity(&mut self, now: u64, activity: &LinkActivity) {
+        let before = self.liveness.last_payload();
         self.liveness
             .sample(now, &activity.totals, activity.totals.last_payload_tx);
+        self.note_payload(before);
         self.metrics.handle_received(now, &activity.received);
         self.health.review(now, &self.liveness);
     }
@@ -377,6 +386,7 @@ impl Link {
     /// Answers a probe of the neighbour.
     pub(crate) fn handle_probe(&mut self, ctx: &mut Context, now: u64, body: &[u8]) {
         if body.len() <= MAX_PROBE {
+            self.renew_agreement();
             self.liveness.said(now);
             self.send(ctx, PROBE_ANSWER, body.to_vec());
         }
@@ -489,6 +499,7 @@ impl Link {
         self.announcements = 0;
         self.moves = Moves::default();
         self.choice = None;
+        self.idle = None;
         self.bond = self.bond.take().map(|_| Box::default());
         self.last_down = Some((now, reason));
         self.next_dial = now;

@@ -284,6 +284,12 @@ impl Mesh {
         self.doubts.set_silent(neighbour, silent)
     }
 
+    /// Sets whether the link with a neighbour is idle: announcements are repeated less often then.
+    pub(crate) fn set_idle(&mut self, neighbour: NodeAddr, idle: bool) {
+        self.tree.set_idle(neighbour, idle);
+        self.filters.set_idle(neighbour, idle);
+    }
+
     /// Records that messages to `dest` through `via` were not answered.
     pub(crate) fn suspect_route(&mut self, now: u64, dest: NodeAddr, via: NodeAddr) {
         self.doubts.suspect_route(now, dest, via);

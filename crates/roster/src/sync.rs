@@ -1,8 +1,8 @@
 //! How members agree on their records: new ones are pushed, and digests find what pushes missed.
 //!
-//! A node pushes what is new to few of the members that it is connected with: on a ring of their
-//! keys the next one, and those 2, 4, 8 ... places on. So a record reaches all in as many steps as
-//! their number has binary digits, and several times, which makes up for lost messages.
+//! A node pushes what is new to the members that it is connected with, if these are few. Otherwise, on a
+//! ring of their keys, to the next one, and those 2, 4, 8 ... places on. So a record reaches all in as
+//! many steps as their number has binary digits, and several times, which makes up for lost messages.
 //!
 //! Digests begin with one hash of all records, and go down to the identifiers of the buckets that
 //! differ. Each message is answered from the set as it is then: no state of an exchange can be left
@@ -39,7 +39,10 @@ const BATCH: u64 = 50;
 const FIRST_DIGEST: u64 = 2_000;
 
 /// The longest interval between two digests, in ms.
-const LAST_DIGEST: u64 = 60_000;
+const LAST_DIGEST: u64 = 600_000;
+
+/// Up to this many connected members all get a push.
+const FEW: usize = 16;
 
 /// The state of the synchronisation of one network at one node.
 ///
@@ -262,12 +265,16 @@ impl Sync {
         self.last = partner;
     }
 
-    /// The members that get what is new from here: on the ring of keys 1, 2, 4, 8 ... places on.
+    /// The members that get what is new from here: all of few, and of many on the ring of keys those 1,
+    /// 2, 4, 8 ... places on.
     fn partners(&self, state: &State) -> BTreeSet<PublicKey> {
         let ring = self.peers.range(self.own..).chain(self.peers.range(..self.own));
         let joining = !entitled(state, &self.own);
         let wanted = |key: &PublicKey| joining || entitled(state, key);
         let ring: Vec<PublicKey> = ring.map(|(key, _)| *key).filter(wanted).collect();
+        if ring.len() <= FEW {
+            return ring.into_iter().collect();
+        }
         let places = (0..usize::BITS).map(|power| (1_usize << power) - 1);
         places.map_while(|place| ring.get(place).copied()).collect()
     }

@@ -21,6 +21,7 @@ mod floods;
 mod guests;
 mod handshakes;
 mod hostile;
+mod idle;
 mod lanes;
 mod links;
 mod mesh;

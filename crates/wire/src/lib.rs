@@ -46,6 +46,7 @@ pub mod filter;
 pub mod fmp;
 pub mod fsp;
 pub mod ip;
+pub mod keepalive;
 pub mod link;
 pub mod lookup;
 pub mod mmp;

@@ -275,10 +275,11 @@ impl Link {
     }
 
     /// Returns when to ask for new keys.
-    pub(super) fn rekey_at(&self) -> u64 {
+    pub(super) fn rekey_at(&self, ctx: &Context) -> u64 {
         let candidates = self.epochs.iter().filter(|e| e.stage == Stage::Candidate);
         let asked = candidates.map(|e| e.born + YIELD).max().unwrap_or(0);
-        self.rekey_due.max(asked.min(self.rekey_due.saturating_add(MAX_YIELD)))
+        let due = self.rekey_unless_idle(ctx, self.rekey_due);
+        due.max(asked.min(due.saturating_add(MAX_YIELD)))
     }
 
     /// Returns when msg1 is repeated.
@@ -367,6 +368,8 @@ impl Link {
         attempt.sends += 1;
         attempt.next_send = now + ctx.jittered(wait);
         for to in targets {
+            // Where the peer was, it answers again.
+            let known = self.path == Some(to) || self.last_path == Some(to);
             if !known && !ctx.unconfirmed.admits(now, to, attempt.msg1.len()) {
                 continue;
             }

@@ -39,8 +39,12 @@ impl Link {
         }
     }
 
-    /// Shows the peer that this node is alive, with a report if there is something to report.
+    /// Shows the peer that this node is alive, with a report if there is something to report. On an
+    /// idle link it first says how often it will do so.
     pub(super) fn heartbeat(&mut self, ctx: &mut Context, now: u64) {
+        if let Some(message) = self.keepalive_due(ctx, now) {
+            return self.send_keepalive(ctx, now, message);
+        }
         let reports = ctx.config.link_reports != ReportMode::Minimal && self.settled_at() <= now;
         if reports && self.reports.has_news(self.liveness.totals()) {
             self.send_report(ctx, now, ReportKind::Receiver);

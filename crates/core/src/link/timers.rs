@@ -12,7 +12,7 @@ impl Link {
     pub(crate) fn deadline(&self, ctx: &Context) -> (u64, &'static str) {
         [
             (self.resend_at(), "handshake resend"),
-            (self.dial_at(), "dial"),
+            (self.dial_at(ctx), "dial"),
             (
                 self.epochs.iter().map(Self::retire_at).min().unwrap_or(u64::MAX),
                 "old keys drained",
@@ -24,6 +24,7 @@ impl Link {
             (self.while_up(self.hop_at()), "keys of the hop"),
             (self.while_up(self.moves_at()), "probe of a path"),
             (self.choice_at(), "choice of a path"),
+            (self.late_at(), "probe of a late peer"),
             (self.while_up(self.bond_at()), "paths at the same time"),
             (self.dead_at(ctx), "link dead"),
             (self.keys_end_at(ctx), "link keys too old"),
@@ -52,7 +53,7 @@ impl Link {
         }
         self.retire(ctx, now);
         self.drive_attempt(ctx, now);
-        if now >= self.dial_at() {
+        if now >= self.dial_at(ctx) {
             let rekey = self.is_up() && now < self.unanswered_at();
             if rekey || self.may_dial(ctx, now) {
                 self.start_attempt(ctx, now, rekey);
@@ -63,6 +64,9 @@ impl Link {
         }
         if now >= self.heartbeat_at(ctx) {
             self.heartbeat(ctx, now);
+        }
+        if now >= self.late_at() {
+            self.probe_late(ctx, now);
         }
         if now >= self.announce_at() {
             self.announce(ctx, now);
@@ -89,7 +93,7 @@ impl Link {
     /// Returns when the keys are reported as overdue.
     fn keys_overdue_at(&self, ctx: &Context) -> u64 {
         match self.current() {
-            Some(epoch) if !self.overdue_told => epoch.born + ctx.config.key_overdue(),
+            Some(epoch) if !self.overdue_told => self.overdue_unless_idle(ctx, epoch.born),
             _ => u64::MAX,
         }
     }
@@ -97,7 +101,7 @@ impl Link {
     /// Returns when a heartbeat is due: as an answer to payload, or because this node has sent
     /// nothing.
     fn heartbeat_at(&self, ctx: &Context) -> u64 {
-        let quiet = self.liveness.quiet_at(ctx.config.heartbeat);
+        let quiet = self.quiet_at(ctx);
         self.while_up(self.liveness.answer_at(PASSIVE_KEEPALIVE).min(quiet))
     }
 
@@ -118,10 +122,6 @@ impl Link {
         }
     }
 
-    fn dead_at(&self, ctx: &Context) -> u64 {
-        self.while_up(self.liveness.last_heard() + ctx.config.link_dead)
-    }
-
     fn retire_at(epoch: &Epoch) -> u64 {
         match epoch.stage {
             Stage::Candidate => epoch.born + CANDIDATE_LIFE,
@@ -130,12 +130,12 @@ impl Link {
         }
     }
 
-    fn dial_at(&self) -> u64 {
+    fn dial_at(&self, ctx: &Context) -> u64 {
         if self.attempt.is_some() || !self.has_target() {
             return u64::MAX;
         }
         if self.is_up() {
-            self.unanswered_at().max(self.next_dial).min(self.rekey_at())
+            self.unanswered_at().max(self.next_dial).min(self.rekey_at(ctx))
         } else {
             self.next_dial
         }

@@ -41,6 +41,8 @@ const FIRST_REPEAT: u64 = 2_000;
 const REFILL: usize = 32;
 /// Longest time between two repeats, in ms.
 const MAX_REPEAT: u64 = 300_000;
+/// The same over an idle link, which is not idle each time that its keys are replaced.
+const MAX_IDLE_REPEAT: u64 = 3_600_000;
 
 /// The rate of announcements that a neighbour may send: honest ones keep [`MIN_PAUSE`].
 const RATE: Rate = Rate {
@@ -172,6 +174,11 @@ impl Filters {
         if self.forget(peer) {
             self.recount(now, peer);
         }
+    }
+
+    /// Sets whether the link with a neighbour is idle: it receives few repeats then.
+    pub(crate) fn set_idle(&mut self, peer: NodeAddr, idle: bool) {
+        self.change_peer(&peer, |peer| peer.set_idle(idle));
     }
 
     fn forget(&mut self, peer: &NodeAddr) -> bool {
@@ -513,6 +520,8 @@ struct Peer {
     review_at: u64,
     /// The announcements that it may still send.
     quota: Bucket,
+    /// Whether both ends send as little as they can.
+    idle: bool,
 }
 
 /// The last announcement of a neighbour.
@@ -539,6 +548,14 @@ impl Peer {
             told: None,
             review_at: at,
             quota: Bucket::new(RATE, at),
+            idle: false,
+        }
+    }
+
+    fn set_idle(&mut self, idle: bool) {
+        self.idle = idle;
+        if let Some(told) = self.told.as_mut().filter(|_| !idle) {
+            told.pause = told.pause.min(MAX_REPEAT);
         }
     }
 
@@ -565,7 +582,8 @@ impl Peer {
             return None;
         }
         let news = same.is_none();
-        let pause = same.map_or(FIRST_REPEAT, |told| told.pause.saturating_mul(2).min(MAX_REPEAT));
+        let most = if self.idle { MAX_IDLE_REPEAT } else { MAX_REPEAT };
+        let pause = same.map_or(FIRST_REPEAT, |told| told.pause.saturating_mul(2).min(most));
         self.told = Some(Told { digest, at: now, pause });
         Some(news)
     }

@@ -290,6 +290,11 @@ impl Tree {
         self.change_peer(&peer, |peer| peer.cost = Some(cost));
     }
 
+    /// Sets whether the link with a neighbour is idle: it receives few repeats then.
+    pub(crate) fn set_idle(&mut self, peer: NodeAddr, idle: bool) {
+        self.change_peer(&peer, |peer| peer.outbox.set_idle(idle));
+    }
+
     /// Returns the next due announcement: its destination, and the body of a
     /// [`LinkMessageType::TreeAnnounce`](weft_wire::link::LinkMessageType::TreeAnnounce).
     ///

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use weft_noise::ik;
 use weft_packet::{LinkId, ReceiverIndex};
+use weft_wire::keepalive::Keepalive;
 use weft_wire::link::{
     BIND, BOUND, Disconnect, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, KEY_IN_TWO, LinkMessageType,
     MOVED, OBSERVED, PROBE, PROBE_ANSWER, SIGHTING, SIGHTING_REQUEST, SessionDatagram, UNBIND,
@@ -106,6 +107,8 @@ impl Node {
             Some(LinkMessageType::Heartbeat) => {
                 if body.first() == Some(&MOVED) {
                     self.with_link(link, |_, p| p.link.handle_moving(now));
+                } else if let Ok(said) = Keepalive::parse(body) {
+                    self.handle_keepalive(now, link, said);
                 }
             }
             Some(kind) => self.handle_mesh_message(now, link, kind, body),
@@ -132,6 +135,27 @@ impl Node {
             None if msg_type == BOUND => self.handle_bound(now, link, body),
             None if msg_type == UNBIND => self.handle_unbind(now, link, body),
             None => self.counters.messages_unknown += 1,
+        }
+    }
+
+    /// A node that is not configured keeps its place only while it sends as often as FIPS does.
+    fn handle_keepalive(&mut self, now: u64, link: LinkId, said: Keepalive) {
+        self.with_link(link, |ctx, p| {
+            if p.configured {
+                p.link.handle_keepalive(ctx, now, said);
+            }
+        });
+        self.follow_idleness(link);
+    }
+
+    /// Has the mesh repeat what it announces less often where both ends send as little as they can.
+    pub(super) fn follow_idleness(&mut self, link: LinkId) {
+        let Some(addr) = self.by_link.get(&link).copied() else {
+            return;
+        };
+        let changed = self.peers.get_mut(&addr).and_then(|peer| peer.link.agreement_change());
+        if let Some(agreed) = changed {
+            self.mesh.set_idle(addr, agreed);
         }
     }
 

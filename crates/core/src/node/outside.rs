@@ -9,7 +9,7 @@ use weft_wire::outside::Token;
 
 use super::Node;
 use crate::uplinks::Uplinks;
-use crate::Uplink;
+use crate::{KeepaliveIntervals, Uplink};
 
 impl Node {
     /// Passes datagrams with this token to the caller from now on, as
@@ -44,6 +44,12 @@ impl Node {
     /// are dropped.
     pub fn set_underlay_ports(&mut self, ports: Vec<u16>) {
         self.ctx.lane(TableCommand::SetUnderlayPorts { ports });
+    }
+
+    /// Sets how often this node sends on idle links.
+    pub fn set_keepalive(&mut self, intervals: KeepaliveIntervals) {
+        self.ctx.keepalive = intervals;
+        self.peers.touch_all();
     }
 
     /// Whether frames of a link go through this underlay socket.

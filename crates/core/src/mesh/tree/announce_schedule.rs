@@ -12,6 +12,8 @@ const AT_MOST_EVERY: u64 = 500;
 const REPEATS: [u64; 3] = [1_000, 4_000, 15_000];
 /// Time between further repeats ...
 const REFRESH: u64 = 60_000;
+/// ... between those over an idle link, which is not idle each time that its keys are replaced ...
+const IDLE_REFRESH: u64 = 3_600_000;
 /// ... and between those to a neighbour that does not seem to know the change.
 const INSIST: u64 = 15_000;
 
@@ -21,7 +23,9 @@ pub(super) struct Outbox {
     due: u64,
     last_sent: Option<u64>,
     /// How often the present declaration was sent.
-    told: usize,
+    told: u32,
+    /// Whether both ends send as little as they can.
+    idle: bool,
 }
 
 impl Outbox {
@@ -31,6 +35,15 @@ impl Outbox {
             due: now,
             last_sent: None,
             told: 0,
+            idle: false,
+        }
+    }
+
+    /// Sets whether the link is idle. A repeat that was postponed for that is due soon when it ends.
+    pub(super) fn set_idle(&mut self, idle: bool) {
+        let ends = std::mem::replace(&mut self.idle, idle) && !idle;
+        if let Some(last) = self.last_sent.filter(|_| ends) {
+            self.due = self.due.min(last.saturating_add(REFRESH));
         }
     }
 
@@ -58,8 +71,12 @@ impl Outbox {
     /// Records an announcement now; `heard` means that the neighbour seems to know the declaration
     /// already.
     pub(super) fn sent(&mut self, now: u64, heard: bool) {
-        let calm = if heard { REFRESH } else { INSIST };
-        let pause = REPEATS.get(self.told).copied().unwrap_or(calm);
+        let further = match (heard, self.idle) {
+            (false, _) => INSIST,
+            (true, false) => REFRESH,
+            (true, true) => IDLE_REFRESH,
+        };
+        let pause = REPEATS.get(self.told as usize).copied().unwrap_or(further);
         self.told = self.told.saturating_add(1);
         self.last_sent = Some(now);
         self.due = now.saturating_add(pause);
@@ -172,6 +189,29 @@ mod tests {
                 (20_010, true),
                 (80_010, true)
             ]
+        );
+    }
+
+    #[test]
+    fn idle_links_have_few_repeats_and_the_others_as_before() {
+        let mut outbox = Outbox::new(0);
+        outbox.set_idle(true);
+        for _ in 0..4 {
+            outbox.sent(outbox.due(), true);
+        }
+        assert_eq!(outbox.due(), 20_000 + IDLE_REFRESH);
+        outbox.set_idle(true);
+        assert_eq!(outbox.due(), 20_000 + IDLE_REFRESH);
+        outbox.set_idle(false);
+        assert_eq!(outbox.due(), 20_000 + REFRESH);
+        outbox.sent(outbox.due(), true);
+        assert_eq!(outbox.due(), 20_000 + 2 * REFRESH);
+        outbox.set_idle(true);
+        outbox.renew(30_000);
+        assert_eq!(
+            (outbox.due(), outbox.repeats()),
+            (80_500, false),
+            "news are not postponed"
         );
     }
 
