@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_wire::NodeAddr;
 
-use crate::{Frames, Path, PathReason, Trouble};
+use crate::{Frames, HopSaid, Path, PathReason, Trouble};
 
 /// A change of a peer, or of the node itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,14 @@ pub enum Event {
         of: NodeAddr,
         /// Where it sees it.
         at: SocketAddr,
+    },
+    /// A node on the path to a peer has said something about itself
+    /// ([`Node::ask_hops`](crate::Node::ask_hops)). It may be wrong.
+    Hop {
+        /// The number of the request.
+        id: u32,
+        /// What it says.
+        said: HopSaid,
     },
     /// Packets for a peer take another path from now on.
     PathChanged {

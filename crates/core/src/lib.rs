@@ -52,7 +52,7 @@ pub use config::{Admit, Config, KeepaliveIntervals, PeerConfig, ReportMode, Suit
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;
-pub use node::{Node, NodeCounters, ServiceError, Twin};
+pub use node::{HopSaid, Node, NodeCounters, Onward, ServiceError, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
 pub use status::{Frames, KnownSize, LinkPath, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};

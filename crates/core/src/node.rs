@@ -13,6 +13,8 @@ use weft_wire::link::DisconnectReason;
 
 pub use self::counters::NodeCounters;
 use self::forwarding::Held;
+use self::hops::Hops;
+pub use self::hops::{HopSaid, Onward};
 pub(crate) use self::peer::Peer;
 use self::peers::Peers;
 use self::routes::Routes;
@@ -37,6 +39,7 @@ mod counters;
 mod doubt;
 mod forwarding;
 mod guests;
+mod hops;
 mod labels;
 mod mesh;
 mod messages;
@@ -100,6 +103,8 @@ pub struct Node {
     turned_away: TurnedAwayNodes,
     /// Requests for sightings that wait for an answer.
     sightings: Sightings,
+    /// Requests for the nodes of a path whose answers are awaited.
+    hops: Hops,
     /// The rules for IP packets, as the lanes have them.
     policy: Option<Arc<Policy>>,
     counters: NodeCounters,
@@ -131,6 +136,7 @@ impl Node {
             twin: None,
             turned_away: TurnedAwayNodes::default(),
             sightings: Sightings::default(),
+            hops: Hops::default(),
             policy: None,
             counters: NodeCounters::default(),
         }

@@ -7,6 +7,7 @@ use weft_wire::fast::{self, Capabilities};
 use weft_wire::filter::FilterAnnounce;
 use weft_wire::fmp::{CommonPrefix, EstablishedHeader, InnerHeader, Msg1, Msg2};
 use weft_wire::fsp::{EncryptedHeader, EncryptedMessage, FspInner, FspPrefix};
+use weft_wire::hops::{Hop, HopsRequest};
 use weft_wire::ip::{self, Ipv4Header, Ipv6Header};
 use weft_wire::link::{Disconnect, Heartbeat, SessionDatagram};
 use weft_wire::lookup::{LookupRequest, LookupResponse};
@@ -86,6 +87,8 @@ pub fn wire(bytes: &[u8]) {
     message!(bytes, out, Disconnect; front, nothing);
     message!(bytes, out, Heartbeat; front, nothing);
     message!(bytes, out, Sighting; whole, nothing);
+    message!(bytes, out, HopsRequest; whole, nothing);
+    message!(bytes, out, Hop; whole, nothing);
     let (link, session) = (ReportFraming::Link, ReportFraming::Session);
     message!(bytes, out, SenderReport, link; front, [0..3, 0..0]);
     message!(bytes, out, SenderReport, session; front, [0..2, 0..0]);

@@ -245,6 +245,13 @@ impl Host {
         asked
     }
 
+    /// Asks for the nodes of the path to a peer, as [`Node::ask_hops`] does.
+    pub fn ask_hops(&mut self, now: u64, peer: &PublicKey) -> Option<u32> {
+        let asked = self.node.ask_hops(now, peer);
+        self.settle(now);
+        asked
+    }
+
     /// Asks for a session with a peer, as [`Node::want_session`] does.
     pub fn want_session(&mut self, now: u64, peer: &PublicKey) {
         self.node.want_session(now, peer);

@@ -20,6 +20,7 @@ mod fast;
 mod floods;
 mod guests;
 mod handshakes;
+mod hops;
 mod hostile;
 mod idle;
 mod lanes;

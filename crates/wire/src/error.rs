@@ -75,6 +75,11 @@ pub enum WireError {
     },
     /// The IP version nibble is not that of this header.
     WrongIpVersion(u8),
+    /// A distance on a path that is 0, or above
+    /// [`MAX_DISTANCE`](crate::hops::MAX_DISTANCE).
+    BadDistance(u8),
+    /// An unknown value of [`Onward`](crate::hops::Onward).
+    UnknownOnward(u8),
     /// A header's own length field is below the minimum of its kind; the value is in bytes.
     HeaderTooSmall(usize),
 }
@@ -106,6 +111,8 @@ impl fmt::Display for WireError {
                 write!(f, "needs {needed} bytes before the shim, has {got}")
             }
             Self::WrongIpVersion(v) => write!(f, "IP version {v} does not belong to this header"),
+            Self::BadDistance(d) => write!(f, "distance {d} on a path is out of range"),
+            Self::UnknownOnward(v) => write!(f, "{v:#04x} is not known as what becomes of a request"),
             Self::HeaderTooSmall(n) => write!(f, "header length of {n} is below the minimum"),
         }
     }

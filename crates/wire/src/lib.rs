@@ -17,7 +17,8 @@
 //!
 //! # Layers, outermost first
 //! - [`fmp`]: the frames between neighbours. Inside a sealed frame, [`fmp::InnerHeader`] names a
-//!   link message, whose *body* follows: [`link`], [`mmp`], [`tree`], [`filter`], [`lookup`].
+//!   link message, whose *body* follows: [`link`], [`mmp`], [`tree`], [`filter`], [`lookup`],
+//!   [`sighting`], [`keepalive`], [`hops`].
 //! - [`link::SessionDatagram`] carries a session message: [`fsp`] for the headers, [`session`] for
 //!   the handshake, [`signal`] for errors in the clear. Inside a sealed message, [`fsp::FspInner`]
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
@@ -45,6 +46,7 @@ pub mod fast;
 pub mod filter;
 pub mod fmp;
 pub mod fsp;
+pub mod hops;
 pub mod ip;
 pub mod keepalive;
 pub mod link;

@@ -49,6 +49,13 @@ pub const BOUND: u8 = 0xfb;
 /// An [`Unbind`](crate::fast::Unbind) (weft only): ends a label.
 pub const UNBIND: u8 = 0xfc;
 
+/// Asks the nodes on the path to a node about themselves (weft only): the body is a
+/// [`HopsRequest`](crate::hops::HopsRequest). docs/protocol/link.md, "HopsRequest".
+pub const HOPS_REQUEST: u8 = 0xfd;
+
+/// What a node of the path says about itself (weft only): the body is a [`Hop`](crate::hops::Hop).
+pub const HOP: u8 = 0xfe;
+
 /// The body of a [`LinkMessageType::Heartbeat`] of a node whose own addresses or routes have changed. FIPS ignores bodies
 /// of heartbeats.
 pub const MOVED: u8 = 0x01;

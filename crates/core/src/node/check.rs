@@ -28,6 +28,7 @@ impl Node {
         self.mesh.check_invariants()?;
         self.labels.check_invariants()?;
         self.routes.check()?;
+        self.hops.check()?;
         self.peers.check(&self.ctx)?;
         if self.held.len() > MAX_HELD {
             return Err(format!("{} routes are held", self.held.len()));

@@ -18,6 +18,9 @@ pub struct NodeCounters {
     /// Requests for sightings of guests or above the rate of a neighbour, and sightings that were
     /// not asked for.
     pub sightings_refused: u64,
+    /// Requests for the nodes of a path that were not read, and answers to such that were not asked
+    /// for.
+    pub hops_refused: u64,
     /// Announcements of neighbours that are old, too frequent, forged or impossible.
     pub announcements_refused: u64,
     /// Probes of the size of direct paths.
@@ -54,6 +57,7 @@ impl NodeCounters {
             ("messages_unknown", self.messages_unknown),
             ("messages_malformed", self.messages_malformed),
             ("sightings_refused", self.sightings_refused),
+            ("hops_refused", self.hops_refused),
             ("announcements_refused", self.announcements_refused),
             ("path_probes", self.path_probes),
             ("path_raises", self.path_raises),

@@ -6,7 +6,7 @@ use weft_noise::ik;
 use weft_packet::{LinkId, ReceiverIndex};
 use weft_wire::keepalive::Keepalive;
 use weft_wire::link::{
-    BIND, BOUND, Disconnect, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, KEY_IN_TWO, LinkMessageType,
+    BIND, BOUND, Disconnect, HOP, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, HOPS_REQUEST, KEY_IN_TWO, LinkMessageType,
     MOVED, OBSERVED, PROBE, PROBE_ANSWER, SIGHTING, SIGHTING_REQUEST, SessionDatagram, UNBIND,
 };
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
@@ -124,6 +124,8 @@ impl Node {
             None if msg_type == OBSERVED => self.with_link(link, |ctx, p| p.link.handle_observed(ctx, now, body)),
             None if msg_type == SIGHTING_REQUEST => self.handle_sighting_request(now, link, body),
             None if msg_type == SIGHTING => self.handle_sighting(now, link, body),
+            None if msg_type == HOPS_REQUEST => self.handle_hops_request(now, link, body),
+            None if msg_type == HOP => self.handle_hop(now, link, body),
             None if msg_type == KEY_IN_TWO => self.handle_key_in_two(now, link, body),
             None if msg_type == HOP_CAPABILITIES => {
                 self.with_link(link, |ctx, p| p.link.handle_hop_capabilities(ctx, now, index, body));

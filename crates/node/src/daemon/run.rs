@@ -316,6 +316,14 @@ impl Daemon {
                 self.remember(peer, *path);
             }
             Event::Sighted { by, of, at } => tracing::debug!(by = name(by), %of, %at, "a neighbour sees a node"),
+            Event::Hop { id, said } => {
+                tracing::debug!(
+                    node = name(&said.key),
+                    distance = said.distance,
+                    "a node of a path says what it is"
+                );
+                let _ = id;
+            }
             Event::Observed { by, at } => tracing::debug!(by = name(by), %at, "seen by a neighbour"),
             // A direct path is reported with the link that came up or the peer that roamed.
             Event::PathChanged {

@@ -199,6 +199,8 @@ fn message_types_have_their_names() {
             "link" if byte == link::BIND => Some("Bind".to_owned()),
             "link" if byte == link::BOUND => Some("Bound".to_owned()),
             "link" if byte == link::UNBIND => Some("Unbind".to_owned()),
+            "link" if byte == link::HOPS_REQUEST => Some("HopsRequest".to_owned()),
+            "link" if byte == link::HOP => Some("Hop".to_owned()),
             "link" => LinkMessageType::from_byte(byte).map(|t| format!("{t:?}")),
             "session" if byte == session::ALIVE => Some("Alive".to_owned()),
             "session" if byte == fast::CAPABILITIES => Some("Capabilities".to_owned()),
