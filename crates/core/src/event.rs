@@ -93,6 +93,12 @@ pub enum Event {
         /// The peer.
         peer: PublicKey,
     },
+    /// The peer of a session has said what frames it reads, as weft nodes do: its first message of an
+    /// epoch about this.
+    Announced {
+        /// The peer.
+        peer: PublicKey,
+    },
     /// Data of a session goes in other frames from now on.
     FramesChanged {
         /// The peer.

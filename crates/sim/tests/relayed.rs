@@ -13,6 +13,7 @@ use weft_wire::fast::{self, Bind};
 use weft_wire::link;
 
 use crate::common::stream;
+
 const RELAYED: Frames = Frames::Relayed(Suite::Aes256Gcm);
 const DIRECT: Frames = Frames::Fast(Suite::Aes256Gcm);
 
@@ -104,6 +105,26 @@ fn data_moves_to_relayed_frames_within_seconds_and_stays() {
             check(&world, &h);
         }
     }
+}
+
+/// The search for a direct path needs no fast frames, and begins before they pass.
+#[test]
+fn a_weft_node_is_known_as_one_before_fast_frames_pass() {
+    let (mut world, h) = line(8, 3);
+    let key = world.host(h[2]).key;
+    world.run(5_000);
+    world.send(h[0], h[2], 0, 100);
+    while world.host(h[0]).node.weft_path(&key).is_none() {
+        assert!(world.now() < 1_000_010_000, "no path within 5 s");
+        world.run(1);
+    }
+    assert_eq!(frames(&world, h[0], h[2]), Frames::Fips);
+    let announced = |(_, event): &(u64, Event)| *event == Event::Announced { peer: key };
+    assert!(world.host(h[0]).events.iter().any(announced));
+    assert_eq!(
+        world.host(h[0]).node.weft_path(&key),
+        Some(Path::Relayed(world.host(h[1]).key))
+    );
 }
 
 /// Packets from before the session that then had to wait for its fast frames are counted once.

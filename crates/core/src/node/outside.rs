@@ -9,7 +9,7 @@ use weft_wire::outside::Token;
 
 use super::Node;
 use crate::uplinks::Uplinks;
-use crate::{KeepaliveIntervals, Uplink};
+use crate::{KeepaliveIntervals, Path, Uplink};
 
 impl Node {
     /// Passes datagrams with this token to the caller from now on, as
@@ -27,6 +27,14 @@ impl Node {
     /// Sends a datagram as it is, from the socket of the links.
     pub fn send_outside(&mut self, to: SocketAddr, datagram: Vec<u8>) {
         self.ctx.lane(SendCommand::Transmit { to, datagram });
+    }
+
+    /// Returns the path to a peer with which there is a session, and which has said in it what frames
+    /// it reads: it is a weft node ([`Event::Announced`](crate::Event::Announced)).
+    pub fn weft_path(&self, peer: &PublicKey) -> Option<Path> {
+        let peer = self.peers.get(&peer.node_addr()).filter(|peer| peer.configured)?;
+        let session = Some(&peer.session).filter(|session| session.is_up() && session.is_with_weft());
+        session.and_then(|_| peer.paths.path())
     }
 
     /// Tries an address where a peer has answered, or was seen: dials it there, or considers the

@@ -75,6 +75,7 @@ impl Session {
         if let Some(reads_full) = accepted.reads_full {
             self.reads_full = reads_full;
             self.version = accepted.version;
+            ctx.event(Event::Announced { peer: self.peer });
             if accepted.keys.is_empty() {
                 self.end_agreement(ctx, Frames::NoCommonSuite);
             }
@@ -137,6 +138,14 @@ impl Session {
             Frames::Fast(suite) if self.link.is_some() && !self.is_direct() => Frames::NoWay(suite),
             frames => frames,
         }
+    }
+
+    /// Whether the peer has said in this session what frames it reads, as weft nodes do. It is known
+    /// before fast frames pass: those wait for labels on a relayed path.
+    pub(crate) fn is_with_weft(&self) -> bool {
+        let stage = self.fast.as_ref().map(|fast| fast.agreement.stage);
+        let announced = matches!(stage, Some(Stage::Requesting(..) | Stage::Proven(_)));
+        announced || self.frames() != Frames::Fips
     }
 
     /// Whether the present path is relayed and has a label for fast frames.

@@ -337,6 +337,7 @@ impl Daemon {
             Event::LinkRekeyed { peer } => tracing::debug!(peer = name(peer), "link rekeyed"),
             Event::SessionUp { peer } => tracing::info!(peer = name(peer), "session up"),
             Event::SessionRekeyed { peer } => tracing::debug!(peer = name(peer), "session rekeyed"),
+            Event::Announced { peer } => tracing::debug!(peer = name(peer), "the peer says what frames it reads"),
             Event::FramesChanged { peer, frames } => {
                 tracing::info!(peer = name(peer), why = why::why_frames(*frames), "frames changed");
                 self.remember_frames(peer, *frames);
