@@ -12,7 +12,9 @@ use weft_wire::ip::{self, Ipv4Header, Ipv6Header};
 use weft_wire::link::{Disconnect, Heartbeat, SessionDatagram};
 use weft_wire::lookup::{LookupRequest, LookupResponse};
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
-use weft_wire::session::{CoordsWarmup, DataPorts, PathMtuNotification, SessionAck, SessionMsg3, SessionSetup};
+use weft_wire::session::{
+    CoordsWarmup, DataPorts, PathMtuNotification, RelayProbe, SessionAck, SessionMsg3, SessionSetup,
+};
 use weft_wire::shim::{self, ShimHeader};
 use weft_wire::sighting::Sighting;
 use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
@@ -110,6 +112,7 @@ pub fn wire(bytes: &[u8]) {
     message!(bytes, out, SessionMsg3<'_>; front, plain);
     header!(bytes, out, DataPorts, all);
     message!(bytes, out, PathMtuNotification; front, nothing);
+    message!(bytes, out, RelayProbe; whole, nothing);
     message!(bytes, out, CoordsWarmup; front, nothing);
     message!(bytes, out, CoordsRequired; front, signal);
     message!(bytes, out, PathBroken<'_>; front, signal);

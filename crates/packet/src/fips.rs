@@ -4,11 +4,13 @@
 //! - `epoch`: keys that overlap during a rekey, of either layer.
 //! - `frame`: sealing both layers in place.
 //! - `link`, `session`: what arrives, layer by layer. `forward`: session datagrams of other nodes.
+//! - `relay_probe`: probes of paths that a session does not use.
 
 mod epoch;
 mod forward;
 pub(crate) mod frame;
 mod link;
+mod relay_probe;
 mod session;
 
 pub(crate) use epoch::{Epoch, Epochs, MAX_EPOCHS, OpenFailure, Proof};

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 
 use weft_wire::link::LinkMessageType;
 use weft_wire::session::{DataPorts, SessionMessageType};
-use weft_wire::{NodeAddr, fmp};
+use weft_wire::{CoordsPair, NodeAddr, fmp};
 
 use crate::counters::{Counters, DropReason};
 use crate::fips::FipsFrames;
@@ -178,16 +178,42 @@ impl<T: Transmit> Sender<'_, T> {
         msg_type: u8,
         body: &[u8],
     ) -> Result<(), DropReason> {
-        let (config, egress) = (self.tables.config, self.tables.egress(key));
+        let egress = self.tables.egress(key);
+        self.fips_frame(egress, epoch, (msg_type, body), None, true)
+    }
+
+    /// Seals a session message in a FIPS frame over the link of `egress`, under the keys of `epoch` or
+    /// the present ones. Coordinates go in the clear, for the nodes on the path; a message whose
+    /// coordinates do not fit a datagram is not sent. `counted`: whether the frame counts as payload of
+    /// the link and as a message of the session.
+    pub(crate) fn fips_frame(
+        &mut self,
+        egress: Egress,
+        epoch: Option<u32>,
+        (msg_type, body): (u8, &[u8]),
+        coords: Option<CoordsPair<'_>>,
+        counted: bool,
+    ) -> Result<(), DropReason> {
+        let config = self.tables.config;
         let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
         let ends = Ends::of(&config, session.peer);
-        let slot = self.train.reserve(SESSION_OVERHEAD + body.len());
         let layers = Layers::of(&mut link.epochs, &mut session.epochs, epoch);
         let mut layers = layers.ok_or(DropReason::NoKeys)?;
-        let len = layers.seal_message(self.now, ends, msg_type, body, slot);
+        let len = match coords {
+            None => {
+                let slot = self.train.reserve(SESSION_OVERHEAD + body.len());
+                layers.seal_message(self.now, ends, msg_type, body, slot)
+            }
+            Some(coords) => {
+                let slot = self.train.reserve(config.mtu.into());
+                layers.seal_with_coords(self.now, ends, coords, (msg_type, body), slot)
+            }
+        };
         let len = len.ok_or(DropReason::EpochSpent)?;
-        link.sent(self.now, 1, len, true);
-        session.sent_message(self.now);
+        link.sent(self.now, 1, len, counted);
+        if counted {
+            session.sent_message(self.now);
+        }
         link.paths.commit(self.train, &mut self.out.counters, len);
         Ok(())
     }

@@ -79,9 +79,12 @@ impl Kind {
                 (Self::LinkMsg1, false)
             }
             Command::Send(SendCommand::Transmit { .. }) => (Self::LinkMsg2, false),
-            Command::Send(SendCommand::OnSession { .. } | SendCommand::Service { .. } | SendCommand::Warm { .. }) => {
-                (Self::SessionControl, false)
-            }
+            Command::Send(
+                SendCommand::OnSession { .. }
+                | SendCommand::Service { .. }
+                | SendCommand::Warm { .. }
+                | SendCommand::ProbeRelay { .. },
+            ) => (Self::SessionControl, false),
             Command::Send(SendCommand::OnLink { msg_type, body, .. }) => match LinkMessageType::from_byte(*msg_type) {
                 Some(LinkMessageType::SessionDatagram) => of_session(body, me),
                 Some(LinkMessageType::TreeAnnounce) => (Self::Tree, false),

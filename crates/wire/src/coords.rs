@@ -149,6 +149,15 @@ pub struct CoordsPair<'a> {
 }
 
 impl<'a> CoordsPair<'a> {
+    /// Makes the pair of both coordinates, each with its own node first.
+    #[must_use]
+    pub const fn of(src: &'a [NodeAddr], dest: &'a [NodeAddr]) -> Self {
+        Self {
+            src: Coords::new(src),
+            dest: Coords::new(dest),
+        }
+    }
+
     /// Bytes on the wire.
     #[must_use]
     pub const fn wire_len(&self) -> usize {

@@ -16,6 +16,11 @@ pub const FIRST_WEFT_TYPE: u8 = 0xf0;
 /// A session message of weft with an empty body: it shows that its sender is alive and holds the
 /// epoch's keys. A FIPS daemon opens it, which confirms the epoch, and drops the unknown type.
 pub const ALIVE: u8 = 0xf1;
+/// A session message of weft with a [`RelayProbe`], which the peer answers over the link that it came
+/// by. docs/protocol/session.md, "RelayProbe".
+pub const RELAY_PROBE: u8 = 0xf7;
+/// The answer, with the same body.
+pub const RELAY_PROBE_ANSWER: u8 = 0xf8;
 /// The service port of IP packets behind the [`crate::shim`].
 pub const IPV6_SHIM_PORT: u16 = 256;
 
@@ -326,6 +331,45 @@ impl PathMtuNotification {
     /// [`WireError::BufferTooSmall`].
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
         put(out, &self.path_mtu.to_le_bytes())
+    }
+}
+
+/// Asks the peer to answer at once, over the link that this arrives by (weft only;
+/// docs/protocol/session.md, "RelayProbe").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RelayProbe {
+    /// A number of the sender, which the answer repeats.
+    pub number: u32,
+}
+
+impl RelayProbe {
+    /// Bytes of the body.
+    pub const LEN: usize = 4;
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`WireError::WrongLength`].
+    pub fn parse(body: &[u8]) -> Result<Self, WireError> {
+        let (expected, got) = (Self::LEN, body.len());
+        let bytes = <[u8; Self::LEN]>::try_from(body);
+        Ok(Self {
+            number: u32::from_le_bytes(bytes.map_err(|_| WireError::WrongLength { expected, got })?),
+        })
+    }
+
+    /// Returns the body.
+    #[must_use]
+    pub const fn to_bytes(&self) -> [u8; Self::LEN] {
+        self.number.to_le_bytes()
+    }
+
+    /// Writes the body and returns [`RelayProbe::LEN`].
+    ///
+    /// # Errors
+    /// [`WireError::BufferTooSmall`].
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, WireError> {
+        put(out, &self.to_bytes())
     }
 }
 

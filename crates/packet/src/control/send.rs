@@ -79,6 +79,19 @@ pub enum SendCommand {
         /// The coordinates of the peer.
         dest: Vec<NodeAddr>,
     },
+    /// Sends the peer of a session a probe over this link, whichever link the session uses. Nothing
+    /// that the session counts or measures changes. The answer arrives as
+    /// [`SessionReport::Message`](super::SessionReport::Message).
+    ProbeRelay {
+        /// The peer of the session.
+        peer: NodeAddr,
+        /// The link to the first node of the path.
+        link: LinkId,
+        /// A number that the answer returns.
+        number: u32,
+        /// The coordinates of this node and of the peer, for the nodes on the path.
+        coords: Option<(Vec<NodeAddr>, Vec<NodeAddr>)>,
+    },
     /// Sends an ICMPv6 echo request to a peer, as if the TUN had supplied its packet. The answer
     /// arrives as [`SessionReport::EchoReply`](super::SessionReport::EchoReply).
     Echo {
@@ -109,6 +122,7 @@ impl SendCommand {
             | Self::Service { .. }
             | Self::ReportOnLink { .. }
             | Self::Warm { .. }
+            | Self::ProbeRelay { .. }
             | Self::Echo { .. }
             | Self::Transmit { .. } => Audience::First,
         }
@@ -121,6 +135,10 @@ impl SendCommand {
             Self::Service { bytes, .. } => Some(bytes.len()),
             Self::Transmit { datagram, .. } => Some(datagram.len()),
             Self::Warm { src, dest, .. } => Some((src.len() + dest.len()) * size_of::<NodeAddr>()),
+            Self::ProbeRelay { coords, .. } => {
+                let ends = coords.as_ref().map_or(0, |(src, dest)| src.len() + dest.len());
+                Some(ends * size_of::<NodeAddr>())
+            }
             Self::ReportOnLink { .. } | Self::ReportOnSession { .. } | Self::Echo { .. } => None,
         }
     }

@@ -8,10 +8,11 @@ use std::ops::Range;
 
 use weft_wire::fsp::{self, FspPhase};
 use weft_wire::link::SessionDatagram;
-use weft_wire::{Coords, CoordsPair, NodeAddr, fmp};
+use weft_wire::session::SessionMessageType;
+use weft_wire::{CoordsPair, NodeAddr, fmp};
 
 use super::FipsIngress;
-use super::frame::{self, Ends, Layers};
+use super::frame;
 use crate::clear::{self, Clear, Parties};
 use crate::control::LinkReport;
 use crate::counters::DropReason;
@@ -94,26 +95,10 @@ impl Link {
 impl<T: Transmit> Sender<'_, T> {
     /// Announces the coordinates of both ends of a session to the nodes on the path.
     pub(crate) fn warm(&mut self, key: SessionKey, src: &[NodeAddr], dest: &[NodeAddr]) {
-        let (config, egress) = (self.tables.config, self.tables.egress(key));
-        let Some((session, link)) = self.tables.pair(egress) else {
-            return;
-        };
-        let ends = Ends::of(&config, session.peer);
-        let Some(mut layers) = Layers::of(&mut link.epochs, &mut session.epochs, None) else {
-            return;
-        };
-        let coords = CoordsPair {
-            src: Coords::new(src),
-            dest: Coords::new(dest),
-        };
-        let slot = self.train.reserve(config.mtu.into());
-        // Coordinates that do not fit a datagram are not announced. The nodes on the path then ask
-        // for them.
-        let Some(len) = layers.seal_warmup(self.now, ends, coords, slot) else {
-            return;
-        };
-        link.sent(self.now, 1, len, false);
-        link.paths.commit(self.train, &mut self.out.counters, len);
+        let egress = self.tables.egress(key);
+        let message = (SessionMessageType::CoordsWarmup.to_byte(), &[][..]);
+        // If it is not sent, the nodes on the path ask for the coordinates.
+        let _ = self.fips_frame(egress, None, message, Some(CoordsPair::of(src, dest)), false);
     }
 }
 

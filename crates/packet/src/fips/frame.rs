@@ -147,32 +147,35 @@ impl<'a> Layers<'a> {
         self.seal_datagram(now, ends, slot, end + TAG_LEN)
     }
 
-    /// Writes a CoordsWarmup: coordinates in the clear between the session header and an empty
-    /// sealed message.
-    pub(crate) fn seal_warmup(
+    /// Writes a session message with coordinates in the clear between the session header and what is
+    /// sealed.
+    pub(crate) fn seal_with_coords(
         &mut self,
         now: u64,
         ends: Ends,
         coords: CoordsPair<'_>,
+        (msg_type, body): (u8, &[u8]),
         slot: &mut [u8],
     ) -> Option<usize> {
         let counter = self.session.next_counter()?;
         let key_bit = if self.session.key_bit { fsp::FLAG_KEY_EPOCH } else { 0 };
         let header = fsp::EncryptedHeader {
             flags: key_bit | fsp::FLAG_COORDS,
-            payload_len: fsp::FspInner::LEN as u16,
+            payload_len: (fsp::FspInner::LEN + body.len()) as u16,
             counter,
         }
         .to_bytes();
         let coords_at = FSP_OFFSET + fsp::EncryptedHeader::LEN;
         let plain_at = coords_at + coords.emit(slot.get_mut(coords_at..)?).ok()?;
-        let end = plain_at + fsp::FspInner::LEN;
+        let body_at = plain_at + fsp::FspInner::LEN;
+        let end = body_at + body.len();
         let inner = fsp::FspInner {
             timestamp: self.session.timestamp(now),
-            msg_type: SessionMessageType::CoordsWarmup.to_byte(),
+            msg_type,
             inner_flags: spin(self.session.spin),
         };
-        slot.get_mut(plain_at..end)?.copy_from_slice(&inner.to_bytes());
+        slot.get_mut(body_at..end)?.copy_from_slice(body);
+        slot.get_mut(plain_at..body_at)?.copy_from_slice(&inner.to_bytes());
         let tag = self.session.seal(counter, &header, &mut slot[plain_at..end])?;
         slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
         slot[FSP_OFFSET..coords_at].copy_from_slice(&header);

@@ -8,6 +8,7 @@ use weft_wire::link::SessionDatagram;
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
 use weft_wire::{NodeAddr, fsp, shim};
 
+use super::relay_probe::is_relay_probe;
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::checksum::Checksum;
 use crate::clear::{self, Clear, Parties};
@@ -123,7 +124,12 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 return Ok(Inbound::Done);
             }
         };
+        let plain_at = at.start + sealed_at;
+        let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
+        let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
+        let probes = is_relay_probe(inner.msg_type);
         if newest
+            && !probes
             && let Some(session) = lane.tables.sessions.get_mut(key)
             && session.arrives_over(self.now, frame.link)
         {
@@ -131,9 +137,9 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 .report_session(frame.src, SessionReport::Arrives { link: frame.link });
         }
         self.session_proof(key, id, key_bit);
-        let plain_at = at.start + sealed_at;
-        let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
-        let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
+        if probes {
+            return self.relay_probe(key, frame.link, id, (inner.msg_type, body));
+        }
         let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
             && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
         let session = self.lane.tables.sessions.get_mut(key).ok_or(DropReason::NoKeys)?;

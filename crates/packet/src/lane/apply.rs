@@ -1,6 +1,7 @@
 //! Commands of the core: each changes the tables, or sends.
 
 use std::net::SocketAddr;
+
 use weft_wire::fast::SURE_PAYLOAD;
 use weft_wire::link::{PROBE, PROBE_ANSWER};
 use weft_wire::virtio::VirtioNetHdr;
@@ -182,6 +183,7 @@ impl Lane {
                 self.gate.forget(peer);
             }
             TableCommand::Await { token } => self.awaited.add(token),
+            TableCommand::Forget { token } => self.awaited.remove(&token),
             TableCommand::Listen { ports } => self.tables.services = ports,
             TableCommand::SetUnderlayPorts { ports } => self.tables.underlay_ports = ports,
             TableCommand::ExpectEcho { token } => self.echo_token = Some(token),
@@ -232,6 +234,12 @@ impl Lane {
                     self.sender(now, train).warm(key, &src, &dest);
                 }
             }
+            SendCommand::ProbeRelay {
+                peer,
+                link,
+                number,
+                coords,
+            } => self.sender(now, train).probe_relay(peer, link, number, coords.as_ref()),
             SendCommand::Echo { peer, token, seq } => {
                 self.echo_token = Some(token);
                 let request = echo::request(self.tables.config.me, peer, token, seq);

@@ -92,6 +92,14 @@ impl Egress {
         Self { full: true, ..self }
     }
 
+    /// Returns the same value over another link, for a FIPS frame.
+    pub(crate) fn over(self, link: LinkKey) -> Self {
+        Self {
+            link: Some(link),
+            ..self
+        }
+    }
+
     /// Returns whether this value describes packets with their whole header.
     pub(crate) fn is_full(self) -> bool {
         self.full

@@ -70,9 +70,10 @@ fn vectors() -> String {
     a.install_link(1_000, (LINK, b.addr), &at_a, (A_INDEX, B_INDEX), EpochUse::Send);
     b.install_link(988, (LINK, a.addr), &at_b, (B_INDEX, A_INDEX), EpochUse::Candidate);
     heartbeat(&mut book, &mut a, &mut b, &link_keys);
-    session(&mut book, &mut a, &mut b, &link_keys);
+    let keys = session(&mut book, &mut a, &mut b, &link_keys);
     hops::relayed_frames(&mut book, (&mut a, &mut b), (&at_a, &at_b), &link_keys);
     disconnect(&mut book, &mut a, &mut b, &link_keys);
+    relay_probe(&mut book, &mut a, &mut b, &link_keys, &keys);
     book.finish()
 }
 
@@ -164,7 +165,7 @@ fn heartbeat(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
     ));
 }
 
-fn session(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys) {
+fn session(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys) -> Keys {
     a.end.e = scalar(&label("A xk ephemeral"));
     b.end.e = scalar(&label("B xk ephemeral"));
     book.section("session handshake", &["Noise XK, named as above."]);
@@ -190,6 +191,7 @@ fn session(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys) {
     alive(book, a, b, link_keys, &keys);
     data(book, a, b, link_keys, &keys);
     fast::fast_frames(book, (a, b), (&at_a, &at_b), (link_keys, &keys));
+    keys
 }
 
 /// SessionSetup, SessionAck and SessionMsg3 with weft's values.
@@ -336,6 +338,39 @@ fn disconnect(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Keys) {
     assert_eq!(a.send(10_000, on_link(msg_type, body.to_vec())), frame);
     let (_, reports) = b.receive(10_010, a.addr, &frame);
     assert!(matches!(&reports[..], [Report::Link(_, LinkReport::Message { body, .. })] if body == &[0]));
+}
+
+/// The keys are those of before, as if A had not stopped: the example is behind all others.
+fn relay_probe(book: &mut Book, a: &mut Node, b: &mut Node, link_keys: &Keys, keys: &Keys) {
+    book.section(
+        "relay probe",
+        &["A probes the path over its link with B, which is B itself here: number 5, session counter 3, link counter 8."],
+    );
+    let body = 5_u32.to_le_bytes();
+    let message = from_a(keys, 3, 9_050, session::RELAY_PROBE, &body).seal(book);
+    let question = carry(book, a, b, link_keys, 8, 9_100, &message);
+    book.bytes("datagram", &question);
+    let command = Command::Send(SendCommand::ProbeRelay {
+        peer: b.node_addr(),
+        link: LINK,
+        number: 5,
+        coords: None,
+    });
+    assert_eq!(a.send(10_100, command), question);
+
+    book.section(
+        "relay probe answered",
+        &["By B, over the same link: session counter 1, link counter 3."],
+    );
+    assert_eq!(b.receive(10_110, a.addr, &question).1.len(), 0);
+    let message = from_b(keys, 1, 9_050, session::RELAY_PROBE_ANSWER, &body).seal(book);
+    let answer = carry_back(book, b, a, link_keys, 3, 9_122, &message);
+    book.bytes("datagram", &answer);
+    assert_eq!(b.take_sent(), [&answer[..]]);
+    let (_, reports) = a.receive(10_120, b.addr, &answer);
+    assert!(
+        matches!(&reports[..], [Report::Session(_, SessionReport::Message { msg_type: session::RELAY_PROBE_ANSWER, body: read, .. })] if *read == body)
+    );
 }
 
 /// UDP, traffic class 0x2e, flow label 0x12345, hop limit 64.
