@@ -39,6 +39,7 @@ mod path;
 mod path_mtu;
 mod pmtu_search;
 mod progress;
+mod relay_choice;
 mod reports;
 mod rounds;
 mod session;

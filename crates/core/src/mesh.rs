@@ -38,6 +38,8 @@ use self::suspects::Suspects;
 use self::tree::{AnnounceError, Tree, distance};
 use crate::context::Context;
 
+/// The distance that counts for a neighbour that is not closer to a destination, in hops.
+const FAR: usize = 1_000;
 /// Maximum number of nodes whose coordinates are kept.
 const MAX_COORDS: usize = 4096;
 /// An effect of the mesh for the node.
@@ -342,13 +344,53 @@ impl Mesh {
         if let (Some((via, Provenance::Proven)), None) = (way, not) {
             return Some(via);
         }
-        let cached = self.coords.lookup(now, &dest).map(<[NodeAddr]>::to_vec);
-        let coords = cached.or_else(|| self.tree.peer_coords(dest).map(<[NodeAddr]>::to_vec));
+        let coords = place_of(&mut self.coords, &self.tree, now, dest);
         let closer = coords.and_then(|coords| self.closer_hop(&dest, &coords, way, usable));
         // The destination may reach this node through neighbours that are not closer to it. Its own
         // messages then show the route back.
         let back = || self.next_hops.back_to(now, &dest).filter(usable);
         closer.or(way.map(|(via, _)| via)).or_else(back)
+    }
+
+    /// Returns the neighbours through which messages of this node to `dest` may pass, the preferred ones
+    /// first: those that have forwarded a message or an answer of it, then those whose filter contains
+    /// it, then those that are closer to it. Suspect ones are left out.
+    pub(crate) fn relays_to(&mut self, now: u64, dest: NodeAddr) -> Vec<NodeAddr> {
+        let coords = place_of(&mut self.coords, &self.tree, now, dest).unwrap_or_default();
+        let coords = self.tree.update(&coords);
+        let usable = |via: &NodeAddr| *via != dest && !self.doubts.cover(now, via, &dest);
+        let rank = |via: &NodeAddr| {
+            let closer = self.closer(*via, &coords);
+            let (misses, cost, via) = self.rank(*via, &dest, closer.unwrap_or(FAR));
+            (!misses || closer.is_some()).then_some((misses, cost, via))
+        };
+        let others = self.neighbours.keys().filter(|via| usable(via));
+        let mut others: Vec<_> = others.filter_map(rank).collect();
+        others.sort_unstable();
+        let learned = self.next_hops.to(now, &dest).map(|(via, _)| via);
+        let learned = learned.into_iter().chain(self.next_hops.back_to(now, &dest));
+        let mut all: Vec<NodeAddr> = learned.filter(usable).collect();
+        for (.., via) in others {
+            if !all.contains(&via) {
+                all.push(via);
+            }
+        }
+        all
+    }
+
+    /// Returns the order of a neighbour as the next hop to `dest`, which is `hops` away from it: whether
+    /// its filter lacks `dest`, and the cost. The least is the best.
+    fn rank(&self, via: NodeAddr, dest: &NodeAddr, hops: usize) -> (bool, u64, NodeAddr) {
+        let cost = self.costs.of(&via) + hops as u64 * HOP;
+        (!self.filters.may_reach(&via, dest), cost, via)
+    }
+
+    /// Returns the distance of a neighbour from the node with these coordinates, if it is closer to
+    /// it than this node.
+    fn closer(&self, via: NodeAddr, coords: &[NodeAddr]) -> Option<usize> {
+        let ours = distance(self.tree.coords(), coords)?;
+        let theirs = distance(self.tree.peer_coords(via)?, coords)?;
+        (theirs < ours).then_some(theirs)
     }
 
     fn closer_hop(
@@ -359,20 +401,13 @@ impl Mesh {
         usable: impl Fn(&NodeAddr) -> bool,
     ) -> Option<NodeAddr> {
         let coords = &self.tree.update(coords);
-        let ours = distance(self.tree.coords(), coords)?;
-        let closer = |via: &NodeAddr| {
-            let theirs = distance(self.tree.peer_coords(*via)?, coords)?;
-            (theirs < ours).then_some(theirs)
-        };
+        let closer = |via: &NodeAddr| self.closer(*via, coords);
         let answered = way.filter(|(via, provenance)| *provenance >= Provenance::Answer && closer(via).is_some());
         if let Some((via, _)) = answered {
             return Some(via);
         }
-        let way_cost = |via: &NodeAddr| Some(self.costs.of(via) + closer(via)? as u64 * HOP);
         let others = self.neighbours.keys().filter(|via| usable(via));
-        let best = others
-            .filter_map(|via| Some((!self.filters.may_reach(via, dest), way_cost(via)?, *via)))
-            .min();
+        let best = others.filter_map(|via| Some(self.rank(*via, dest, closer(via)?))).min();
         best.map(|(.., via)| via)
     }
 
@@ -576,4 +611,10 @@ impl View for Around<'_> {
             .filter_map(|via| Some((distance(self.tree.peer_coords(*via)?, &coords)?, *via)));
         closer.filter(|(theirs, _)| *theirs < ours).min().map(|(_, via)| via)
     }
+}
+
+/// Returns the coordinates of a node: those that are kept, or those of a neighbour.
+fn place_of(kept: &mut CoordCache, tree: &Tree, now: u64, dest: NodeAddr) -> Option<Vec<NodeAddr>> {
+    let cached = kept.lookup(now, &dest).map(<[NodeAddr]>::to_vec);
+    cached.or_else(|| tree.peer_coords(dest).map(<[NodeAddr]>::to_vec))
 }

@@ -17,6 +17,7 @@ use self::hops::Hops;
 pub use self::hops::{HopSaid, Onward};
 pub(crate) use self::peer::Peer;
 use self::peers::Peers;
+use self::relays::RelayChoices;
 use self::routes::Routes;
 pub use self::services::ServiceError;
 pub(crate) use self::sightings::REQUESTS;
@@ -47,6 +48,7 @@ mod outside;
 mod peer;
 mod peers;
 mod progress;
+mod relays;
 mod reports;
 mod route;
 mod routes;
@@ -105,6 +107,8 @@ pub struct Node {
     sightings: Sightings,
     /// Requests for the nodes of a path whose answers are awaited.
     hops: Hops,
+    /// The comparison of the relays of each session in use.
+    relays: RelayChoices,
     /// The rules for IP packets, as the lanes have them.
     policy: Option<Arc<Policy>>,
     counters: NodeCounters,
@@ -137,6 +141,7 @@ impl Node {
             turned_away: TurnedAwayNodes::default(),
             sightings: Sightings::default(),
             hops: Hops::default(),
+            relays: RelayChoices::default(),
             policy: None,
             counters: NodeCounters::default(),
         }
@@ -176,6 +181,7 @@ impl Node {
             self.neighbour_down(now, end.addr);
         }
         self.drive_labels(now);
+        self.drive_relays(now);
         for Timeout { addr, .. } in ends {
             self.follow_health(now, addr);
             self.follow_other_end(now, addr);
@@ -239,8 +245,9 @@ impl Node {
         let peers = self.peers.next(&self.ctx).map(|(at, what)| (rounds.next(at), what));
         let mesh = self.ctx.config.mesh.then(|| self.mesh.deadline());
         let labels = Some((self.labels.deadline(), "labels"));
+        let relays = Some((self.relays_deadline(), "relays"));
         let routes = Some((self.reroute_at, "routes"));
-        [peers, mesh, labels, routes]
+        [peers, mesh, labels, relays, routes]
             .into_iter()
             .flatten()
             .filter(|(at, _)| *at != u64::MAX)

@@ -39,6 +39,8 @@ pub enum PathReason {
     Found,
     /// The mesh found a better or more recent path.
     Rerouted,
+    /// Probes over several relays showed that the path through this one is better.
+    Compared,
     /// The link to the neighbour that relayed ended.
     RelayDown,
     /// No path to the peer is known any more.
@@ -66,6 +68,8 @@ pub(crate) struct Standing {
     pub(crate) old_relay_up: bool,
     /// Whether the first hop of the previous path is suspect.
     pub(crate) old_silent: bool,
+    /// Whether probes led to this path.
+    pub(crate) compared: bool,
 }
 
 /// The path in use and the changes that led to it. Times are ms.
@@ -121,6 +125,7 @@ fn reason(old: Option<Path>, since: u64, new: &Standing) -> PathReason {
             Ok(_) => PathReason::Silent,
             Err(why) => why.map_or(PathReason::Lost, PathReason::LinkDown),
         },
+        (Some(Path::Relayed(_)), Some(_)) if new.compared => PathReason::Compared,
         (Some(Path::Relayed(_)), _) if !new.old_relay_up => PathReason::RelayDown,
         (Some(_), Some(_)) if new.old_silent => PathReason::Silent,
         (Some(_), Some(_)) => PathReason::Rerouted,
@@ -146,6 +151,7 @@ mod tests {
             link: Err(Some(LinkDown::Silent)),
             old_relay_up: true,
             old_silent: false,
+            compared: false,
         }
     }
 
@@ -157,14 +163,19 @@ mod tests {
         let steps = [
             (r, PathReason::Found),
             (s, PathReason::Rerouted),
+            (r, PathReason::Compared),
             (a, PathReason::LinkUp),
             (b, PathReason::Roamed),
             (r, PathReason::LinkDown(LinkDown::Silent)),
             (None, PathReason::Lost),
         ];
         for (now, (path, reason)) in steps.into_iter().enumerate() {
-            assert_eq!(history.note(now as u64, &standing(path)), Some(reason));
-            assert_eq!(history.note(now as u64, &standing(path)), None);
+            let standing = Standing {
+                compared: reason == PathReason::Compared,
+                ..standing(path)
+            };
+            assert_eq!(history.note(now as u64, &standing), Some(reason));
+            assert_eq!(history.note(now as u64, &standing), None);
         }
         history.note(6, &standing(r));
         let gone = Standing {

@@ -29,6 +29,7 @@ impl Node {
         self.labels.check_invariants()?;
         self.routes.check()?;
         self.hops.check()?;
+        self.relays.check()?;
         self.peers.check(&self.ctx)?;
         if self.held.len() > MAX_HELD {
             return Err(format!("{} routes are held", self.held.len()));

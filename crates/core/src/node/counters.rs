@@ -23,7 +23,11 @@ pub struct NodeCounters {
     pub hops_refused: u64,
     /// Announcements of neighbours that are old, too frequent, forged or impossible.
     pub announcements_refused: u64,
-    /// Probes of the size of direct paths.
+    /// Probes of paths through relays.
+    pub relay_probes: u64,
+    /// Sessions whose path was changed because these probes showed a better one.
+    pub relay_moves: u64,
+    /// Probes of the size of paths.
     pub path_probes: u64,
     /// Direct paths that probes found to take more than was sent.
     pub path_raises: u64,
@@ -59,6 +63,8 @@ impl NodeCounters {
             ("sightings_refused", self.sightings_refused),
             ("hops_refused", self.hops_refused),
             ("announcements_refused", self.announcements_refused),
+            ("relay_probes", self.relay_probes),
+            ("relay_moves", self.relay_moves),
             ("path_probes", self.path_probes),
             ("path_raises", self.path_raises),
             ("path_black_holes", self.path_black_holes),

@@ -14,7 +14,7 @@ use crate::Event;
 /// After a switch to the path that the peer uses, the node stays on it for this long, in ms, an
 /// eighth more or less. Otherwise two ends that follow each other at the same time would swap paths
 /// for ever.
-const STAY: u64 = 2_000;
+pub(super) const STAY: u64 = 2_000;
 /// A received frame confirms its path for this long, in ms.
 const FRESH: u64 = 1_000;
 

@@ -267,6 +267,17 @@ impl Node {
         }
     }
 
+    /// Requests a label from a neighbour that will be the next hop of a session.
+    pub(super) fn prepare_relay(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
+        let fast = self
+            .peers
+            .get(&dest)
+            .is_some_and(|peer| peer.session.wants_label().is_some());
+        if fast {
+            self.want_label(now, link, dest, now + USE);
+        }
+    }
+
     /// Requests a label from the next hop, if it can have one. Returns `false` if labels for other
     /// nodes have used up their limit there.
     fn want_label(&mut self, now: u64, link: LinkId, dest: NodeAddr, ours: u64) -> bool {

@@ -101,6 +101,7 @@ impl Node {
                 fast::PROBE_ANSWER => {
                     self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
                 }
+                session::RELAY_PROBE_ANSWER => self.handle_relay_answer(now, peer, &body),
                 _ => match SessionMessageType::from_byte(msg_type) {
                     Some(SessionMessageType::PathMtuNotification) => self.handle_path_mtu(now, peer, &body),
                     Some(_) => {}
@@ -125,6 +126,7 @@ impl Node {
             }
             Layer::Session(addr) => {
                 self.with_peer(addr, |_, p| p.session.handle_report(now, measured));
+                self.note_relayed_quality(now, addr);
                 let fast = self.peers.get(&addr).filter(|p| p.session.is_fast());
                 if let Some(link) = fast.map(|p| p.link.id) {
                     self.note_cost(now, link);
@@ -166,6 +168,7 @@ impl Node {
             });
             self.confirm_route(now, activity.peer);
             self.relay_session(now, activity.peer);
+            self.note_relayed(now, activity.peer);
         }
     }
 }

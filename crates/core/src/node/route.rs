@@ -6,6 +6,7 @@ use weft_packet::{LinkId, SessionCommand, plain};
 use weft_wire::NodeAddr;
 use weft_wire::session::PathMtuNotification;
 
+use super::doubt::STAY;
 use super::signals::Why;
 use super::{Node, PATIENCE};
 use crate::path::Standing;
@@ -76,8 +77,21 @@ impl Node {
         }
     }
 
+    /// Changes the path of a session to the one over `link`, because probes over it were answered.
+    pub(super) fn change_path(&mut self, now: u64, addr: NodeAddr, link: LinkId) {
+        let Some(peer) = self.peers.get_mut(&addr) else { return };
+        peer.session.stay(now + self.ctx.jittered(STAY));
+        peer.session.handle_route(&mut self.ctx, now, Some(link));
+        self.enter_path(now, addr, true);
+        self.warm(now, addr, Why::Moved);
+    }
+
     /// Records the path to a peer, and reports it if it has changed.
     pub(super) fn note_path(&mut self, now: u64, addr: NodeAddr) {
+        self.enter_path(now, addr, false);
+    }
+
+    fn enter_path(&mut self, now: u64, addr: NodeAddr, compared: bool) {
         let Some(peer) = self.peers.get(&addr).filter(|p| p.configured) else {
             return;
         };
@@ -100,11 +114,13 @@ impl Node {
                 Some(Path::Relayed(old)) => silent(old.node_addr()),
                 _ => silent(addr),
             },
+            compared,
         };
         let key = peer.key();
         let Some(peer) = self.peers.get_mut(&addr) else { return };
-        if let Some(Path::Direct(path)) = standing.path {
-            peer.session.follow_path(&mut self.ctx, now, Some(path));
+        if standing.path.is_some() {
+            let path = peer.link.path();
+            peer.session.follow_path(&mut self.ctx, now, path);
         }
         if let Some(reason) = peer.paths.note(now, &standing) {
             self.ctx.event(Event::PathChanged {

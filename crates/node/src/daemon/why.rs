@@ -37,6 +37,7 @@ pub(super) fn why_path(reason: PathReason) -> String {
         PathReason::Roamed => "it moved".to_owned(),
         PathReason::Found => "a path was found".to_owned(),
         PathReason::Rerouted => "a better path was found".to_owned(),
+        PathReason::Compared => "probes showed that this path is better".to_owned(),
         PathReason::RelayDown => "the relay is gone".to_owned(),
         PathReason::Lost => "no path is known".to_owned(),
     }

@@ -203,6 +203,8 @@ fn message_types_have_their_names() {
             "link" if byte == link::HOP => Some("Hop".to_owned()),
             "link" => LinkMessageType::from_byte(byte).map(|t| format!("{t:?}")),
             "session" if byte == session::ALIVE => Some("Alive".to_owned()),
+            "session" if byte == session::RELAY_PROBE => Some("RelayProbe".to_owned()),
+            "session" if byte == session::RELAY_PROBE_ANSWER => Some("RelayProbeAnswer".to_owned()),
             "session" if byte == fast::CAPABILITIES => Some("Capabilities".to_owned()),
             "session" if byte == fast::CAPABILITIES_ACK => Some("CapabilitiesAck".to_owned()),
             "session" => SessionMessageType::from_byte(byte)
