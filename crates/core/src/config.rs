@@ -21,7 +21,7 @@ pub struct Config {
     pub session_idle: u64,
     /// The UDP payload that links of this node take, in bytes. Peers receive it as the path MTU.
     pub mtu: u16,
-    /// Probe the size of direct paths between weft nodes. Otherwise their size is `mtu`.
+    /// Probe the size of the paths of fast frames. Otherwise their size is `mtu`.
     pub probe: bool,
     /// Time after a search until a path is probed for a larger size again (RFC 8899
     /// `PMTU_RAISE_TIMER`: 600 s).

@@ -8,6 +8,7 @@
 //! [`Sender`] is made of them to send.
 
 use weft_wire::NodeAddr;
+use weft_wire::fast::LARGEST_PROBED;
 
 use crate::awaited::Awaited;
 use crate::bounds;
@@ -39,12 +40,19 @@ pub struct LaneConfig {
     /// The largest UDP payload that the lane sends, in bytes (FIPS's `mtu`).
     pub mtu: u16,
     /// Whether probes determine the size of fast frames ([`SessionCommand::SizePath`](crate::SessionCommand::SizePath)). `mtu` then applies
-    /// to FIPS frames and relayed frames only.
+    /// to FIPS frames only.
     pub probe: bool,
     /// Whether the lane forwards session datagrams of other nodes.
     pub transit: bool,
     /// The limits on link handshake messages that prove nothing.
     pub handshakes: HandshakeLimits,
+}
+
+/// Returns the largest relayed frame that a node forwards, in bytes of UDP payload, by `probe` and `mtu`
+/// of its [`LaneConfig`]. Where probes determine the size of a path, its ends find what its links take.
+#[must_use]
+pub const fn relayed_payload(probe: bool, mtu: u16) -> u16 {
+    if probe { LARGEST_PROBED } else { mtu }
 }
 
 /// The tables and counters of one thread of the packet path; see the module.

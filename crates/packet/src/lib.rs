@@ -79,7 +79,7 @@ pub use control::{
 pub use counters::{Counters, DropReason, Drops};
 pub use fips::IPV6_OVERHEAD;
 pub use inbound::Inbound;
-pub use lane::{Inspection, Lane, LaneConfig};
+pub use lane::{Inspection, Lane, LaneConfig, relayed_payload};
 pub use lanes::{Audience, LANE_MASK, MAX_LANES, Outbound, Place, lane_of};
 pub use paths::PATH_PROBE_LEN;
 pub use reports::{Cause, ReportQueue};

@@ -35,6 +35,7 @@ mod path_size;
 mod queues;
 mod relay_choice;
 mod relayed;
+mod relayed_size;
 mod scenarios;
 mod states;
 mod subnets;

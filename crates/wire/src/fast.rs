@@ -58,6 +58,10 @@ pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
 /// the path takes more.
 pub const SURE_PAYLOAD: u16 = 1_232;
 
+/// The largest frame that probes search for, in bytes of UDP payload: an interface MTU of 1,500 bytes
+/// over IPv4. A node whose size is not set forwards relayed frames up to this size.
+pub const LARGEST_PROBED: u16 = 1_472;
+
 /// The smallest frame size that a node may impose on others, bytes of UDP payload: the minimum of
 /// `[udp] mtu`. A node refuses a smaller announced size: no path that IPv6 hosts can use is that
 /// small, and every packet would become many frames (docs/decisions/0021-told-sizes-and-queues.md).

@@ -29,9 +29,9 @@ pub struct NodeCounters {
     pub relay_moves: u64,
     /// Probes of the size of paths.
     pub path_probes: u64,
-    /// Direct paths that probes found to take more than was sent.
+    /// Paths that probes found to take more than was sent.
     pub path_raises: u64,
-    /// Direct paths that probes found to drop what was sent.
+    /// Paths that probes found to drop what was sent.
     pub path_black_holes: u64,
     /// Reported path sizes that were refused, because no usable path is so narrow
     /// ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).

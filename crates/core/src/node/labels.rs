@@ -5,7 +5,7 @@
 //! itself or its next hop has accepted one. Until then, and when any part of the path is lost, data
 //! goes in FIPS frames, which have routes of their own. docs/protocol/fast.md, "Labels".
 
-use weft_packet::{EpochId, Label, LabelRoute, LinkCommand, LinkId, Relay};
+use weft_packet::{EpochId, Label, LabelRoute, LinkCommand, LinkId, Relay, relayed_payload};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};
@@ -29,7 +29,10 @@ impl Node {
             .labels
             .bound(link, addr)
             .map(|(label, mtu)| Relay { link, label, mtu });
-        self.with_peer(addr, |ctx, peer| peer.session.set_relay(ctx, now, relay));
+        self.with_peer(addr, |ctx, peer| {
+            peer.session.set_relay(ctx, now, relay);
+            peer.session.follow_path(ctx, now, peer.link.path());
+        });
     }
 
     /// Handles proven keys for relayed frames of a neighbour: label requests that waited for them
@@ -216,9 +219,10 @@ impl Node {
         ) else {
             return;
         };
+        let most = relayed_payload(self.ctx.config.probe, self.ctx.config.mtu);
         if incoming.dest == self.ctx.me {
             self.carry(link, label, None, LabelRoute::Here);
-            self.answer_bind(link, label, Ok(self.ctx.config.mtu));
+            self.answer_bind(link, label, Ok(most));
             return;
         }
         if !self.ctx.config.transit {
@@ -233,7 +237,7 @@ impl Node {
         let refused = |outgoing: &crate::labels::Outgoing| outgoing.stage == Stage::Refused;
         if let Some((next, mtu)) = self.labels.bound(to, incoming.dest) {
             self.carry(link, label, Some(to), LabelRoute::On { link: to, label: next });
-            self.answer_bind(link, label, Ok(mtu.min(self.ctx.config.mtu)));
+            self.answer_bind(link, label, Ok(mtu.min(most)));
         } else if self.labels.outgoing.get(&(to, incoming.dest)).is_some_and(refused) {
             self.refuse(link, label, Refusal::NoWay);
         } else if !incoming.told

@@ -3,7 +3,8 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::{PathSize, SendCommand, SessionCommand};
+use weft_packet::{PathSize, Relay, SendCommand, SessionCommand};
+use weft_wire::fast::LARGEST_PROBED;
 use weft_wire::session::{PathMtuNotification, SessionMessageType};
 
 use super::Session;
@@ -12,15 +13,35 @@ use crate::path_mtu::{MIN_TOLD, PathMtu};
 use crate::pmtu_search::{Change, Effect, PmtuSearch};
 use crate::{Config, Event, KnownSize, SizeSource};
 
-/// The largest UDP payload that a link of 1,500 bytes takes, over IPv4 and over IPv6. Larger links
-/// are rare beyond one machine room, and a user who has them sets the size.
-const CEILING_V4: u16 = 1_472;
+/// The largest UDP payload that a link of 1,500 bytes takes over IPv6. Over IPv4 it is
+/// [`LARGEST_PROBED`]. Larger links are rare on the internet, and `[udp] mtu` sets their size.
 const CEILING_V6: u16 = 1_452;
 
-/// The search for the size of a direct path.
+/// The search for the size of the path of fast frames.
 pub(super) struct Probing {
-    path: SocketAddr,
+    path: FastPath,
     search: PmtuSearch,
+}
+
+/// The path of fast frames, whose size a search finds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FastPath {
+    /// To this address of the peer.
+    Direct(SocketAddr),
+    /// Through other nodes.
+    Relayed(Relay),
+}
+
+impl FastPath {
+    /// Returns the largest frame that is probed, in bytes of UDP payload. The family of the links
+    /// behind a relay is not known.
+    fn ceiling(self) -> u16 {
+        match self {
+            Self::Direct(path) if path.ip().to_canonical().is_ipv6() => CEILING_V6,
+            Self::Direct(_) => LARGEST_PROBED,
+            Self::Relayed(relay) => relay.mtu.min(LARGEST_PROBED),
+        }
+    }
 }
 
 impl Session {
@@ -105,15 +126,18 @@ impl Session {
     }
 }
 
-/// The size by probes, on a direct path that takes fast frames.
+/// The size by probes, on a path that takes fast frames.
 impl Session {
     /// Returns the size of fast frames and its source, while there is a path for them.
     pub(crate) fn known_size(&self, config: &Config) -> Option<KnownSize> {
-        if !self.is_fast() {
+        if !self.is_fast_any() {
             return None;
         }
         if !config.probe {
-            let payload = self.path_mtu_out().unwrap_or(config.mtu);
+            let payload = match self.relay().filter(|_| !self.is_fast()) {
+                Some(relay) => config.mtu.min(relay.mtu),
+                None => self.path_mtu_out().unwrap_or(config.mtu),
+            };
             return Some(KnownSize {
                 payload: payload.min(self.their_max_payload()),
                 source: SizeSource::Set,
@@ -131,23 +155,27 @@ impl Session {
         })
     }
 
-    /// Whether the direct path does not take the smallest size of full frames.
+    /// Whether the path does not take the smallest size of full frames.
     pub(crate) fn is_narrow(&self) -> bool {
-        let probing = self.probing.as_ref().filter(|_| self.is_fast());
+        let probing = self.probing.as_ref().filter(|_| self.is_fast_any());
         probing.is_some_and(|probing| probing.search.is_narrow())
     }
 
-    /// Handles the direct address of packets, if they have one. An address other than before has
-    /// another size, which is not known.
-    pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, path: Option<SocketAddr>) {
-        let Some(path) = path.filter(|_| ctx.config.probe && self.is_fast()) else {
+    /// Handles the path of packets: the direct address of the peer, or the label of the relay. Another
+    /// path than before has another size, which is not known.
+    pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, direct: Option<SocketAddr>) {
+        let path = match self.is_fast() {
+            true => direct.map(FastPath::Direct),
+            false => self.relay().map(FastPath::Relayed),
+        };
+        let Some(path) = path.filter(|_| ctx.config.probe && self.is_fast_any()) else {
             return;
         };
         if self.probing.as_ref().is_some_and(|probing| probing.path == path) {
             return;
         }
-        let ceiling = if path.is_ipv6() { CEILING_V6 } else { CEILING_V4 };
-        let search = PmtuSearch::new(now, ceiling.min(self.their_max_payload()), ctx.config.path_raise);
+        let ceiling = path.ceiling().min(self.their_max_payload());
+        let search = PmtuSearch::new(now, ceiling, ctx.config.path_raise);
         ctx.change_session(
             self.peer.node_addr(),
             SessionCommand::SizePath {
@@ -181,7 +209,7 @@ impl Session {
 
     /// Returns when a probe is due.
     pub(super) fn probe_at(&self) -> u64 {
-        let probing = self.probing.as_ref().filter(|_| self.is_fast());
+        let probing = self.probing.as_ref().filter(|_| self.is_fast_any());
         probing.map_or(u64::MAX, |probing| probing.search.deadline(self.last_large_tx))
     }
 

@@ -12,11 +12,12 @@ pub struct Relay {
     pub link: LinkId,
     /// The label by which the next hop knows the peer of the session.
     pub label: Label,
-    /// The largest relayed frame that the whole path takes, in bytes of UDP payload.
+    /// The largest relayed frame that each node of the path has announced to forward, in bytes of UDP
+    /// payload.
     pub mtu: u16,
 }
 
-/// The path MTU of the direct path to a node.
+/// The path MTU of the path of fast frames to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathSize {
     /// The largest UDP payload, in bytes.
@@ -88,8 +89,7 @@ pub enum SessionCommand {
         mtu: u16,
     },
     /// Sends the peer a probe of the path MTU in a fast frame. The answer arrives as
-    /// [`SessionReport::Message`]. Nothing is sent unless data goes in fast frames over the direct
-    /// path.
+    /// [`SessionReport::Message`]. Nothing is sent unless data goes in fast frames.
     ProbePath {
         /// A number that the answer returns.
         id: u16,
@@ -97,9 +97,9 @@ pub enum SessionCommand {
         /// gives the smallest probe.
         size: u16,
     },
-    /// Sets the largest fast frame to the peer over the direct path from now on. If the lane's
-    /// settings leave that size to probes, it is [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD)
-    /// before the first such command.
+    /// Sets the largest fast frame to the peer from now on; relays may have announced less. If the
+    /// lane's settings leave that size to probes, it is
+    /// [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) before the first such command.
     SizePath {
         /// The size that the probes have shown.
         size: PathSize,

@@ -20,7 +20,7 @@ use crate::control::{EpochId, Label, LabelRoute, LinkReport};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::fips::OpenFailure;
-use crate::lane::Lane;
+use crate::lane::{Lane, relayed_payload};
 use crate::link::Link;
 use crate::paths;
 use crate::received::Received;
@@ -348,7 +348,7 @@ impl Tables {
             next,
             next_label,
         };
-        (ready && len <= usize::from(self.config.mtu)).then_some(run)
+        (ready && len <= usize::from(relayed_payload(self.config.probe, self.config.mtu))).then_some(run)
     }
 }
 

@@ -357,9 +357,11 @@ impl<T: Transmit> SessionIngress<'_, T> {
                 return Ok(());
             }
         };
-        self.lane
-            .sender(self.now, self.train)
-            .fast_message(self.key, Some(id), answer.0, answer.1);
+        let mut sender = self.lane.sender(self.now, self.train);
+        // The path back may have no label. A probe is about the path that it came by.
+        if !sender.fast_message(self.key, Some(id), answer.0, answer.1) && answer.0 == fast::PROBE_ANSWER {
+            sender.session_message(self.key, None, answer.0, answer.1);
+        }
         Ok(())
     }
 }

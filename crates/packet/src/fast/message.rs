@@ -7,7 +7,7 @@ use super::seal::HopSeal;
 use crate::counters::DropReason;
 use crate::link::Link;
 use crate::sender::Sender;
-use crate::tables::{Egress, Encapsulation, FastPath, LinkKey, SessionKey, Tables};
+use crate::tables::{Egress, FastPath, LinkKey, SessionKey, Tables};
 use crate::train::Transmit;
 
 /// The shortest body of a probe of the path MTU, in bytes: its number.
@@ -69,11 +69,12 @@ impl<T: Transmit> Sender<'_, T> {
     /// Sends a probe of the path MTU of `size` bytes in a datagram of its own. Its fate must not
     /// affect data, and the kernel refuses a whole train if it refuses one datagram of it.
     pub(crate) fn probe_path(&mut self, key: SessionKey, number: u16, size: u16) {
-        if self.tables.egress(key).frames != Encapsulation::Fast {
+        let frames = self.tables.egress(key).frames;
+        if !frames.is_fast() {
             return;
         }
         let len = usize::from(size)
-            .saturating_sub(fast::MESSAGE_OVERHEAD)
+            .saturating_sub(frames.inner_at() + fast::MESSAGE_OVERHEAD)
             .max(LEAST_PROBE);
         let mut body = vec![0; len];
         if let Some(place) = body.first_chunk_mut() {

@@ -52,7 +52,7 @@ impl<T: Transmit> Sender<'_, T> {
             max_tcp: egress.max_tcp(),
         };
         splitter.elide_checksums();
-        let is_large = frames.hop.is_none() && egress.is_large(splitter.segment_len());
+        let is_large = egress.is_large(splitter.segment_len());
         let sealing = Sealing {
             now: self.now,
             paths,

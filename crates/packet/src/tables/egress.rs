@@ -210,8 +210,12 @@ impl Tables {
             settled: true,
         };
         let size = match fast {
-            Some((_, FastPath::Direct)) if self.config.probe => {
-                session.and_then(|session| session.size).unwrap_or(UNKNOWN)
+            Some((_, path)) if self.config.probe => {
+                let found = session.and_then(|session| session.size).unwrap_or(UNKNOWN);
+                PathSize {
+                    payload: found.payload.min(path.limit()),
+                    ..found
+                }
             }
             // Each hop has announced its size, which is more exact than what FIPS frames have met
             // on the path.
@@ -269,6 +273,15 @@ impl FastPath {
         let relay = session.relay.filter(|relay| relay.link == link.id)?;
         let keys = link.hop.current().filter(|keys| !keys.is_spent());
         keys.map(|_| Self::Relayed(relay))
+    }
+
+    /// Returns the largest frame that the nodes on the path have announced to forward, in bytes of UDP
+    /// payload.
+    fn limit(self) -> u16 {
+        match self {
+            Self::Direct => u16::MAX,
+            Self::Relayed(relay) => relay.mtu,
+        }
     }
 
     /// Returns the encapsulation on this path.

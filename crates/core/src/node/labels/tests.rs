@@ -186,6 +186,7 @@ fn config() -> Config {
     Config {
         mesh: true,
         mtu: 1_400,
+        probe: false,
         ..Config::default()
     }
 }
@@ -209,6 +210,21 @@ fn frames_for_us_are_taken_at_once() {
         bench.node.labels.incoming[&(bench.link(FROM), Label(7))].until,
         NOW + 1 + LIFE
     );
+}
+
+/// The ends probe what the links take, so nothing but FIPS's size would bound relayed frames here.
+#[test]
+fn without_a_set_size_frames_are_taken_up_to_the_largest_that_is_probed() {
+    let mut bench = Bench::new(Config {
+        probe: true,
+        ..config()
+    });
+    let me = bench.node.addr();
+    let taken = [
+        Set(FROM, 7, LabelRoute::Here),
+        Did::Bound(FROM, 7, Ok(weft_wire::fast::LARGEST_PROBED)),
+    ];
+    assert_eq!(bench.bind(NOW, FROM, 7, me), taken);
 }
 
 #[test]
