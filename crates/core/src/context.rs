@@ -9,7 +9,7 @@ use weft_noise::tag::TAG_MASK;
 use weft_noise::{Identity, PublicKey};
 use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
 use weft_wire::NodeAddr;
-use weft_wire::session::DataPorts;
+use weft_wire::session::{DataPorts, TraversalType};
 
 use crate::link::{Dials, FirstMessages};
 use crate::unconfirmed::Unconfirmed;
@@ -40,6 +40,16 @@ pub enum Output {
         ports: DataPorts,
         /// What is behind the ports.
         bytes: Vec<u8>,
+    },
+    /// An offer or answer of a peer about traversing NATs, at most [`TRAVERSALS`](crate::TRAVERSALS) of
+    /// each peer.
+    Traversal {
+        /// The peer. Its session authenticates the document.
+        peer: PublicKey,
+        /// What it claims to be.
+        kind: TraversalType,
+        /// The document, as it came.
+        text: Vec<u8>,
     },
 }
 

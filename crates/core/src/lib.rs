@@ -53,7 +53,7 @@ pub use config::{Admit, Config, KeepaliveIntervals, PeerConfig, ReportMode, Suit
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};
 pub use metrics::Quality;
-pub use node::{HopSaid, Node, NodeCounters, Onward, ServiceError, Twin};
+pub use node::{HopSaid, MAX_TRAVERSAL, Node, NodeCounters, Onward, ServiceError, TRAVERSALS, TraversalError, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
 pub use status::{Frames, KnownSize, LinkPath, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};

@@ -23,6 +23,7 @@ pub use self::services::ServiceError;
 pub(crate) use self::sightings::REQUESTS;
 use self::sightings::Sightings;
 use self::signals::Signals;
+pub use self::traversal::{MAX_TRAVERSAL, TRAVERSALS, TraversalError};
 pub use self::twin::Twin;
 use crate::Config;
 use crate::context::{Context, Output};
@@ -55,6 +56,7 @@ mod routes;
 mod services;
 mod sightings;
 mod signals;
+mod traversal;
 mod twin;
 
 /// Time after which a packet that waits without any link is answered with "unreachable", in ms.

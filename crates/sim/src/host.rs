@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
-use weft_core::{Config, Event, Node, Output, PeerConfig, ServiceError};
+use weft_core::{Config, Event, Node, Output, PeerConfig, ServiceError, TraversalError};
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::outside::Token;
-use weft_wire::session::DataPorts;
+use weft_wire::session::{DataPorts, TraversalType};
 
 use crate::HostId;
 use crate::datagram::{Datagram, Kind};
@@ -83,6 +83,8 @@ pub struct Host {
     pub outside: Vec<(SocketAddr, Vec<u8>)>,
     /// Messages of peers for services that the node listens for, until a test takes them.
     pub services: Vec<(PublicKey, DataPorts, Vec<u8>)>,
+    /// Offers and answers of peers about NATs.
+    pub traversals: Vec<(PublicKey, TraversalType, Vec<u8>)>,
     /// Whether the process runs. A host that is down receives and sends nothing.
     pub running: bool,
     /// Delay from a lane's report to the core, ms: they run on different threads.
@@ -134,6 +136,7 @@ impl Host {
             events: Vec::new(),
             outside: Vec::new(),
             services: Vec::new(),
+            traversals: Vec::new(),
             running: true,
             core_delay: 0,
             core_pace: 0,
@@ -222,6 +225,22 @@ impl Host {
         bytes: &[u8],
     ) -> Result<(), ServiceError> {
         let sent = self.node.send_service(now, peer, ports, bytes);
+        self.settle(now);
+        sent
+    }
+
+    /// Sends a peer an offer or answer about NATs.
+    ///
+    /// # Errors
+    /// As [`Node::send_traversal`].
+    pub fn send_traversal(
+        &mut self,
+        now: u64,
+        peer: &PublicKey,
+        kind: TraversalType,
+        text: &[u8],
+    ) -> Result<(), TraversalError> {
+        let sent = self.node.send_traversal(peer, kind, text);
         self.settle(now);
         sent
     }
@@ -413,6 +432,7 @@ impl Host {
                     Output::Event(event) => self.events.push((now, event)),
                     Output::Outside { from, datagram } => self.outside.push((from, datagram)),
                     Output::Service { peer, ports, bytes } => self.services.push((peer, ports, bytes)),
+                    Output::Traversal { peer, kind, text } => self.traversals.push((peer, kind, text)),
                     Output::Lane(mut command) => {
                         if let (Some(hand), Command::Send(SendCommand::OnLink { msg_type, body, .. })) =
                             (&mut self.hand, &mut command)

@@ -39,3 +39,4 @@ mod relayed_size;
 mod scenarios;
 mod states;
 mod subnets;
+mod traversal;

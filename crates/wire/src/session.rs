@@ -74,6 +74,36 @@ impl SessionMessageType {
     }
 }
 
+/// A message by which two nodes agree to traverse their NATs, of the fork of FIPS that nvpn runs;
+/// FIPS wire-formats has none, and a FIPS daemon drops it. Its body is a JSON document
+/// (docs/protocol/nostr.md, "Offers and answers").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum TraversalType {
+    /// An offer.
+    Offer = 0x16,
+    /// An answer.
+    Answer = 0x17,
+}
+
+impl TraversalType {
+    /// The type of a byte, or `None` for another message.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0x16 => Self::Offer,
+            0x17 => Self::Answer,
+            _ => return None,
+        })
+    }
+
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn to_byte(self) -> u8 {
+        self as u8
+    }
+}
+
 /// Opens a session and announces the coordinates of both ends to relays (FIPS wire-formats,
 /// "SessionSetup").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -46,6 +46,8 @@ pub struct NodeCounters {
     pub labels_refused: u64,
     /// Labels that a neighbour did not bind again in time.
     pub labels_expired: u64,
+    /// Offers and answers about NATs above the rate of a peer.
+    pub traversals_refused: u64,
     /// Messages of this node's services that found no room among those that wait for the session,
     /// or waited in vain.
     pub services_dropped: u64,
@@ -73,6 +75,7 @@ impl NodeCounters {
             ("signals_refused", self.signals_refused),
             ("labels_refused", self.labels_refused),
             ("labels_expired", self.labels_expired),
+            ("traversals_refused", self.traversals_refused),
             ("services_dropped", self.services_dropped),
         ]
         .into_iter()

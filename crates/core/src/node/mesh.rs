@@ -162,6 +162,7 @@ impl Node {
                 expected: None,
                 configured,
                 guest: None,
+                traversals: None,
                 queued: u64::MAX,
             },
         );

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weft_noise::PublicKey;
+use weft_packet::Bucket;
 
 use super::guests::Guest;
 use crate::Quality;
@@ -27,6 +28,8 @@ pub(crate) struct Peer {
     pub(crate) configured: bool,
     /// The stay of a guest.
     pub(crate) guest: Option<Guest>,
+    /// What offers and answers of the peer about NATs may still cost, once one came.
+    pub(crate) traversals: Option<Bucket>,
     /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the
     /// queue.
     pub(crate) queued: u64,

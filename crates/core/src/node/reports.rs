@@ -1,7 +1,7 @@
 //! The reports of the lanes: each goes to the link or session that it is about.
 
 use weft_packet::{Layer, LinkActivity, LinkId, LinkReport, Measured, Report, SessionActivity, SessionReport};
-use weft_wire::session::{self, SessionMessageType};
+use weft_wire::session::{self, SessionMessageType, TraversalType};
 use weft_wire::{NodeAddr, fast};
 
 use super::Node;
@@ -102,10 +102,14 @@ impl Node {
                     self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
                 }
                 session::RELAY_PROBE_ANSWER => self.handle_relay_answer(now, peer, &body),
-                _ => match SessionMessageType::from_byte(msg_type) {
-                    Some(SessionMessageType::PathMtuNotification) => self.handle_path_mtu(now, peer, &body),
-                    Some(_) => {}
-                    None => self.counters.messages_unknown += 1,
+                _ => match (
+                    SessionMessageType::from_byte(msg_type),
+                    TraversalType::from_byte(msg_type),
+                ) {
+                    (Some(SessionMessageType::PathMtuNotification), _) => self.handle_path_mtu(now, peer, &body),
+                    (Some(_), _) => {}
+                    (None, Some(kind)) => self.handle_traversal(now, peer, kind, body),
+                    (None, None) => self.counters.messages_unknown += 1,
                 },
             },
             SessionReport::Service { ports, bytes } => self.handle_service(now, peer, ports, bytes),

@@ -5,7 +5,7 @@
 //! answer of the peer.
 
 use weft_packet::SendCommand;
-use weft_wire::session::DataPorts;
+use weft_wire::session::{DataPorts, TraversalType};
 
 use super::Session;
 use crate::context::Context;
@@ -27,10 +27,24 @@ pub(super) struct Waiting {
 
 impl Session {
     /// Sends a message of a service. Returns false while the session is not up or has no link.
-    pub(crate) fn send_service(&mut self, ctx: &mut Context, now: u64, ports: DataPorts, bytes: &[u8]) -> bool {
+    pub(crate) fn send_service(&self, ctx: &mut Context, ports: DataPorts, bytes: &[u8]) -> bool {
         let ready = self.is_up() && self.link.is_some();
         if ready {
             self.emit_service(ctx, ports, bytes.to_vec());
+        }
+        ready
+    }
+
+    /// Sends an offer or answer about NATs. Returns false while the session is not up or has no link.
+    pub(crate) fn send_traversal(&self, ctx: &mut Context, kind: TraversalType, text: &[u8]) -> bool {
+        let ready = self.is_up() && self.link.is_some();
+        if ready {
+            ctx.lane(SendCommand::OnSession {
+                peer: self.peer.node_addr(),
+                epoch: None,
+                msg_type: kind.to_byte(),
+                body: text.to_vec(),
+            });
         }
         ready
     }
@@ -76,7 +90,7 @@ impl Session {
         self.services.take().map_or(0, |waiting| waiting.messages.len() as u64)
     }
 
-    /// Notes that a message of a service passed: the session is in use.
+    /// Notes that a message of a service arrived: the session is in use.
     pub(crate) fn note_service(&mut self, now: u64) {
         self.last_data = self.last_data.max(now);
     }

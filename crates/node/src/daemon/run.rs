@@ -231,6 +231,7 @@ impl Daemon {
                     Output::Event(event) => self.event(&event),
                     Output::Outside { from, datagram } => drop((from, datagram)),
                     Output::Service { peer, ports, bytes } => self.handle_segment(peer, ports, &bytes),
+                    Output::Traversal { peer, kind, text } => drop((peer, kind, text)),
                 }
             }
             if !self.drive_networks() {

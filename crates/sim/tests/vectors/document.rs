@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use weft_core::{Config, NodeCounters};
 use weft_packet::{Counters, IPV6_OVERHEAD};
 use weft_wire::link::{self, Disconnect, LinkMessageType, SessionDatagram};
-use weft_wire::session::{self, DataPorts, SessionMessageType};
+use weft_wire::session::{self, DataPorts, SessionMessageType, TraversalType};
 use weft_wire::shim::ShimHeader;
 use weft_wire::signal::{CoordsRequired, MtuExceeded, SignalType};
 use weft_wire::{fast, filter, fmp, fsp, mmp, tree};
@@ -21,12 +21,16 @@ struct Constant {
     modules: Vec<String>,
     name: String,
     value: u64,
+    /// A byte of messages, and no timer or limit: it is written in hexadecimal.
+    is_byte: bool,
 }
 
 fn constants() -> Vec<Constant> {
     let mut found = Vec::new();
     for file in files(Path::new(CRATES), "rs").filter(|file| file.iter().any(|part| part == "src")) {
-        let modules = file.iter().map(|part| part.to_string_lossy().replace(".rs", ""));
+        // The directory of the checkout may have the name of a module.
+        let within = file.strip_prefix(CRATES).unwrap();
+        let modules = within.iter().map(|part| part.to_string_lossy().replace(".rs", ""));
         let modules: Vec<String> = modules.collect();
         for line in fs::read_to_string(&file).unwrap().lines() {
             let declaration = line
@@ -36,11 +40,14 @@ fn constants() -> Vec<Constant> {
                 continue;
             };
             let name = name.split_once(':').map_or(name, |(name, _)| name);
-            if let Ok(value) = value.trim_end_matches(';').replace('_', "").parse() {
+            let is_byte = value.starts_with("0x");
+            let literal = Some(value.trim_end_matches(';')).filter(|value| !value.contains(' '));
+            if let Some(value) = literal.and_then(number) {
                 found.push(Constant {
                     modules: modules.clone(),
                     name: name.to_owned(),
                     value,
+                    is_byte,
                 });
             }
         }
@@ -79,10 +86,13 @@ fn rows(pages: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     })
 }
 
-/// Parses a figure: `1,280 bytes` is 1280.
-fn number(cell: &str) -> Option<u64> {
-    let figure = cell.split(' ').next()?.replace(',', "");
-    figure.parse().ok()
+/// Parses a figure of a table or of the code: `1,280 bytes` and `1_280` are 1280, `0x10` is 16.
+fn number(text: &str) -> Option<u64> {
+    let figure = text.split(' ').next()?.replace([',', '_'], "");
+    match figure.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => figure.parse().ok(),
+    }
 }
 
 #[test]
@@ -96,10 +106,12 @@ fn every_named_constant_has_the_value_of_the_code() {
         if name.chars().any(|c| c.is_lowercase() || c == ':') {
             continue;
         }
-        let found = |c: &&Constant| c.name == name && c.modules.iter().any(|m| m == module);
-        let constant = constants
-            .iter()
-            .find(found)
+        // A file goes before a directory of the same name.
+        let named = constants.iter().filter(|c| c.name == name);
+        let depth = |c: &&Constant| c.modules.iter().rev().position(|m| m == module);
+        let constant = named
+            .filter(|c| depth(c).is_some())
+            .min_by_key(depth)
             .unwrap_or_else(|| panic!("{code} is not in the code"));
         assert_eq!(number(cells[0]), Some(constant.value), "{code}");
         checked += 1;
@@ -116,7 +128,8 @@ fn no_timer_or_limit_of_the_state_machines_is_missing() {
             let ours = |part: &str| part == "core" || part == "packet";
             let here = constant.modules.iter().any(|m| m == module) && constant.modules.iter().any(|m| ours(m));
             // The unit that a token bucket counts in.
-            if here && constant.name != "TOKEN" && !constant.modules.contains(&"tests".to_owned()) {
+            if here && constant.name != "TOKEN" && !constant.is_byte && !constant.modules.contains(&"tests".to_owned())
+            {
                 let of = |m: &String| format!("{m}::{}", constant.name);
                 let listed = constant.modules.iter().any(|m| named.contains(&&*of(m)));
                 assert!(listed, "{module}::{} is in no table", constant.name);
@@ -209,6 +222,7 @@ fn message_types_have_their_names() {
             "session" if byte == fast::CAPABILITIES_ACK => Some("CapabilitiesAck".to_owned()),
             "session" => SessionMessageType::from_byte(byte)
                 .map(|t| format!("{t:?}"))
+                .or(TraversalType::from_byte(byte).map(|t| format!("{t:?}")))
                 .or(SignalType::from_byte(byte).map(|t| format!("{t:?}"))),
             _ => continue,
         };
@@ -219,10 +233,12 @@ fn message_types_have_their_names() {
         );
     }
     let defined = |of: fn(u8) -> bool| (0..=u8::MAX).filter(|byte| of(*byte)).count() as u32;
-    assert_eq!(links, 8 + defined(|b| LinkMessageType::from_byte(b).is_some()));
+    assert_eq!(links, 13 + defined(|b| LinkMessageType::from_byte(b).is_some()));
     assert_eq!(
         sessions,
-        3 + defined(|b| SessionMessageType::from_byte(b).is_some() || SignalType::from_byte(b).is_some())
+        5 + defined(|b| SessionMessageType::from_byte(b).is_some()
+            || TraversalType::from_byte(b).is_some()
+            || SignalType::from_byte(b).is_some())
     );
 }
 
