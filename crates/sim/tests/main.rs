@@ -33,6 +33,7 @@ mod pair;
 mod path_mtu;
 mod path_size;
 mod queues;
+mod reach;
 mod relay_choice;
 mod relayed;
 mod relayed_size;
