@@ -9,12 +9,14 @@
 //! | `system` | keeps the system's resolver set up |
 //! | `resolved` | systemd-resolved: which domains are answered here |
 //! | [`resolv_conf`] | elsewhere: the file that names this node as the first server |
+//! | [`Lookups`] | host names of peers, which the daemon itself asks for |
 //! | `forward` | with that file only: queries for other names go to the servers that it named before |
 //!
 //! Without the file, a name outside of the domains is refused: the responder is not a path to other
 //! servers, and queries for other names go to the same servers as before.
 
 mod forward;
+mod lookup;
 pub mod message;
 pub mod resolv_conf;
 mod resolved;
@@ -26,6 +28,7 @@ mod system;
 pub mod zone;
 
 pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_SAME, MAX_UDP};
+pub use lookup::Lookups;
 pub use resolved::{RegisterError, Resolved};
 pub use responder::{Responder, Setup, off};
 pub use search::{BadSearch, Search};

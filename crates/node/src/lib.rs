@@ -28,6 +28,8 @@ pub mod daemon;
 pub mod dns;
 pub mod exit;
 pub mod fast_peers;
+pub mod host_name;
+pub mod hosts;
 pub mod keyfile;
 pub mod last_addresses;
 pub mod logging;

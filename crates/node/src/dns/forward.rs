@@ -14,10 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpSocket, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use weft_os::random::random_bytes;
+use weft_os::udp::mark;
 
 use super::message::{Query, Rcode};
 
@@ -56,6 +57,8 @@ pub(super) enum Transport {
 #[derive(Debug, Default)]
 pub(super) struct Forwarder {
     servers: RwLock<Vec<SocketAddr>>,
+    /// Whether its sockets are marked as those between nodes.
+    marked: bool,
     /// The questions of the queries in flight, and how many have each.
     waiting: Mutex<BTreeMap<Vec<u8>, usize>>,
     pub(super) counters: Counters,
@@ -102,6 +105,14 @@ impl Drop for Ticket {
 }
 
 impl Forwarder {
+    /// One for questions of the daemon itself, whose sockets are marked as those between nodes.
+    pub(super) fn marked() -> Self {
+        Self {
+            marked: true,
+            ..Self::default()
+        }
+    }
+
     /// Replaces the servers.
     pub(super) fn set_servers(&self, servers: Vec<SocketAddr>) {
         *self.servers.write().unwrap_or_else(PoisonError::into_inner) = servers;
@@ -175,7 +186,11 @@ impl Ticket {
             let server = left.pop();
             if let Some(server) = server {
                 let (request, question) = (self.request.clone(), self.question.clone());
-                asked.spawn(async move { (server, exchange(transport, server, request, &question).await) });
+                let marked = self.forwarder.marked;
+                asked.spawn(async move {
+                    let answer = exchange((transport, marked), server, request, &question).await;
+                    (server, answer)
+                });
             } else if asked.is_empty() {
                 return failure;
             }
@@ -202,9 +217,9 @@ impl Ticket {
     }
 }
 
-/// Asks one server once.
+/// Asks one server once, from a socket that is `marked` or not.
 async fn exchange(
-    transport: Transport,
+    (transport, marked): (Transport, bool),
     server: SocketAddr,
     mut request: Vec<u8>,
     question: &[u8],
@@ -215,17 +230,24 @@ async fn exchange(
         *front = id;
     }
     match transport {
-        Transport::Udp => exchange_udp(server, &request, (id, question)).await,
-        Transport::Tcp => exchange_tcp(server, &request, (id, question)).await,
+        Transport::Udp => exchange_udp((server, marked), &request, (id, question)).await,
+        Transport::Tcp => exchange_tcp((server, marked), &request, (id, question)).await,
     }
 }
 
-async fn exchange_udp(server: SocketAddr, request: &[u8], expected: ([u8; 2], &[u8])) -> io::Result<Vec<u8>> {
+async fn exchange_udp(
+    (server, marked): (SocketAddr, bool),
+    request: &[u8],
+    expected: ([u8; 2], &[u8]),
+) -> io::Result<Vec<u8>> {
     let any: IpAddr = match server {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).await?;
+    if marked {
+        mark(&socket);
+    }
     // The kernel then drops what other addresses send, and reports a closed port.
     socket.connect(server).await?;
     socket.send(request).await?;
@@ -243,8 +265,19 @@ async fn exchange_udp(server: SocketAddr, request: &[u8], expected: ([u8; 2], &[
     }
 }
 
-async fn exchange_tcp(server: SocketAddr, request: &[u8], expected: ([u8; 2], &[u8])) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(server).await?;
+async fn exchange_tcp(
+    (server, marked): (SocketAddr, bool),
+    request: &[u8],
+    expected: ([u8; 2], &[u8]),
+) -> io::Result<Vec<u8>> {
+    let socket = match server {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if marked {
+        mark(&socket);
+    }
+    let mut stream = socket.connect(server).await?;
     let mut framed = (request.len() as u16).to_be_bytes().to_vec();
     framed.extend(request);
     stream.write_all(&framed).await?;
