@@ -8,6 +8,7 @@ mod configuration;
 mod echo;
 mod events;
 mod exit;
+mod hints;
 mod inquiries;
 mod interface;
 mod lanes;

@@ -8,6 +8,7 @@
 //! | [`state`] | the state directory: its lock, its files |
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
 //! | [`last_addresses`] | the peers' last addresses, kept between runs |
+//! | [`host_addresses`] | the addresses of the host at which the node listens |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`peer`] | names of peers, and how a command refers to one |
 //! | [`control`] | the control socket, client and server |
@@ -28,6 +29,8 @@ pub mod daemon;
 pub mod dns;
 pub mod exit;
 pub mod fast_peers;
+pub mod hints;
+pub mod host_addresses;
 pub mod host_name;
 pub mod hosts;
 pub mod keyfile;
