@@ -38,6 +38,7 @@ pub mod last_addresses;
 pub mod logging;
 pub mod networks;
 pub mod peer;
+pub mod relay;
 mod reserved;
 pub mod rules;
 pub mod state;
