@@ -9,6 +9,7 @@
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
 //! | [`last_addresses`] | the peers' last addresses, kept between runs |
 //! | [`host_addresses`] | the addresses of the host at which the node listens |
+//! | `uplinks` | the interfaces through which the host reaches other networks |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`peer`] | names of peers, and how a command refers to one |
 //! | [`control`] | the control socket, client and server |
@@ -46,6 +47,7 @@ mod statefile;
 pub mod status;
 mod system_changes;
 pub mod trace;
+mod uplinks;
 
 pub use weft_noise::Identity;
 

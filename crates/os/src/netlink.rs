@@ -74,12 +74,12 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Requests all objects of a kind; returns those for which `convert` returns a value.
-    fn dump<T>(
+    /// Requests all objects of a kind; returns the values that `convert` makes of them.
+    fn dump<T, I: IntoIterator<Item = T>>(
         &mut self,
         what: &'static str,
         message: RouteNetlinkMessage,
-        convert: impl Fn(RouteNetlinkMessage) -> Option<T>,
+        convert: impl Fn(RouteNetlinkMessage) -> I,
     ) -> Result<Vec<T>, NetlinkError> {
         let mut list = Vec::new();
         self.exchange(what, message, NLM_F_DUMP, |answer| {

@@ -35,6 +35,9 @@ pub struct Interface {
     pub loopback: bool,
     /// The index of the bridge it belongs to.
     pub controller: Option<u32>,
+    /// The driver of a virtual interface, as `ip -details link` shows it: `veth`, `wireguard`. Without
+    /// one, it is an interface of hardware.
+    pub kind: Option<String>,
 }
 
 /// One end of a veth pair.
@@ -253,6 +256,7 @@ fn interface(message: Message) -> Option<Interface> {
         usable: link.header.flags.contains(USABLE),
         loopback: link.header.flags.contains(LinkFlags::Loopback),
         controller: None,
+        kind: None,
     };
     for attribute in link.attributes {
         match attribute {
@@ -260,6 +264,12 @@ fn interface(message: Message) -> Option<Interface> {
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
             LinkAttribute::TxQueueLen(len) => interface.tx_queue_len = len,
             LinkAttribute::Controller(index) => interface.controller = Some(index),
+            LinkAttribute::LinkInfo(info) => {
+                interface.kind = info.into_iter().find_map(|info| match info {
+                    LinkInfo::Kind(kind) => Some(kind.to_string()),
+                    _ => None,
+                });
+            }
             // Packets sent before the carrier is detected are dropped by this queue.
             LinkAttribute::Qdisc(name) => interface.usable &= name != "noop",
             _ => {}

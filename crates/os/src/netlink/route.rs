@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
+    RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
@@ -83,18 +84,19 @@ impl Netlink {
         self.change("delete the route", Message::DelRoute(message), 0)
     }
 
-    /// The unicast routes of the main table, both IP versions.
+    /// The unicast routes of the main table, both IP versions. A route with several next hops counts as
+    /// one for each.
     ///
     /// # Errors
     /// Only if the exchange with the kernel fails.
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
         let all = Message::GetRoute(RouteMessage::default());
-        self.dump("list the routes", all, |message| route(&message))
+        self.dump("list the routes", all, |message| routes(&message))
     }
 
     /// Whether packets to `address` end at this host.
     pub(super) fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
-        let route = self.look_up(address)?;
+        let route = self.look_up(address, 0)?;
         Ok(route.is_some_and(|route| route.header.kind == RouteType::Local))
     }
 
@@ -104,7 +106,16 @@ impl Netlink {
     /// # Errors
     /// A [`NetlinkError`].
     pub fn interface_towards(&mut self, address: IpAddr) -> Result<Option<u32>, NetlinkError> {
-        let route = self.look_up(address)?;
+        self.interface_of_marked(address, 0)
+    }
+
+    /// Like [`Netlink::interface_towards`], for packets of sockets with this mark (`SO_MARK` of
+    /// socket(7)), for which rules may choose another table.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`].
+    pub fn interface_of_marked(&mut self, address: IpAddr, mark: u32) -> Result<Option<u32>, NetlinkError> {
+        let route = self.look_up(address, mark)?;
         let interface = |attribute: &RouteAttribute| match attribute {
             RouteAttribute::Oif(index) => Some(*index),
             _ => None,
@@ -112,13 +123,16 @@ impl Netlink {
         Ok(route.and_then(|route| route.attributes.iter().find_map(interface)))
     }
 
-    /// Asks the kernel for its route to `address`.
-    fn look_up(&mut self, address: IpAddr) -> Result<Option<RouteMessage>, NetlinkError> {
+    /// Asks the kernel for its route to `address`, for packets with this mark.
+    fn look_up(&mut self, address: IpAddr, mark: u32) -> Result<Option<RouteMessage>, NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(address);
         message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
         let destination = RouteAttribute::Destination(address.into());
         message.attributes.push(destination);
+        if mark != 0 {
+            message.attributes.push(RouteAttribute::Mark(mark));
+        }
         let answer = |message| match message {
             Message::NewRoute(route) => Some(route),
             _ => None,
@@ -162,10 +176,30 @@ fn route_message(route: Route) -> RouteMessage {
     message
 }
 
-fn route(message: &Message) -> Option<Route> {
+fn routes(message: &Message) -> Vec<Route> {
     let Message::NewRoute(message) = message else {
-        return None;
+        return Vec::new();
     };
+    let Some(route) = route(message) else {
+        return Vec::new();
+    };
+    let hops = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops),
+        _ => None,
+    });
+    let Some(hops) = hops else { return vec![route] };
+    let through = |hop: &RouteNextHop| Route {
+        gateway: hop.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(address) => ip(address),
+            _ => None,
+        }),
+        interface: Some(hop.interface_index),
+        ..route
+    };
+    hops.iter().map(through).collect()
+}
+
+fn route(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
     if header.table != RouteHeader::RT_TABLE_MAIN || header.kind != RouteType::Unicast {
         return None;
