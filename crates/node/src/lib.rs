@@ -9,6 +9,7 @@
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
 //! | [`last_addresses`] | the peers' last addresses, kept between runs |
 //! | [`host_addresses`] | the addresses of the host at which the node listens |
+//! | [`netcheck`] | conclusions about the network of the host |
 //! | `uplinks` | the interfaces through which the host reaches other networks |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`peer`] | names of peers, and how a command refers to one |
@@ -37,6 +38,7 @@ pub mod hosts;
 pub mod keyfile;
 pub mod last_addresses;
 pub mod logging;
+pub mod netcheck;
 pub mod networks;
 pub mod peer;
 pub mod relay;

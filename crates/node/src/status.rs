@@ -7,10 +7,13 @@
 //! describe and are whole numbers.
 
 mod event;
+mod hops;
+mod netcheck;
 mod networks;
 mod node;
 mod peer;
 mod public;
+mod reach;
 mod rights;
 mod whois;
 
@@ -22,6 +25,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::event::{Event, EventKind, PublicEvent};
+pub use self::hops::{HopStatus, HopsStatus};
+pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 pub use self::networks::{
     AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus,
     RequestList, RequestStatus, ShadowedStatus, ShadowingNode, Why,
@@ -35,6 +40,10 @@ pub use self::peer::{
     QualityStatus, RoutesStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus, TurnedAwayStatus,
 };
 pub use self::public::{PublicNode, PublicPath, PublicPeer, PublicPeers, PublicStatus, is_public};
+pub use self::reach::{
+    AttemptStatus, CandidateStatus, MappingStatus, MappingTried, NatStatus, NostrRelayStatus, ReachStatus, StunStatus,
+    TriedStatus,
+};
 pub use self::rights::{GuardStatus, RightsStatus};
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
 pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
@@ -87,6 +96,9 @@ documents! {
     Reloaded => "weft.reload/1";
     NetworkList => "weft.networks/1";
     Why => "weft.why/1";
+    ReachStatus => "weft.reach/1";
+    HopsStatus => "weft.hops/1";
+    NetcheckStatus => "weft.netcheck/1";
     Invited => "weft.invite/1";
     RequestList => "weft.requests/1";
     crate::trace::TraceDocument => "weft.trace/1";

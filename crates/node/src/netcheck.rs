@@ -1,0 +1,222 @@
+//! Conclusions about the network of this host from what neighbours, STUN servers and the node's own
+//! probes have shown. Each says what it rests on; what is not known is called unknown, with what would
+//! tell.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use weft_reach::lifetime::Filtering;
+use weft_reach::nat::{Mapping, is_private};
+
+use crate::status::ConclusionStatus;
+
+/// What is known about UDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Udp {
+    /// The number of neighbours.
+    pub neighbours: usize,
+    /// The number of STUN servers that have answered.
+    pub answered: usize,
+    /// The number of those that have not.
+    pub silent: usize,
+    /// Whether a name server has answered a question for a name of the configuration.
+    pub names: bool,
+    /// Whether a STUN server has a private address by its name.
+    pub private_server: bool,
+}
+
+/// What became of the datagram to the own outer address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hairpin {
+    /// None was sent: no outer address is known.
+    Untried,
+    /// It came back.
+    Returned(SocketAddr),
+    /// It did not come back in time.
+    Lost(SocketAddr),
+}
+
+fn finding(state: &str, because: impl Into<String>) -> ConclusionStatus {
+    ConclusionStatus {
+        state: state.to_owned(),
+        because: because.into(),
+    }
+}
+
+/// Whether UDP gets out, and answers in.
+#[must_use]
+pub fn udp(known: Udp) -> ConclusionStatus {
+    match known {
+        Udp { neighbours: 1.., .. } => finding("works", format!("links with neighbours: {}", known.neighbours)),
+        Udp { answered: 1.., .. } => finding("works", format!("STUN servers that answered: {}", known.answered)),
+        Udp { silent: 1.., .. } => finding(
+            "blocked",
+            format!("no neighbour, and no answer of STUN servers: {}", known.silent),
+        ),
+        Udp { .. } => finding(
+            "unknown",
+            "there is no neighbour; a STUN server of the configuration (reach.stun) would tell",
+        ),
+    }
+}
+
+/// Whether a portal seems to hold this host back. It rests on what the node does anyway: nothing is
+/// asked for this.
+#[must_use]
+pub fn captive_portal(known: Udp) -> ConclusionStatus {
+    if known.private_server {
+        return finding(
+            "suspected",
+            "the name of a STUN server leads to a private address, as a portal that catches names answers",
+        );
+    }
+    match (udp(known).state.as_str(), known.names) {
+        ("works", _) => finding("no-sign", "UDP works"),
+        ("blocked", true) => finding(
+            "suspected",
+            "names are answered and UDP is not, as behind a portal or a firewall; a browser would tell",
+        ),
+        _ => finding(
+            "unknown",
+            "nothing that a portal answers was asked for; a browser would tell",
+        ),
+    }
+}
+
+/// How outer ports are given, from what observers outside see.
+#[must_use]
+pub fn mapping(mapping: Mapping, observed: &[SocketAddr]) -> ConclusionStatus {
+    let counted: Vec<&SocketAddr> = observed.iter().filter(|at| !is_private(at.ip())).collect();
+    let distinct: BTreeSet<&SocketAddr> = counted.iter().copied().collect();
+    let distinct: Vec<String> = distinct.into_iter().map(ToString::to_string).collect();
+    let (count, seen) = (counted.len(), distinct.join(", "));
+    let because = match mapping {
+        Mapping::Public => format!("observers that see an address of this host: {count}"),
+        Mapping::EndpointIndependent => format!("observers that see the same address, {seen}: {count}"),
+        Mapping::EndpointDependent => format!("observers that see different addresses: {seen}"),
+        Mapping::Unknown if count == 0 => {
+            "no observer outside says an address; a neighbour there or a STUN server (reach.stun) would tell".to_owned()
+        }
+        Mapping::Unknown => format!("one observer alone sees {seen}; a second one at another address would tell"),
+    };
+    finding(&mapping.to_string(), because)
+}
+
+/// Which datagrams are let in. `found`: what a measurement has shown, with the help of a neighbour of this
+/// name.
+#[must_use]
+pub fn filtering(mapping: Mapping, found: Option<(Filtering, String)>) -> ConclusionStatus {
+    match (found, mapping) {
+        (Some((Filtering::None, by)), _) => finding("none", format!("what {by} sends from any port arrives")),
+        (Some((Filtering::AddressDependent, by)), _) => finding(
+            "address-dependent",
+            format!("what {by} sends from another port arrives, as it might from any address"),
+        ),
+        (Some((Filtering::AddressAndPortDependent, by)), _) => finding(
+            "address-and-port-dependent",
+            format!("what {by} sends from another port does not arrive"),
+        ),
+        (None, Mapping::Public) => finding(
+            "none",
+            "no NAT is in front of this host; a firewall may filter, which a neighbour helps to find out",
+        ),
+        (None, _) => finding(
+            "unknown",
+            "that takes a datagram from where nothing was sent to, which a neighbour sends some time after the link",
+        ),
+    }
+}
+
+/// Whether a datagram to the outer address comes back inside.
+#[must_use]
+pub fn hairpin(mapping: Mapping, hairpin: Hairpin) -> ConclusionStatus {
+    match (mapping, hairpin) {
+        (Mapping::Public, _) => finding(
+            "unknown",
+            "no NAT is in front of this host, so there is nothing to turn back",
+        ),
+        (_, Hairpin::Untried) => finding("unknown", "no outer address is known to which a datagram could be sent"),
+        (_, Hairpin::Returned(to)) => finding("yes", format!("a datagram to {to} came back")),
+        (_, Hairpin::Lost(to)) => finding("no", format!("a datagram to {to} did not come back")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(finding: &ConclusionStatus) -> &str {
+        assert!(!finding.because.is_empty());
+        &finding.state
+    }
+
+    #[test]
+    fn udp_is_blocked_only_if_servers_were_asked() {
+        let of = |neighbours, [answered, silent]: [usize; 2]| Udp {
+            neighbours,
+            answered,
+            silent,
+            ..Udp::default()
+        };
+        for (known, expected) in [
+            (of(0, [0, 0]), "unknown"),
+            (of(0, [0, 2]), "blocked"),
+            (of(0, [1, 2]), "works"),
+            (of(1, [0, 2]), "works"),
+        ] {
+            assert_eq!(state(&udp(known)), expected, "{known:?}");
+        }
+    }
+
+    #[test]
+    fn a_portal_is_suspected_from_what_was_asked_anyway() {
+        let of = |neighbours, [answered, silent]: [usize; 2], names, private_server| Udp {
+            neighbours,
+            answered,
+            silent,
+            names,
+            private_server,
+        };
+        for (known, expected) in [
+            (of(1, [0, 0], false, false), "no-sign"),
+            (of(0, [0, 1], true, false), "suspected"),
+            (of(0, [0, 1], false, false), "unknown"),
+            (of(0, [0, 1], true, true), "suspected"),
+            (of(0, [0, 0], true, false), "unknown"),
+        ] {
+            assert_eq!(state(&captive_portal(known)), expected, "{known:?}");
+        }
+    }
+
+    #[test]
+    fn a_mapping_names_its_observers() {
+        let at = |text: &str| text.parse().unwrap();
+        let (one, other) = (at("11.0.0.1:2121"), at("11.0.0.1:4000"));
+        let private = at("192.168.1.2:2121");
+        for (kind, observed, says) in [
+            (Mapping::Unknown, &[][..], "would tell"),
+            (Mapping::Unknown, &[private], "no observer outside"),
+            (Mapping::Unknown, &[one], "one observer alone sees 11.0.0.1:2121"),
+            (Mapping::EndpointIndependent, &[one, one, private], "11.0.0.1:2121: 2"),
+            (
+                Mapping::EndpointDependent,
+                &[one, other],
+                "11.0.0.1:2121, 11.0.0.1:4000",
+            ),
+        ] {
+            let found = mapping(kind, observed);
+            assert!(found.because.contains(says), "{found:?}");
+            assert_eq!(state(&found), kind.to_string());
+        }
+    }
+
+    #[test]
+    fn a_datagram_that_came_back_shows_hairpin() {
+        let to = "11.0.0.1:2121".parse().unwrap();
+        let of = |kind, of| hairpin(kind, of).state;
+        assert_eq!(of(Mapping::Unknown, Hairpin::Returned(to)), "yes");
+        assert_eq!(of(Mapping::EndpointDependent, Hairpin::Lost(to)), "no");
+        assert_eq!(of(Mapping::Unknown, Hairpin::Untried), "unknown");
+        assert_eq!(of(Mapping::Public, Hairpin::Lost(to)), "unknown");
+    }
+}
