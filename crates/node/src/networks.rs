@@ -7,6 +7,7 @@
 //! | `labels` | the names by which this node tells its networks apart |
 //! | `addresses` | IPv4 addresses that members of several networks have in common |
 //! | `offers` | the routes that members offer to administrators |
+//! | `presence`, `presences` | where members are at present: one statement, and all of a network |
 //! | `document` | the documents on the service port of Weft, as bytes |
 //! | `membership` | membership without an invite: requests, approvals, denials |
 //! | `requests`, `asked` | such requests at the administrator, and at the node that asks |
@@ -21,6 +22,8 @@ mod labels;
 mod membership;
 mod network;
 mod offers;
+pub(crate) mod presence;
+mod presences;
 mod requests;
 pub mod store;
 
@@ -42,12 +45,16 @@ pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
 pub use self::membership::{Approval, fingerprint};
 pub use self::network::{Joining, Network};
 pub use self::offers::{MAX_OFFERED, exit_of, of_exit};
+pub use self::presence::Presence;
+pub use self::presences::PresenceDigest;
 use self::requests::Requests;
 pub use self::requests::{MAX_REQUESTS, Request};
 use crate::networks::network::Enrolment;
 
 /// Maximum number of networks of one node.
 pub const MAX_NETWORKS: usize = 16;
+/// How long changed presences wait for further ones before they are followed, in ms.
+const FOLLOW_PRESENCES: u64 = 1_000;
 /// Maximum number of requests whose answers this node passes back.
 const MAX_PASSED_ON: usize = 64;
 /// Administrators that get a request that this node passes on.
@@ -239,6 +246,8 @@ pub struct Networks {
     offer: BTreeSet<Subnet>,
     /// Something changed that others follow: members, names, addresses.
     changed: bool,
+    /// When changed presences are followed, in ms.
+    presences_at: Option<u64>,
 }
 
 impl Networks {
@@ -256,6 +265,7 @@ impl Networks {
             asked: BTreeMap::new(),
             offer: BTreeSet::new(),
             changed: true,
+            presences_at: None,
         };
         networks.label_networks();
         networks
@@ -497,6 +507,17 @@ impl Networks {
                 }
                 Ok(())
             }
+            Document::Presences { network, presences } => {
+                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
+                if known.take_presences(from, presences, now)? {
+                    self.presences_at.get_or_insert(now + FOLLOW_PRESENCES);
+                }
+                Ok(())
+            }
+            Document::PresenceDigest { network, digest } => {
+                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
+                known.take_presence_digest(from, &digest, now)
+            }
             Document::Offer { network, subnets } => {
                 let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
                 known.take_offer(&self.own, from, subnets, now)
@@ -578,11 +599,12 @@ impl Networks {
     /// Performs what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
         for network in self.all.values_mut() {
-            self.changed |= network.end_dismissals(now);
+            self.changed |= network.end_dismissals(now) | network.follow_presences(&self.identity, now);
             while let Some(document) = network.poll(&self.own, now) {
                 self.out.push(document);
             }
         }
+        self.changed |= self.presences_at.take_if(|at| *at <= now).is_some();
         self.ask(now);
     }
 
@@ -594,7 +616,15 @@ impl Networks {
             .values()
             .filter_map(|network| network.timeout(&self.own))
             .chain(asked)
+            .chain(self.presences_at)
             .min()
+    }
+
+    /// Records that the presences of a network were written as they are.
+    pub fn note_presences_saved(&mut self, network: NetworkId) {
+        if let Some(network) = self.all.get_mut(&network) {
+            network.note_presences_saved();
+        }
     }
 
     /// Takes the documents to send, each with its receiver.

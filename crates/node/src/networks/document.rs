@@ -8,6 +8,8 @@
 //! kind 4, request without an invite: name (0 to 63 bytes); the network is 16 zeros
 //! kind 5, verdict: 1 byte; the network is zeros unless the node was taken in
 //! kind 6, offer of routes: subnets, at most 16, each 4 or 6, prefix length, address (4 or 16)
+//! kind 7, presences: at most 64, as in `presence`
+//! kind 8, digest of presences: 64 hashes of 8 bytes
 //! ```
 //!
 //! The proof says that the holder of the invite code wants the node with this key to be a member. So
@@ -25,6 +27,8 @@ use weft_roster::sync::SyncError;
 use weft_wire::Subnet;
 
 use super::offers::MAX_OFFERED;
+use super::presence::Presence;
+use super::presences::{PresenceDigest, read_presences};
 use crate::reserved::not_offered;
 
 /// The version of the documents.
@@ -38,6 +42,8 @@ const VERDICT: u8 = 5;
 const NO_NETWORK: [u8; 16] = [0; 16];
 /// An offer of routes.
 const OFFER: u8 = 6;
+const PRESENCES: u8 = 7;
+const PRESENCE_DIGEST: u8 = 8;
 
 /// A document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +84,20 @@ pub enum Document<'a> {
         network: NetworkId,
         /// The subnets, at most [`MAX_OFFERED`].
         subnets: BTreeSet<Subnet>,
+    },
+    /// Where members are, as they say themselves. The signatures are not verified.
+    Presences {
+        /// The network.
+        network: NetworkId,
+        /// At most 64, each with its age in seconds.
+        presences: Vec<(Presence, u32)>,
+    },
+    /// Hashes of the presences that the sender has.
+    PresenceDigest {
+        /// The network.
+        network: NetworkId,
+        /// The hashes.
+        digest: Box<PresenceDigest>,
     },
 }
 
@@ -272,6 +292,16 @@ impl Document<'_> {
                 bytes.push(verdict.number());
                 bytes
             }
+            Self::Presences { network, presences } => {
+                let mut bytes = head(PRESENCES, network);
+                for (presence, age) in presences {
+                    presence.emit(*age, &mut bytes);
+                }
+                bytes
+            }
+            Self::PresenceDigest { network, digest } => {
+                [&head(PRESENCE_DIGEST, network)[..], digest.as_flattened()].concat()
+            }
             Self::Offer { network, subnets } => {
                 let mut bytes = head(OFFER, network);
                 for subnet in subnets {
@@ -344,6 +374,19 @@ impl<'a> Document<'a> {
                 let network = (verdict == Verdict::TakenIn).then_some(network);
                 Ok(Self::Verdict { network, verdict })
             }
+            [VERSION, PRESENCES] => {
+                let presences = read_presences(body)?;
+                Ok(Self::Presences { network, presences })
+            }
+            [VERSION, PRESENCE_DIGEST] => {
+                let (chunks, rest) = body.as_chunks::<8>();
+                let digest = PresenceDigest::try_from(chunks).map_err(|_| DocumentError::Length)?;
+                if !rest.is_empty() {
+                    return Err(DocumentError::Length);
+                }
+                let digest = Box::new(digest);
+                Ok(Self::PresenceDigest { network, digest })
+            }
             [VERSION, OFFER] => {
                 let subnets = subnets(body)?;
                 Ok(Self::Offer { network, subnets })
@@ -410,6 +453,12 @@ mod tests {
         SecretKey::from_bytes(&[byte; 32]).unwrap().public()
     }
 
+    fn presence(network: &NetworkId) -> Presence {
+        let identity = weft_noise::Identity::new(SecretKey::from_bytes(&[3; 32]).unwrap());
+        let addresses = ["192.0.2.1:1", "[2001:db8::1]:2"].map(|text| text.parse().unwrap());
+        Presence::sign(&identity, network, 9, &addresses)
+    }
+
     proptest! {
         #[test]
         fn documents_round_trip(
@@ -431,6 +480,11 @@ mod tests {
                 Document::Verdict {
                     network: (verdict == 0).then_some(network), verdict: VERDICTS[verdict],
                 },
+                Document::Presences {
+                    network,
+                    presences: vec![(presence(&network), 7); verdict],
+                },
+                Document::PresenceDigest { network, digest: Box::new([[refusal as u8; 8]; 64]) },
                 Document::Offer {
                     network,
                     subnets: ["192.168.7.0/24", "2001:db8:7::/48"].map(|text| text.parse().unwrap()).into(),
@@ -442,9 +496,10 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, kind in 0_u8..8) {
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, kind in 0_u8..10) {
             let _ = Document::decode(&bytes);
             let _ = Document::decode(&[&[VERSION, kind], &bytes[..]].concat());
+            let _ = Document::decode(&[&[VERSION, kind], &[0; 16][..], key(1).as_bytes(), &bytes[..]].concat());
         }
     }
 

@@ -19,9 +19,12 @@ use weft_wire::Subnet;
 use super::addresses::{Owners, used_ipv4};
 use super::document::{Ask, Document, Refusal};
 use super::offers::Offers;
+use super::presences::Presences;
 use super::{NetworkError, Row};
+use crate::hints::{self, Hint, HintSource};
 
 mod admin;
+mod presence;
 mod routes;
 
 /// The interval between two requests to join, in ms.
@@ -48,6 +51,7 @@ pub struct Network {
     /// The subnets that this node offers.
     own_offer: BTreeSet<Subnet>,
     offers: Offers,
+    presences: Presences,
     /// The name of the network on this node.
     label: Option<Name>,
     /// Its place in the order in which this node came into its networks.
@@ -94,6 +98,7 @@ impl Network {
     ) -> Self {
         let state = State::of(&set);
         Self {
+            presences: Presences::new(set.network(), *own),
             state,
             set,
             sync: Sync::new(*own),
@@ -273,6 +278,20 @@ impl Network {
         invites.filter(move |(invite, _)| self.state.open_invite(invite, unix).is_ok())
     }
 
+    /// Addresses at which a node may be.
+    fn hints(&self, key: &PublicKey) -> Vec<Hint> {
+        let mut hints = Vec::new();
+        for at in self.contacts.get(key).into_iter().flatten() {
+            hints::add(&mut hints, *at, HintSource::Invite);
+        }
+        if self.is_member(key) {
+            for at in self.presences.addresses(key) {
+                hints::add(&mut hints, at, HintSource::Member);
+            }
+        }
+        hints
+    }
+
     /// The nodes that the network brings to `own`.
     pub(super) fn rows(&self, own: &PublicKey, owners: &Owners) -> Vec<Row> {
         let member = self.is_member(own);
@@ -281,7 +300,7 @@ impl Network {
             key: *key,
             name: self.state.names.get(key).cloned(),
             network: self.label.clone(),
-            addresses: self.contacts.get(key).cloned().unwrap_or_default(),
+            addresses: self.hints(key).into_iter().map(|hint| hint.at).collect(),
             ipv4: used_ipv4(self, key, owners).filter(|_| source.is_some()),
             source,
             member,
@@ -369,6 +388,12 @@ impl Network {
             self.sync.connect(*key, now);
         }
         self.connected = partners;
+        self.set_presence_partners(own, reachable, now);
+    }
+
+    /// A node has restarted, and has lost what it was told.
+    pub(super) fn handle_restart(&mut self, node: &PublicKey) {
+        let _ = node;
     }
 
     /// Returns the next document to send.
@@ -377,6 +402,9 @@ impl Network {
             return Some(document);
         }
         if let Some(document) = self.poll_offer(own, now) {
+            return Some(document);
+        }
+        if let Some(document) = self.presences.poll(now) {
             return Some(document);
         }
         let (to, message) = self.sync.poll(&self.set, &self.state, now)?;
@@ -394,7 +422,11 @@ impl Network {
         let ask = asks.map(|joining| joining.next);
         let dismissed = self.dismissed.values().min().copied();
         let offer = self.offer_timeout(own);
-        [self.sync.timeout(), ask, dismissed, offer].into_iter().flatten().min()
+        let presences = self.presences.timeout();
+        [self.sync.timeout(), ask, dismissed, offer, presences]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether it has changed since it was last written.
@@ -417,6 +449,7 @@ impl Network {
         self.dismissed.extend(removed.map(|key| (*key, now + DISMISSAL)));
         self.dismissed.retain(|key, _| !self.state.members.contains_key(key));
         self.drop_offers();
+        self.drop_presences();
     }
 
     /// Forgets removed members whose time as contacts is over. Returns whether there were any.

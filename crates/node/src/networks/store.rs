@@ -1,4 +1,5 @@
-//! The files that keep networks between two runs: one for each, `network-ID.json`.
+//! The files that keep networks between two runs: one for each, `network-ID.json`, and one with the
+//! presences of its members, `presence-ID.json`.
 //!
 //! The founder's file may be the only place where the records are, so a file is synced to the disk
 //! before it replaces the one before.
@@ -19,10 +20,13 @@ use weft_roster::record::Record;
 use weft_roster::set::{MAX_SET, RecordSet};
 
 use super::Network;
+use super::presence::Presence;
 use crate::statefile;
 
 /// The `schema` of a file.
 pub const SCHEMA: &str = "weft.network/1";
+/// The `schema` of a file with presences.
+const PRESENCES: &str = "weft.presence/1";
 /// The longest file that is read, in bytes: the records, their escapes, and the rest.
 const MAX_LEN: u64 = 3 * MAX_SET as u64;
 
@@ -101,19 +105,92 @@ pub fn save(directory: &Path, network: &Network) -> io::Result<()> {
     statefile::write(&path(directory, network.id()), &text, true)
 }
 
-/// Removes the file of a network.
+#[derive(Serialize, Deserialize)]
+struct Presences {
+    schema: String,
+    /// When it was written, in seconds since 1970.
+    unix: u64,
+    /// Each is a presence as in a document, in hexadecimal digits, with its age then.
+    presences: Vec<String>,
+}
+
+/// Writes the presences of a network as a whole or not at all. They are not synced to the disk: a crash
+/// may lose them, and members tell them again.
+///
+/// # Errors
+/// The error of the system; the old file stays.
+pub fn save_presences(directory: &Path, network: &Network, (now, unix): (u64, u64)) -> io::Result<()> {
+    let text = |(presence, age): (&Presence, u64)| {
+        let mut bytes = Vec::new();
+        presence.emit(u32::try_from(age).unwrap_or(u32::MAX), &mut bytes);
+        hex::encode(bytes)
+    };
+    let content = Presences {
+        schema: PRESENCES.to_owned(),
+        unix,
+        presences: network.presences(now).map(text).collect(),
+    };
+    let text = serde_json::to_string(&content).map_err(io::Error::from)?;
+    statefile::write(&presence_path(directory, network.id()), &text, false)
+}
+
+/// Reads the presences of a network. A file that cannot be used counts as none; the next one
+/// replaces it.
+pub fn load_presences(directory: &Path, network: &mut Network, (now, unix): (u64, u64)) {
+    let path = presence_path(directory, network.id());
+    match read_presences(&path) {
+        Ok(content) => {
+            let since = unix.saturating_sub(content.unix);
+            for text in content.presences {
+                let bytes = hex::decode(text).unwrap_or_default();
+                if let Ok(((presence, age), [])) = Presence::read(&bytes) {
+                    network.restore_presence(presence, u64::from(age) + since, now);
+                }
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => tracing::info!(path = %path.display(), %error, "where members were is not known"),
+    }
+}
+
+fn read_presences(path: &Path) -> io::Result<Presences> {
+    let mut text = String::new();
+    File::open(path)?.take(MAX_LEN).read_to_string(&mut text)?;
+    let content: Presences = serde_json::from_str(&text).map_err(io::Error::from)?;
+    match content.schema == PRESENCES {
+        true => Ok(content),
+        false => Err(invalid(format!("its schema is not {PRESENCES}"))),
+    }
+}
+
+fn presence_path(directory: &Path, network: NetworkId) -> PathBuf {
+    directory.join(format!("presence-{network}.json"))
+}
+
+/// Removes the files of a network.
 ///
 /// # Errors
 /// The error of the system.
 pub fn remove(directory: &Path, network: NetworkId) -> io::Result<()> {
-    match fs::remove_file(path(directory, network)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    for path in [presence_path(directory, network), path(directory, network)] {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
 }
 
 /// The files of networks in a state directory.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
+    files_named(directory, "network-")
+}
+
+/// The files of presences in a state directory.
+pub fn presence_files(directory: &Path) -> Vec<PathBuf> {
+    files_named(directory, "presence-")
+}
+
+fn files_named(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
     let ours = |path: &PathBuf| {
