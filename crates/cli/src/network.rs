@@ -254,7 +254,10 @@ fn wait_for_membership(paths: &StatePaths, id: String) -> Result<(), Failure> {
         }
         if network.refused {
             // Nothing is left of it.
-            ask(paths, NetworkCommand::Leave { network: Some(id) })?;
+            ask(paths, NetworkCommand::Leave {
+                network: Some(id),
+                sure: false,
+            })?;
             return Err(Failure::Refused(network.why));
         }
         if Instant::now() >= end {
@@ -363,7 +366,10 @@ pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failu
 }
 
 pub(crate) fn leave(paths: &StatePaths, of: Of) -> Result<(), Failure> {
-    ask(paths, NetworkCommand::Leave { network: of.network })?;
+    ask(paths, NetworkCommand::Leave {
+        network: of.network,
+        sure: false,
+    })?;
     Out::new().text("left; the other members list this node until an administrator removes it\n")
 }
 
@@ -393,6 +399,7 @@ fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<Ne
         change: change.kind,
         name: change.name,
         tags: change.tags,
+        ipv4: None,
         by: change.by,
     };
     ask(paths, command)

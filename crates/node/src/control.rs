@@ -10,7 +10,7 @@ mod clients;
 mod server;
 mod stream;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -180,6 +180,9 @@ pub enum NetworkCommand {
         /// The network.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<String>,
+        /// Also if this node is the only administrator.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        sure: bool,
     },
     /// Changes a member: [`crate::status::NetworkList`].
     Member {
@@ -196,10 +199,23 @@ pub enum NetworkCommand {
         /// The tags, for [`MemberChange::Tag`] and [`MemberChange::Untag`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tags: Vec<String>,
+        /// The IPv4 address, for [`MemberChange::Address`]; `None` for the one that follows from its
+        /// key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ipv4: Option<Ipv4Addr>,
         /// Name or npub of the member that takes over, for [`MemberChange::Replace`]; also the npub of
         /// a node that has asked for membership.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+    },
+    /// Names the founder's successor: [`crate::status::NetworkList`] of that network.
+    Successor {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// Its name or npub; `None` for none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        member: Option<String>,
     },
     /// Changes the rules: [`crate::status::NetworkList`] of that network.
     Rules {
@@ -294,6 +310,8 @@ pub enum MemberChange {
     Tag,
     /// It loses tags.
     Untag,
+    /// Its IPv4 address is fixed, or follows from its key again.
+    Address,
     /// It is removed, and another member takes over its name, tags and fixed address.
     Replace,
     /// It becomes an administrator.
@@ -491,6 +509,7 @@ mod tests {
             (
                 ControlCommand::Network(NetworkCommand::Leave {
                     network: Some("home".to_owned()),
+                    sure: false,
                 }),
                 r#"{"schema":"weft.control/1","cmd":"network","action":"leave","network":"home"}"#,
             ),

@@ -18,6 +18,7 @@ mod membership;
 mod moves;
 mod names;
 mod network_commands;
+mod network_list;
 mod networks;
 mod perf;
 mod reconfigure;
@@ -185,8 +186,11 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let access = control_access(&config, &state);
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // The daemon writes these files, so root does not read them.
-    let kept = store::load(state.paths().directory(), &identity.public());
-    let mut networks = Networks::new(Arc::clone(&identity), kept);
+    let mut kept = store::load(state.paths().directory(), &identity.public());
+    for network in &mut kept {
+        store::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
+    }
+    let mut networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
     networks.set_offer(&exit::offer(&config, interface.index()));
     let members = Members::of(&config, &networks);
     // After this the generator does not fail.

@@ -6,18 +6,22 @@
 //! | `network` | one network: its records, its members, the request to join it |
 //! | `labels` | the names by which this node tells its networks apart |
 //! | `addresses` | IPv4 addresses that members of several networks have in common |
+//! | `secrets` | the secret of each network, which its administrators make |
 //! | `offers` | the routes that members offer to administrators |
 //! | `presence`, `presences` | where members are at present: one statement, and all of a network |
 //! | `document` | the documents on the service port of Weft, as bytes |
 //! | `membership` | membership without an invite: requests, approvals, denials |
 //! | `requests`, `asked` | such requests at the administrator, and at the node that asks |
+//! | `error` | the reasons why a command is not carried out |
 //! | [`store`] | the files that keep networks between two runs |
 //!
 //! Never here: sessions and the packet path, which follow from [`Networks::rows`].
 
 pub(crate) mod addresses;
 mod asked;
+mod commands;
 mod document;
+mod error;
 mod labels;
 mod membership;
 mod network;
@@ -25,6 +29,7 @@ mod offers;
 pub(crate) mod presence;
 mod presences;
 mod requests;
+mod secrets;
 pub mod store;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,16 +37,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weft_noise::{Identity, PublicKey};
-use weft_roster::invite::{Code, Seed};
+use weft_roster::invite::Code;
 use weft_roster::names::Name;
 use weft_roster::network_id::{NetworkId, Nonce};
 use weft_roster::record::Exit;
-use weft_roster::rules::{MAX_RULES, Policy, RuleError};
 use weft_wire::Subnet;
 
 pub use self::addresses::Shadowed;
 pub use self::asked::{Asked, MAX_ASKED};
+pub use self::commands::{Changed, MemberChange, NewInvite, RouteChange, RuleChange};
 pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
+pub use self::error::NetworkError;
 pub use self::membership::{Approval, fingerprint};
 pub use self::network::{Joining, Network};
 pub use self::offers::{MAX_OFFERED, exit_of, of_exit};
@@ -49,6 +55,8 @@ pub use self::presence::Presence;
 pub use self::presences::PresenceDigest;
 use self::requests::Requests;
 pub use self::requests::{MAX_REQUESTS, Request};
+use self::secrets::SecretRng;
+use crate::hints::Hint;
 use crate::networks::network::Enrolment;
 
 /// Maximum number of networks of one node.
@@ -59,118 +67,6 @@ const FOLLOW_PRESENCES: u64 = 1_000;
 const MAX_PASSED_ON: usize = 64;
 /// Administrators that get a request that this node passes on.
 const ASKED_ADMINS: usize = 3;
-
-/// The reason why a command about networks is not carried out. Its text is one line.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NetworkError {
-    /// The node has as many networks as it can have.
-    #[error("this node is in {MAX_NETWORKS} networks, and no more are possible; leave one")]
-    TooMany,
-    /// No network has this name.
-    #[error("this node is in no network named {0}; `weft networks` lists them")]
-    Unknown(String),
-    /// The node is in several networks.
-    #[error("this node is in several networks; name one with --network")]
-    Which,
-    /// The node is in no network.
-    #[error("this node is in no network; `weft create` makes one, and `weft join` joins one")]
-    NoNetwork,
-    /// The node is in this network already.
-    #[error("this node is in that network already")]
-    Already,
-    /// Another network has this name.
-    #[error("this node is in a network named {0} already; choose another name")]
-    NameTaken(Name),
-    /// The node may not change the network.
-    #[error("this node is no administrator of the network; ask one of {0}")]
-    NotAdmin(String),
-    /// No member has this name or key.
-    #[error("the network has no member {0}; `weft members` lists them")]
-    NoMember(String),
-    /// A member does not have this tag.
-    #[error("{member} has no tag {tag}; `weft members` lists its tags")]
-    NoTag {
-        /// The member, as it was named.
-        member: String,
-        /// The tag.
-        tag: Name,
-    },
-    /// A member would take over from itself.
-    #[error("{0} is both the old machine and the new one; name two")]
-    SameMember(String),
-    /// This node would be removed by its own command.
-    #[error("this node cannot replace itself; ask another administrator, or make one with `weft admin add`")]
-    ReplacesItself,
-    /// No open invite begins like this.
-    #[error("the network has no open invite {0}; `weft invites` lists them")]
-    NoInvite(String),
-    /// A rule cannot be read.
-    #[error("rule {text:?}: {error}; as in `allow from tag:family to nas tcp/22`")]
-    BadRule {
-        /// The rule.
-        text: String,
-        /// What is wrong with it.
-        error: RuleError,
-    },
-    /// No rule has this number.
-    #[error("the network has no rule {0}; `weft rule list` shows them with their numbers")]
-    NoRule(usize),
-    /// More rules than a network can have.
-    #[error("a network has at most {MAX_RULES} rules")]
-    TooManyRules,
-    /// The rules in force have parts that this version does not know.
-    #[error(
-        "the rules are those of a later version of weft; update this node, or replace them all with `weft rule set`"
-    )]
-    RulesNotUnderstood,
-    /// A node has not asked for membership.
-    #[error("no request of {0} waits; `weft requests` lists them")]
-    NoRequest(String),
-    /// A request would go to this node itself.
-    #[error("{0} is this node itself; name an administrator of the network")]
-    Itself(PublicKey),
-    /// The node asks too many administrators.
-    #[error("this node asks {MAX_ASKED} administrators already; wait until one has answered")]
-    AskedTooMany,
-    /// The network has no room for another member.
-    #[error("the network has as many members as it can have; remove one")]
-    TooManyMembers,
-    /// The member does not offer this route.
-    #[error("{0} does not offer the route {1}; `weft routes` lists what members offer")]
-    NotOffered(String, Subnet),
-    /// The member does not offer to be an exit.
-    #[error("{0} does not offer to be an exit; `weft set --advertise-exit` there does")]
-    NoExitOffered(String),
-    /// The member is no exit.
-    #[error("{0} is no approved exit; `weft routes` lists them")]
-    NoExit(String),
-    /// The member has no such route.
-    #[error("{0} has no approved route {1}; `weft routes` lists them")]
-    NoRoute(String, Subnet),
-    /// Records of this node about this administrator do not count.
-    #[error(
-        "{0} is an administrator of the same rank or a higher one; itself or one above it decides about its routes"
-    )]
-    Senior(String),
-    /// The subnet cannot be behind a member.
-    #[error("{0} is {1}; a route needs another subnet")]
-    Reserved(Subnet, &'static str),
-    /// The subnet contains the address of a member.
-    #[error("{0} contains the address of {1}; a route needs a subnet without members")]
-    Covers(Subnet, String),
-    /// The invite has expired.
-    #[error("the invite has expired; ask for a new one")]
-    Expired,
-    /// The records do not permit the change.
-    #[error(transparent)]
-    Change(#[from] weft_roster::changes::ChangeError),
-    /// The record is not valid.
-    #[error(transparent)]
-    Record(#[from] weft_roster::record::RecordError),
-    /// The records of the network have no room left.
-    #[error("the records of the network take all the room that they may have")]
-    Full,
-}
 
 /// A node that a network brings: a member, or a contact by which this node joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,46 +87,12 @@ pub struct Row {
     pub member: bool,
 }
 
-/// What a new invite says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewInvite {
-    /// The name of the member that it brings.
-    pub name: Option<Name>,
-    /// The tags that members get.
-    pub tags: BTreeSet<Name>,
-    /// How many members it may bring.
-    pub uses: u32,
-    /// Its end, in seconds since 1970.
-    pub expires: u64,
-    /// Addresses of this node.
-    pub addresses: Vec<SocketAddr>,
-    /// Another way into the network.
-    pub entry: Option<weft_roster::invite::EntryPoint>,
-}
-
-/// A change of the rules of a network. Members may be named in the text of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RuleChange {
-    /// A rule is added in front of the one with this number, or at the end.
-    Add {
-        /// The rule.
-        rule: String,
-        /// The number, from 1.
-        at: Option<usize>,
-    },
-    /// The rule with this number, from 1, is removed.
-    Remove(usize),
-    /// All rules are replaced.
-    Set(Vec<String>),
-    /// What is done with flows that no rule matches.
-    Default(Policy),
-}
-
 /// All networks of a node. Times are ms on a clock that never goes back; `unix` is seconds since
 /// 1970.
 pub struct Networks {
     identity: Arc<Identity>,
     own: PublicKey,
+    rng: SecretRng,
     all: BTreeMap<NetworkId, Network>,
     /// Documents to send.
     out: Vec<(PublicKey, Vec<u8>)>,
@@ -251,12 +113,13 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// The networks of the node `identity`, as they were kept.
+    /// The networks of the node `identity`, as they were kept. Their secrets come from `rng`.
     #[must_use]
-    pub fn new(identity: Arc<Identity>, kept: Vec<Network>) -> Self {
+    pub fn new(identity: Arc<Identity>, kept: Vec<Network>, rng: Box<dyn rand_core::CryptoRng + Send>) -> Self {
         let mut networks = Self {
             own: identity.public(),
             identity,
+            rng: SecretRng(rng),
             all: kept.into_iter().map(|network| (network.id(), network)).collect(),
             out: Vec::new(),
             passed_on: BTreeMap::new(),
@@ -297,26 +160,9 @@ impl Networks {
         if self.all.values().any(|network| network.label() == Some(&name)) {
             return Err(NetworkError::NameTaken(name));
         }
-        let network = Network::found(&self.identity, name, host, nonce, unix)?;
+        let mut network = Network::found(&self.identity, name, host, nonce, unix)?;
+        network.write_secret(&self.identity, self.rng.random_bytes(), (0, unix))?;
         Ok(self.insert(network))
-    }
-
-    /// Makes an invite, and returns its code.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn invite(
-        &mut self,
-        of: Option<&str>,
-        invite: &NewInvite,
-        seed: Seed,
-        (now, unix): (u64, u64),
-    ) -> Result<Code, NetworkError> {
-        let id = self.find(of)?;
-        let (identity, network) = self.with(id)?;
-        let code = network.invite(identity, invite, seed, now, unix)?;
-        self.changed = true;
-        Ok(code)
     }
 
     /// Begins to join a network. [`Network::joining`] says how far that is.
@@ -334,80 +180,6 @@ impl Networks {
         }
         let network = Network::join(&self.own, code, host, now);
         Ok(self.insert(network))
-    }
-
-    /// Removes a member, or changes its name.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn change_member(
-        &mut self,
-        of: Option<&str>,
-        member: &str,
-        change: MemberChange,
-        (now, unix): (u64, u64),
-    ) -> Result<PublicKey, NetworkError> {
-        let id = self.find(of)?;
-        if let MemberChange::ReplaceBy(new) = &change {
-            self.take_in_successor(id, member, new, (now, unix))?;
-        }
-        let (identity, network) = self.with(id)?;
-        let key = network.change_member(identity, member, change, now, unix)?;
-        self.changed = true;
-        Ok(key)
-    }
-
-    /// Changes the rules of a network.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn change_rules(
-        &mut self,
-        of: Option<&str>,
-        change: RuleChange,
-        (now, unix): (u64, u64),
-    ) -> Result<NetworkId, NetworkError> {
-        let id = self.find(of)?;
-        let (identity, network) = self.with(id)?;
-        network.change_rules(identity, change, now, unix)?;
-        self.changed = true;
-        Ok(id)
-    }
-
-    /// Approves or revokes a route of a member.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn change_route(
-        &mut self,
-        of: Option<&str>,
-        route: (&str, Subnet),
-        change: RouteChange,
-        times: (u64, u64),
-    ) -> Result<NetworkId, NetworkError> {
-        let id = self.find(of)?;
-        let (identity, network) = self.with(id)?;
-        network.change_route(identity, route, change, times)?;
-        self.changed = true;
-        Ok(id)
-    }
-
-    /// Approves a member as exit, or revokes that.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn change_exit(
-        &mut self,
-        of: Option<&str>,
-        member: &str,
-        change: RouteChange,
-        times: (u64, u64),
-    ) -> Result<NetworkId, NetworkError> {
-        let id = self.find(of)?;
-        let (identity, network) = self.with(id)?;
-        network.change_exit(identity, member, change, times)?;
-        self.changed = true;
-        Ok(id)
     }
 
     /// Sets the subnets that this node offers to all its networks. All addresses of an IP version
@@ -465,29 +237,26 @@ impl Networks {
         (both.ipv4 || both.ipv6).then_some(both)
     }
 
-    /// Revokes the open invite whose key begins with `prefix`.
+    /// Forgets a network. The other members learn nothing of it. `sure`: also as its only
+    /// administrator.
     ///
     /// # Errors
     /// [`NetworkError`]
-    pub fn revoke(&mut self, of: Option<&str>, prefix: &str, (now, unix): (u64, u64)) -> Result<(), NetworkError> {
-        let id = self.find(of)?;
-        let (identity, network) = self.with(id)?;
-        network.revoke(identity, prefix, now, unix)?;
-        self.changed = true;
-        Ok(())
-    }
-
-    /// Forgets a network. The other members learn nothing of it.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn forget(&mut self, of: Option<&str>) -> Result<NetworkId, NetworkError> {
+    pub fn forget(&mut self, of: Option<&str>, sure: bool) -> Result<NetworkId, NetworkError> {
         let mut all = self.all.keys();
         let id = match (of, all.next(), all.next()) {
             // Also one that has removed this node.
             (None, Some(only), None) => *only,
             _ => self.find(of)?,
         };
+        if let Some(network) = self
+            .all
+            .get(&id)
+            .filter(|network| !sure && network.has_only_admin(&self.own))
+        {
+            let label = network.label().map_or_else(|| id.to_string(), Name::to_string);
+            return Err(NetworkError::OnlyAdmin(label));
+        }
         self.all.remove(&id);
         self.changed = true;
         Ok(id)
@@ -596,6 +365,13 @@ impl Networks {
         self.reachable = reachable;
     }
 
+    /// A node has restarted, and has lost what this one told it.
+    pub fn handle_restart(&mut self, node: &PublicKey) {
+        for network in self.all.values_mut() {
+            network.handle_restart(node);
+        }
+    }
+
     /// Performs what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
         for network in self.all.values_mut() {
@@ -614,10 +390,18 @@ impl Networks {
         let asked = self.asked.values().map(Asked::timeout);
         self.all
             .values()
-            .filter_map(|network| network.timeout(&self.own))
+            .flat_map(|network| [network.timeout(&self.own), network.secret_due])
+            .flatten()
             .chain(asked)
             .chain(self.presences_at)
             .min()
+    }
+
+    /// Sets the addresses of this node that members are told; `unix_ms` is the time since 1970 at `now`.
+    pub fn set_own_addresses(&mut self, addresses: &[SocketAddr], now: u64, unix_ms: u64) {
+        for network in self.all.values_mut() {
+            network.set_own_addresses(addresses, now, unix_ms);
+        }
     }
 
     /// Records that the presences of a network were written as they are.
@@ -699,11 +483,19 @@ impl Networks {
     /// The network of this label or identifier, or the only one.
     fn find(&self, named: Option<&str>) -> Result<NetworkId, NetworkError> {
         let Some(wanted) = named else {
-            let mut members = self.all.values().filter(|network| network.is_member(&self.own));
-            return match (members.next(), members.next()) {
-                (Some(only), None) => Ok(only.id()),
-                (Some(_), Some(_)) => Err(NetworkError::Which),
-                (None, _) => Err(NetworkError::NoNetwork),
+            let members: Vec<&Network> = self.in_order().filter(|network| network.is_member(&self.own)).collect();
+            let named = |network: &&Network| {
+                network
+                    .label()
+                    .map_or_else(|| network.id().to_string(), Name::to_string)
+            };
+            return match &members[..] {
+                [] => Err(NetworkError::NoNetwork),
+                [only] => Ok(only.id()),
+                several => {
+                    let names: Vec<String> = several.iter().map(named).collect();
+                    Err(NetworkError::Which(names.join(", ")))
+                }
             };
         };
         let named = |network: &&Network| {
@@ -719,34 +511,6 @@ impl Networks {
             None => Err(NetworkError::NoNetwork),
         }
     }
-}
-
-/// A change of a route of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RouteChange {
-    /// It is used from now on.
-    Approve,
-    /// It is used no longer.
-    Revoke,
-}
-
-/// A change of a member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemberChange {
-    /// It is removed.
-    Remove,
-    /// It gets another name.
-    Rename(Name),
-    /// It gets these tags, and keeps those that it has.
-    Tag(BTreeSet<Name>),
-    /// It has these tags no longer.
-    Untag(BTreeSet<Name>),
-    /// It is removed, and the member of this name or npub takes over its name, tags and fixed address.
-    ReplaceBy(String),
-    /// It becomes an administrator.
-    MakeAdmin,
-    /// It is an administrator no longer. Records of its own that stay are signed again.
-    RevokeAdmin,
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ pub mod compile;
 mod text;
 pub mod why;
 
-pub use text::{from_words, in_words};
+pub use text::{from_words, in_words, unknown_name};
 
 #[cfg(test)]
 mod tests;

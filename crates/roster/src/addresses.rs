@@ -43,6 +43,13 @@ pub const fn may_be_fixed(address: Ipv4Addr) -> bool {
     address.is_private() || first == 100 && second & 0xc0 == 64
 }
 
+/// Whether an address is that of a host in 10.44.0.0/16, in which all networks have theirs: not one
+/// whose last byte is 0 or 255, as those of networks and of broadcasts are.
+#[must_use]
+pub const fn is_of_networks(address: Ipv4Addr) -> bool {
+    matches!(address.octets(), [10, 44, _, 1..=254])
+}
+
 /// Two members with one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collision {
@@ -155,6 +162,23 @@ mod tests {
 
         let free = free("n", &keys[1], |address| addresses.of.values().any(|a| *a == address)).unwrap();
         assert_ne!(Some(free), fixed);
+    }
+
+    #[test]
+    fn hosts_of_the_range_of_networks() {
+        for address in ["10.44.0.1", "10.44.3.4", "10.44.255.254"] {
+            assert!(is_of_networks(address.parse().unwrap()), "{address}");
+        }
+        for address in [
+            "10.44.0.0",
+            "10.44.3.0",
+            "10.44.3.255",
+            "10.44.255.255",
+            "10.45.3.4",
+            "192.168.1.1",
+        ] {
+            assert!(!is_of_networks(address.parse().unwrap()), "{address}");
+        }
     }
 
     #[test]

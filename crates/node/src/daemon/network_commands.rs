@@ -1,35 +1,31 @@
 //! Commands about private networks.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::Path;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
-use weft_os::netlink::Netlink;
 use weft_os::random::random_bytes;
+use weft_reach::nat::is_private;
 use weft_roster::invite::{Code, EntryPoint, MAX_ADDRESSES, Seed};
 use weft_roster::names::{Name, NameError};
 use weft_roster::network_id::NetworkId;
 use weft_roster::rules::Policy;
 use weft_wire::Subnet;
 
-use super::membership::asked_status;
+use super::network_list::network_list;
 use super::run::Daemon;
 use crate::control::{self, ErrorCode, NetworkCommand, Reply};
-use crate::networks::{MemberChange, Network, Networks, NewInvite, Refusal, RouteChange, RuleChange, store};
-use crate::rules;
+use crate::host_addresses::of_one_version;
+use crate::networks::{Changed, MemberChange, NewInvite, RouteChange, RuleChange, store};
 use crate::rules::why::{self, Question};
-use crate::status::{
-    Document as _, InviteStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, ShadowedStatus,
-    ShadowingNode, Why,
-};
+use crate::status::{Document, Invited, NetworkList, Why};
 
 impl Daemon {
     /// Carries out a command about networks, and answers.
     pub(super) fn answer_network(&mut self, command: NetworkCommand, reply: Reply) {
         let times = (boottime_ms(), unix_s());
-        let refuse = |reply: Reply, why: String| reply.refuse(control::Refusal::new(ErrorCode::Network, why));
         let done = match command {
             NetworkCommand::Invite {
                 network,
@@ -40,62 +36,20 @@ impl Daemon {
                 addresses,
             } => {
                 let made = self.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses);
-                return match made {
-                    Ok(invited) => reply.ok(&invited),
-                    Err(why) => refuse(reply, why),
-                };
+                return answer(reply, made);
             }
             NetworkCommand::Why {
                 from,
                 to,
                 behind,
                 service,
-            } => {
-                return match self.why(&from, &to, behind, &service, times.1) {
-                    Ok(verdict) => reply.ok(&verdict),
-                    Err(why) => refuse(reply, why),
-                };
-            }
-            NetworkCommand::Requests { accept_s } => {
-                return match self.requests(accept_s) {
-                    Ok(requests) => reply.ok(&requests),
-                    Err(why) => refuse(reply, why),
-                };
-            }
-            NetworkCommand::Deny { node } => {
-                return match self.deny(&node) {
-                    Ok(requests) => reply.ok(&requests),
-                    Err(why) => refuse(reply, why),
-                };
-            }
-            command => self.change_network(command, times),
-        };
-        match done {
-            Ok(only) => {
-                let mut list = list(&self.networks, only, times.1);
-                self.add_routes(&mut list, times.0);
-                reply.ok(&list);
-            }
-            Err(why) => refuse(reply, why),
-        }
-    }
-
-    /// Returns the network that the answer is about, if it is about one.
-    fn change_network(
-        &mut self,
-        command: NetworkCommand,
-        (now, unix): (u64, u64),
-    ) -> Result<Option<NetworkId>, String> {
-        let text = |error: crate::networks::NetworkError| error.to_string();
-        match command {
-            NetworkCommand::List {}
-            | NetworkCommand::Why { .. }
-            | NetworkCommand::Invite { .. }
-            | NetworkCommand::Requests { .. }
-            | NetworkCommand::Deny { .. } => Ok(None),
+            } => return answer(reply, self.why(&from, &to, behind, &service, times.1)),
+            NetworkCommand::Requests { accept_s } => return answer(reply, self.requests(accept_s)),
+            NetworkCommand::Deny { node } => return answer(reply, self.deny(&node)),
+            NetworkCommand::List {} => Ok(Done::default()),
             NetworkCommand::Ask { admin, addresses, host } => {
-                let begun = self.ask_admin(&admin, addresses, host.as_deref(), now);
-                begun.map(|()| None)
+                let begun = self.ask_admin(&admin, addresses, host.as_deref(), times.0);
+                begun.map(|()| Done::default())
             }
             NetworkCommand::Approve {
                 network,
@@ -103,25 +57,25 @@ impl Daemon {
                 name,
                 tags,
             } => {
-                let approved = self.approve(network.as_deref(), &node, name.as_deref(), &tags, (now, unix));
-                approved.map(Some)
+                let approved = self.approve(network.as_deref(), &node, name.as_deref(), &tags, times);
+                approved.map(Done::about)
             }
-            NetworkCommand::Create { name, host } => {
-                let name = Name::network(&name).map_err(|error| error.to_string())?;
-                let nonce = random()?;
-                let made = self.networks.create(name, host_name(host)?, nonce, unix);
-                made.map(Some).map_err(text)
-            }
-            NetworkCommand::Join { code, host } => {
-                let code = Code::parse(&code).map_err(|error| error.to_string())?;
-                let begun = self.networks.join(&code, host_name(host)?, now, unix);
-                begun.map(Some).map_err(text)
-            }
-            NetworkCommand::Leave { network } => {
-                let id = self.networks.forget(network.as_deref()).map_err(text)?;
-                let removed = store::remove(self.state.paths().directory(), id);
-                removed.map_err(|error| format!("the file of the network cannot be removed: {error}"))?;
-                Ok(None)
+            NetworkCommand::Create { name, host } => self.create(&name, host, times.1),
+            NetworkCommand::Join { code, host } => self.join(&code, host, times),
+            NetworkCommand::Leave { network, sure } => self.leave(network.as_deref(), sure),
+            NetworkCommand::Rules { network, change } => rule_change(change).and_then(|change| {
+                let changed = self.networks.change_rules(network.as_deref(), change, times);
+                changed.map(Done::about).map_err(|error| error.to_string())
+            }),
+            NetworkCommand::Route {
+                network,
+                member,
+                subnet,
+                change,
+            } => self.change_route(network.as_deref(), &member, &subnet, change, times),
+            NetworkCommand::Revoke { network, invite } => {
+                let revoked = self.networks.revoke(network.as_deref(), &invite, times);
+                revoked.map(|()| Done::default()).map_err(|error| error.to_string())
             }
             NetworkCommand::Member {
                 network,
@@ -129,49 +83,83 @@ impl Daemon {
                 change,
                 name,
                 tags,
+                ipv4,
                 by,
-            } => {
-                let change = member_change(change, name, &tags, by)?;
-                let changed = self
-                    .networks
-                    .change_member(network.as_deref(), &member, change, (now, unix));
-                changed.map(|_| None).map_err(text)
-            }
-            NetworkCommand::Rules { network, change } => {
-                let changed = self
-                    .networks
-                    .change_rules(network.as_deref(), rule_change(change)?, (now, unix));
-                changed.map(Some).map_err(text)
-            }
-            NetworkCommand::Route {
-                network,
-                member,
-                subnet,
-                change,
-            } => {
-                let change = match change {
-                    control::RouteChange::Approve => RouteChange::Approve,
-                    control::RouteChange::Revoke => RouteChange::Revoke,
+            } => member_change(change, name, &tags, ipv4, by).and_then(|change| {
+                let changed = self.networks.change_member(network.as_deref(), &member, change, times);
+                let done = |changed: Changed| Done {
+                    network: None,
+                    signed_again: changed.again,
                 };
-                if subnet == "exit" || subnet.parse::<Subnet>().is_ok_and(|subnet| subnet.prefix_len() == 0) {
-                    let changed = self
-                        .networks
-                        .change_exit(network.as_deref(), &member, change, (now, unix));
-                    return changed.map(Some).map_err(text);
-                }
-                let subnet = subnet
-                    .parse()
-                    .map_err(|_| format!("'{}' is no subnet; write it as 192.168.7.0/24", subnet.escape_debug()))?;
-                let changed = self
+                changed.map(done).map_err(|error| error.to_string())
+            }),
+            NetworkCommand::Successor { network, member } => {
+                let named = self
                     .networks
-                    .change_route(network.as_deref(), (&member, subnet), change, (now, unix));
-                changed.map(Some).map_err(text)
+                    .set_successor(network.as_deref(), member.as_deref(), times);
+                let done = |(id, signed_again)| Done {
+                    network: Some(id),
+                    signed_again,
+                };
+                named.map(done).map_err(|error| error.to_string())
             }
-            NetworkCommand::Revoke { network, invite } => {
-                let revoked = self.networks.revoke(network.as_deref(), &invite, (now, unix));
-                revoked.map(|()| None).map_err(text)
+        };
+        answer(reply, done.map(|done| self.network_list(done, times)));
+    }
+
+    fn create(&mut self, name: &str, host: Option<String>, unix: u64) -> Result<Done, String> {
+        let name = Name::network(name).map_err(|error| error.to_string())?;
+        let nonce = random()?;
+        let made = self.networks.create(name, host_name(host)?, nonce, unix);
+        made.map(Done::about).map_err(|error| error.to_string())
+    }
+
+    fn join(&mut self, code: &str, host: Option<String>, (now, unix): (u64, u64)) -> Result<Done, String> {
+        let code = Code::parse(code).map_err(|error| error.to_string())?;
+        let begun = self.networks.join(&code, host_name(host)?, now, unix);
+        begun.map(Done::about).map_err(|error| error.to_string())
+    }
+
+    fn leave(&mut self, network: Option<&str>, sure: bool) -> Result<Done, String> {
+        let id = self.networks.forget(network, sure).map_err(|error| error.to_string())?;
+        let removed = store::remove(self.state.paths().directory(), id);
+        removed.map_err(|error| format!("the file of the network cannot be removed: {error}"))?;
+        Ok(Done::default())
+    }
+
+    /// Approves or revokes a subnet of a member, or the member as exit: `subnet` is then `exit`, or a
+    /// route to all addresses.
+    fn change_route(
+        &mut self,
+        network: Option<&str>,
+        member: &str,
+        subnet: &str,
+        change: control::RouteChange,
+        times: (u64, u64),
+    ) -> Result<Done, String> {
+        let change = match change {
+            control::RouteChange::Approve => RouteChange::Approve,
+            control::RouteChange::Revoke => RouteChange::Revoke,
+        };
+        let read = subnet.parse::<Subnet>();
+        let is_exit = subnet == "exit" || read.is_ok_and(|subnet| subnet.prefix_len() == 0);
+        let changed = match read {
+            _ if is_exit => self.networks.change_exit(network, member, change, times),
+            Ok(subnet) => self.networks.change_route(network, (member, subnet), change, times),
+            Err(_) => {
+                let shown = subnet.escape_debug();
+                return Err(format!("'{shown}' is no subnet; write it as 192.168.7.0/24"));
             }
-        }
+        };
+        changed.map(Done::about).map_err(|error| error.to_string())
+    }
+
+    /// The list that answers a change.
+    fn network_list(&self, done: Done, (now, unix): (u64, u64)) -> NetworkList {
+        let mut list = network_list(&self.networks, done.network, unix);
+        list.signed_again = done.signed_again;
+        self.add_routes(&mut list, now);
+        list
     }
 
     fn why(&self, from: &str, to: &str, behind: Option<IpAddr>, service: &str, unix: u64) -> Result<Why, String> {
@@ -227,6 +215,11 @@ impl Daemon {
             named.next().map(|(key, _)| key)
         };
         known.next().or_else(by_hand).ok_or_else(|| {
+            if named.parse::<IpAddr>().is_ok() {
+                return format!(
+                    "{named} is an address; name the node, and with --behind an address that it has a route to"
+                );
+            }
             format!(
                 "no node is named {}; `weft members` and `weft status` list them",
                 named.escape_debug()
@@ -273,38 +266,15 @@ impl Daemon {
             network: of.and_then(|network| Some(network.name()?.to_string())),
             uses,
             expires_unix: new.expires,
+            local_only: new.entry.is_none() && !new.addresses.iter().any(|address| !is_private(address.ip())),
         })
     }
 
     /// The addresses of this host at which the node listens, for a code: those of IPv4, or of IPv6 if
     /// there are none.
     fn own_addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        let failed = |error: weft_os::netlink::NetlinkError| error.to_string();
-        let mut netlink = Netlink::open().map_err(failed)?;
-        let mut all = Vec::new();
-        for interface in netlink.interfaces().map_err(failed)? {
-            if interface.index != self.routes.index() {
-                let addresses = netlink.addresses(interface.index).map_err(failed)?;
-                all.extend(addresses.into_iter().map(|address| address.address));
-            }
-        }
-        let usable = |ip: &IpAddr| match ip {
-            IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
-            IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
-        };
-        all.retain(usable);
-        // Those that other networks reach come first.
-        all.sort_by_key(|ip| (ip.is_ipv6(), !is_global(ip)));
-        let listens = |ip: &IpAddr| {
-            let at = self.facts.listen.iter().find(|listen| {
-                listen.ip() == *ip || listen.ip().is_unspecified() && listen.is_ipv4() == ip.is_ipv4()
-            })?;
-            Some(SocketAddr::new(*ip, at.port()))
-        };
-        let mut addresses: Vec<SocketAddr> = all.iter().filter_map(listens).collect();
-        if addresses.iter().any(SocketAddr::is_ipv4) {
-            addresses.retain(SocketAddr::is_ipv4);
-        }
+        let addresses = of_one_version(self.routes.index(), &self.facts.listen);
+        let mut addresses = addresses.map_err(|error| error.to_string())?;
         addresses.truncate(MAX_ADDRESSES);
         Ok(addresses)
     }
@@ -312,14 +282,14 @@ impl Daemon {
     /// A member with another address, for a joiner that cannot reach this node: needed if no address
     /// of this node can be reached from other networks.
     fn entry_point(&self, own: &[SocketAddr]) -> Option<EntryPoint> {
-        if own.iter().any(|address| is_global(&address.ip())) {
+        if own.iter().any(|address| !is_private(address.ip())) {
             return None;
         }
         let member = |key: &PublicKey| self.networks.iter().any(|network| network.is_member(key));
         let linked = self.node.peer_status(boottime_ms()).filter(|peer| member(&peer.key));
         let mut entries: Vec<EntryPoint> = linked
             .filter_map(|peer| match peer.path? {
-                Path::Direct(address) if peer.link_age.is_some() && is_global(&address.ip()) => {
+                Path::Direct(address) if peer.link_age.is_some() && !is_private(address.ip()) => {
                     Some(EntryPoint { key: peer.key, address })
                 }
                 _ => None,
@@ -327,6 +297,31 @@ impl Daemon {
             .collect();
         entries.sort_by_key(|entry| entry.key);
         entries.first().copied()
+    }
+}
+
+/// A change that was carried out.
+#[derive(Default)]
+struct Done {
+    /// The network that the answer is about; `None`: all of them.
+    network: Option<NetworkId>,
+    /// The records that were signed again, in words.
+    signed_again: Vec<String>,
+}
+
+impl Done {
+    fn about(network: NetworkId) -> Self {
+        Self {
+            network: Some(network),
+            ..Self::default()
+        }
+    }
+}
+
+fn answer(reply: Reply, done: Result<impl Document, String>) {
+    match done {
+        Ok(document) => reply.ok(&document),
+        Err(why) => reply.refuse(control::Refusal::new(ErrorCode::Network, why)),
     }
 }
 
@@ -347,6 +342,7 @@ fn member_change(
     change: control::MemberChange,
     name: Option<String>,
     tags: &[String],
+    ipv4: Option<Ipv4Addr>,
     by: Option<String>,
 ) -> Result<MemberChange, String> {
     Ok(match change {
@@ -359,6 +355,7 @@ fn member_change(
             let name = name.ok_or_else(|| "the new name is missing".to_owned())?;
             MemberChange::Rename(Name::host(&name).map_err(|error| error.to_string())?)
         }
+        control::MemberChange::Address => MemberChange::Address(ipv4),
         control::MemberChange::Replace => {
             MemberChange::ReplaceBy(by.ok_or_else(|| "the machine that takes over is missing".to_owned())?)
         }
@@ -380,116 +377,4 @@ fn random() -> Result<[u8; 16], String> {
     let mut bytes = [0; 16];
     random_bytes(&mut bytes).map_err(|error| format!("the system has no random numbers: {error}"))?;
     Ok(bytes)
-}
-
-/// All networks, or one of them.
-fn list(networks: &Networks, only: Option<NetworkId>, unix: u64) -> NetworkList {
-    let listed = networks
-        .iter()
-        .filter(|network| only.is_none_or(|only| network.id() == only));
-    NetworkList {
-        schema: NetworkList::SCHEMA.to_owned(),
-        networks: listed.map(|network| status(network, networks, unix)).collect(),
-        asked: networks
-            .asked()
-            .map(|(admin, asked)| asked_status(admin, asked))
-            .collect(),
-    }
-}
-
-/// Whether an address can be reached from other networks than its own.
-fn is_global(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(ip) => {
-            let [a, b, ..] = ip.octets();
-            // RFC 6598: shared between a provider and its customers.
-            let shared = a == 100 && b & 0xc0 == 64;
-            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || ip.is_unspecified() || shared)
-        }
-        IpAddr::V6(ip) => ip.segments()[0] & 0xe000 == 0x2000,
-    }
-}
-
-fn status(network: &Network, networks: &Networks, unix: u64) -> NetworkStatus {
-    let own = networks.own();
-    let state = network.state();
-    let (kind, why) = match (network.is_member(own), network.joining()) {
-        (true, _) => (NetworkState::Member, "this node is a member".to_owned()),
-        (false, Some(joining)) => (
-            NetworkState::Joining,
-            match joining.refusal {
-                Some(refusal) => refusal.to_string(),
-                None if joining.proof.is_none() => {
-                    "an administrator has taken this node in, and its records are to come".to_owned()
-                }
-                None => "no answer yet from the node that the code names".to_owned(),
-            },
-        ),
-        (false, None) => (
-            NetworkState::Removed,
-            "an administrator has removed this node; `weft leave` forgets the network, `weft join --ask` asks to come back"
-                .to_owned(),
-        ),
-    };
-    let mut members: Vec<MemberStatus> = state
-        .members
-        .iter()
-        .map(|(key, member)| MemberStatus {
-            npub: key.to_string(),
-            name: state.names.get(key).map(ToString::to_string),
-            address: key.node_addr().to_ipv6(),
-            ipv4: network.ipv4(key),
-            admin: state.admins.rank(key).is_some(),
-            own: key == own,
-            tags: member.tags.iter().map(ToString::to_string).collect(),
-        })
-        .collect();
-    members.sort_by(|a, b| a.name.cmp(&b.name));
-    let invites = network.open_invites(unix).map(|(key, open)| InviteStatus {
-        key: hex::encode(key),
-        name: open.invite.name.as_ref().map(ToString::to_string),
-        remaining: open.remaining,
-        expires_unix: open.invite.expires,
-    });
-    NetworkStatus {
-        id: network.id().to_string(),
-        name: network.name().map(ToString::to_string),
-        label: network.label().map(ToString::to_string),
-        state: kind,
-        why,
-        refused: network
-            .joining()
-            .and_then(|joining| joining.refusal)
-            .is_some_and(Refusal::is_final),
-        ipv4: network.ipv4(own),
-        members,
-        invites: invites.collect(),
-        rules: (state.table.rules.as_ref())
-            .map(|rules| rules.iter().map(|rule| rules::in_words(rule, state)).collect()),
-        default: state.table.inside.to_string(),
-        routes: Vec::new(),
-        shadowed: shadowed(network, networks),
-    }
-}
-
-/// The addresses of members that lead to nodes of other networks.
-fn shadowed(network: &Network, networks: &Networks) -> Vec<ShadowedStatus> {
-    let each = networks.shadowed(network).into_iter();
-    each.map(|shadowed| {
-        let other = networks.iter().find(|other| other.id() == shadowed.network);
-        let named = |of: Option<&Network>, key| of.and_then(|of| of.state().names.get(key)).map(ToString::to_string);
-        ShadowedStatus {
-            ipv4: shadowed.ipv4,
-            npub: shadowed.member.to_string(),
-            name: named(Some(network), &shadowed.member),
-            own: shadowed.member == *networks.own(),
-            leads_to: ShadowingNode {
-                network: other.and_then(Network::label).map(ToString::to_string),
-                npub: shadowed.leads_to.to_string(),
-                name: named(other, &shadowed.leads_to),
-                own: shadowed.leads_to == *networks.own(),
-            },
-        }
-    })
-    .collect()
 }

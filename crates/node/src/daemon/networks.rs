@@ -12,7 +12,7 @@ use weft_stream::Output;
 use weft_wire::session::DataPorts;
 
 use super::run::Daemon;
-use crate::networks::store;
+use crate::networks::{Network, store};
 
 /// The interval between two counts of the nodes that can be reached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -36,6 +36,7 @@ impl Daemon {
         }
         self.documents.handle_timeout(now);
         let mut active = self.drain_documents(now);
+        self.networks.renew_secrets((now, unix_s()));
         self.networks.handle_timeout(now);
         if self.rules.next.is_some_and(|end| unix_s() >= end) {
             active = true;
@@ -49,6 +50,9 @@ impl Daemon {
         }
         active |= self.drain_documents(now);
         self.save_networks();
+        if self.networks.iter().any(Network::has_unsaved_presences) {
+            self.save_soon();
+        }
         if self.networks.take_change() {
             active = true;
             let moved = self.follow_addresses() | self.follow_own_routes();
@@ -101,6 +105,22 @@ impl Daemon {
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
         self.networks.set_reachable(reachable, now);
         self.follow_exit();
+    }
+
+    /// Writes the presences that have changed.
+    pub(super) fn save_presences(&mut self) {
+        let mut saved = Vec::new();
+        for network in self.networks.iter().filter(|network| network.has_unsaved_presences()) {
+            let times = (boottime_ms(), unix_s());
+            if let Err(error) = store::save_presences(self.state.paths().directory(), network, times) {
+                tracing::info!(%error, "where members are is not saved");
+            }
+            // What is not saved now is with the next change.
+            saved.push(network.id());
+        }
+        for network in saved {
+            self.networks.note_presences_saved(network);
+        }
     }
 
     /// Writes the networks that have changed; after a failure, again later.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use weft_core::{Event, Frames, Node, Output, Path};
+use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::random::random_bytes;
@@ -409,6 +409,9 @@ impl Daemon {
             }
             Event::SessionDown { peer, reason } => {
                 tracing::info!(peer = name(peer), why = why::ended(*reason), "session down");
+                if *reason == SessionDown::PeerRestarted {
+                    self.networks.handle_restart(peer);
+                }
             }
         }
     }
@@ -446,6 +449,7 @@ impl Daemon {
         if let Err(error) = self.addresses.save(&self.state.paths().last_addresses()) {
             tracing::info!(%error, "the peers' addresses are not saved");
         }
+        self.save_presences();
         if let Err(error) = self.facts.fast.save(&self.state.paths().fast_peers()) {
             tracing::info!(%error, "the peers that used fast frames are not saved");
         }

@@ -153,6 +153,7 @@ mod tests {
     use weft_noise::{Identity, SecretKey};
     use weft_roster::names::Name;
 
+    use weft_os::random::SystemRng;
 
     use super::*;
 
@@ -169,7 +170,7 @@ mod tests {
              [[peer]]\nnpub = \"{carol}\"\nroutes = [\"10.8.0.0/16\"]\n"
         );
         let config = Config::parse(&text, Path::new("weft.toml")).unwrap();
-        let mut networks = Networks::new(Arc::new(identity(1)), Vec::new());
+        let mut networks = Networks::new(Arc::new(identity(1)), Vec::new(), Box::new(SystemRng));
         let host = Some(Name::host("desk").unwrap());
         networks
             .create(Name::network("home").unwrap(), host, [7; 16], 1_000)

@@ -8,6 +8,7 @@ use weft_roster::network_id::NetworkId;
 
 use super::Row;
 use super::document::{Document, Verdict};
+use crate::hints::{self, HintSource};
 
 /// Maximum number of administrators that a node asks at a time.
 pub const MAX_ASKED: usize = 4;
@@ -56,6 +57,13 @@ impl Asked {
 
     /// The row of the administrator, a contact, while the request goes on.
     pub(super) fn row(&self, admin: &PublicKey) -> Option<Row> {
+        let hints = || {
+            let mut hints = Vec::new();
+            for at in &self.addresses {
+                hints::add(&mut hints, *at, HintSource::Invite);
+            }
+            hints
+        };
         self.is_open().then(|| Row {
             key: *admin,
             name: None,

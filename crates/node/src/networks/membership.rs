@@ -135,8 +135,17 @@ impl Networks {
     /// Denies the request of a node.
     ///
     /// # Errors
-    /// [`NetworkError::NoRequest`]
+    /// [`NetworkError::MemberAlready`] if no request waits and a network has it; otherwise
+    /// [`NetworkError::NoRequest`].
     pub fn deny(&mut self, node: &PublicKey, now: u64) -> Result<(), NetworkError> {
+        let asks = self.requests.find(node, now).is_some();
+        let has = |network: &&Network| network.is_admin(&self.own) && network.is_member(node);
+        if let Some(network) = self.all.values().find(has).filter(|_| !asks) {
+            let label = network
+                .label()
+                .map_or_else(|| network.id().to_string(), Name::to_string);
+            return Err(NetworkError::MemberAlready(network.name_of(node), label));
+        }
         self.decide(node, None, now)
     }
 
@@ -161,10 +170,11 @@ impl Networks {
             true => self.requests.receive(from, name, now),
             false => (None, Verdict::NotAdmin),
         };
-        // A decision may have been forgotten, by a restart of this node for instance.
-        let member = |network: &&Network| network.is_admin(&self.own) && network.is_member(&from);
+        // It is a member already: its records are lost, by a new machine with an old key for instance,
+        // or this node has forgotten its decision. Any member has the records.
+        let member = |network: &&Network| network.is_member(&self.own) && network.is_member(&from);
         let (network, verdict) = match (verdict, self.all.values().find(member)) {
-            (Verdict::Closed, Some(network)) => (Some(network.id()), Verdict::TakenIn),
+            (Verdict::Closed | Verdict::NotAdmin, Some(network)) => (Some(network.id()), Verdict::TakenIn),
             _ => (network, verdict),
         };
         self.out.push((from, Document::Verdict { network, verdict }.encode()));

@@ -26,6 +26,7 @@ use crate::hints::{self, Hint, HintSource};
 mod admin;
 mod presence;
 mod routes;
+mod successor;
 
 /// The interval between two requests to join, in ms.
 const ASK_AGAIN: u64 = 2_000;
@@ -56,6 +57,10 @@ pub struct Network {
     label: Option<Name>,
     /// Its place in the order in which this node came into its networks.
     place: u32,
+    /// Whether an administrator has to make another secret.
+    lacks_secret: bool,
+    /// When this node makes it, in ms.
+    pub(super) secret_due: Option<u64>,
     unsaved: bool,
 }
 
@@ -99,6 +104,8 @@ impl Network {
         let state = State::of(&set);
         Self {
             presences: Presences::new(set.network(), *own),
+            lacks_secret: state.lacks_secret(),
+            secret_due: None,
             state,
             set,
             sync: Sync::new(*own),
@@ -234,6 +241,10 @@ impl Network {
         &self.set
     }
 
+    pub(super) fn lacks_secret(&self) -> bool {
+        self.lacks_secret
+    }
+
     /// The nodes by which this one came in, and where they were.
     #[must_use]
     pub fn contacts(&self) -> &BTreeMap<PublicKey, Vec<SocketAddr>> {
@@ -256,6 +267,13 @@ impl Network {
     #[must_use]
     pub fn is_admin(&self, key: &PublicKey) -> bool {
         self.state.admins.rank(key).is_some()
+    }
+
+    /// Whether a node is the only member that is an administrator.
+    #[must_use]
+    pub fn has_only_admin(&self, key: &PublicKey) -> bool {
+        let mut admins = self.state.admins.of.keys().filter(|admin| self.is_member(admin));
+        admins.next() == Some(key) && admins.next().is_none()
     }
 
     /// The IPv4 address of a member.
@@ -388,12 +406,13 @@ impl Network {
             self.sync.connect(*key, now);
         }
         self.connected = partners;
+        self.offers.follow_reachable(reachable);
         self.set_presence_partners(own, reachable, now);
     }
 
     /// A node has restarted, and has lost what it was told.
     pub(super) fn handle_restart(&mut self, node: &PublicKey) {
-        let _ = node;
+        self.offers.forget_sent(node);
     }
 
     /// Returns the next document to send.
@@ -442,6 +461,7 @@ impl Network {
     /// Computes the state again, and notes which members it has no longer.
     fn renew_state(&mut self, now: u64) {
         let before = std::mem::replace(&mut self.state, State::of(&self.set));
+        self.lacks_secret = self.state.lacks_secret();
         let removed = before
             .members
             .keys()

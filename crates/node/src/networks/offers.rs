@@ -12,13 +12,17 @@ use weft_wire::Subnet;
 
 /// Maximum number of subnets that one member offers.
 pub const MAX_OFFERED: usize = 16;
-/// The interval between two equal offers to one administrator, in ms.
+/// The first interval between two equal offers to one administrator, in ms. It doubles each time.
 const AGAIN: u64 = 60_000;
+/// The longest such interval, in ms: each offer ends the silence of an idle link.
+const LAST_AGAIN: u64 = 3_600_000;
 /// The minimum interval between two offers to one administrator, in ms.
 const PAUSE: u64 = 2_000;
 /// How long an offer stands that is not repeated, in ms.
-const STANDS: u64 = 180_000;
-/// Maximum number of offers that are taken from one member within [`AGAIN`].
+const STANDS: u64 = 3 * LAST_AGAIN;
+/// In which offers of a member are counted, in ms.
+const COUNTED: u64 = 60_000;
+/// Maximum number of offers that are taken from one member within [`COUNTED`].
 const MAX_TAKEN: u8 = 40;
 
 /// The IP versions for which an offer is one of an exit; `None` if it is none.
@@ -66,6 +70,10 @@ struct Sent {
     subnets: BTreeSet<Subnet>,
     /// When, in ms.
     at: u64,
+    /// When it is repeated, in ms after that.
+    again: u64,
+    /// Whether the administrator could be reached.
+    is_reached: bool,
 }
 
 impl Offers {
@@ -73,7 +81,7 @@ impl Offers {
     /// member that sends too many is ignored for a while.
     pub(super) fn receive(&mut self, from: PublicKey, subnets: BTreeSet<Subnet>, now: u64) -> bool {
         let before = self.received.get(&from).map(|received| received.counted);
-        let (since, count) = before.filter(|(since, _)| now < since + AGAIN).unwrap_or((now, 0));
+        let (since, count) = before.filter(|(since, _)| now < since + COUNTED).unwrap_or((now, 0));
         if count >= MAX_TAKEN {
             return false;
         }
@@ -94,11 +102,25 @@ impl Offers {
             .flat_map(|received| received.subnets.iter().copied())
     }
 
-    /// Forgets offers of nodes that are no members, and what was sent to nodes that are no
+    /// Forgets offers of nodes that are not members, and what was sent to nodes that are not
     /// administrators.
     pub(super) fn retain(&mut self, member: impl Fn(&PublicKey) -> bool, admin: impl Fn(&PublicKey) -> bool) {
         self.received.retain(|key, _| member(key));
         self.sent.retain(|key, _| admin(key));
+    }
+
+    /// Takes over which nodes can be reached now. An administrator that could not be reached gets its offer
+    /// again: it may have restarted.
+    pub(super) fn follow_reachable(&mut self, reachable: &BTreeSet<PublicKey>) {
+        self.sent.retain(|admin, sent| {
+            let before = std::mem::replace(&mut sent.is_reached, reachable.contains(admin));
+            before || !sent.is_reached
+        });
+    }
+
+    /// An administrator has lost what it was sent, and gets it again.
+    pub(super) fn forget_sent(&mut self, admin: &PublicKey) {
+        self.sent.remove(admin);
     }
 
     /// Returns an administrator of `admins` that is due to get the offer `subnets`, and notes that it
@@ -110,8 +132,17 @@ impl Offers {
         now: u64,
     ) -> Option<PublicKey> {
         let to = admins.find(|admin| self.due(subnets, admin).is_some_and(|due| due <= now))?;
-        let subnets = subnets.clone();
-        self.sent.insert(to, Sent { subnets, at: now });
+        let equal = self.sent.get(&to).filter(|sent| sent.subnets == *subnets);
+        let again = equal.map_or(AGAIN, |sent| (2 * sent.again).min(LAST_AGAIN));
+        let (subnets, at) = (subnets.clone(), now);
+        let is_reached = true;
+        let sent = Sent {
+            subnets,
+            at,
+            again,
+            is_reached,
+        };
+        self.sent.insert(to, sent);
         Some(to)
     }
 
@@ -120,7 +151,7 @@ impl Offers {
         match self.sent.get(admin) {
             None => (!subnets.is_empty()).then_some(0),
             Some(sent) if sent.subnets != *subnets => Some(sent.at + PAUSE),
-            Some(sent) => (!subnets.is_empty()).then_some(sent.at + AGAIN),
+            Some(sent) => (!subnets.is_empty()).then_some(sent.at + sent.again),
         }
     }
 }
@@ -154,6 +185,34 @@ mod tests {
     }
 
     #[test]
+    fn equal_offers_become_rare_and_a_new_connection_gets_one() {
+        let mut offers = Offers::default();
+        let one = subnets(&["192.168.7.0/24"]);
+        let mut at = 0;
+        for interval in [AGAIN, 2 * AGAIN, 4 * AGAIN] {
+            assert_eq!(offers.poll(&one, [key(1)].into_iter(), at), Some(key(1)));
+            at += interval;
+            assert_eq!(offers.due(&one, &key(1)), Some(at));
+        }
+        for _ in 0..10 {
+            offers.poll(&one, [key(1)].into_iter(), at);
+            at = offers.due(&one, &key(1)).unwrap();
+        }
+        offers.poll(&one, [key(1)].into_iter(), at);
+        assert_eq!(offers.due(&one, &key(1)), Some(at + LAST_AGAIN));
+        let reached = BTreeSet::from([key(1)]);
+        offers.follow_reachable(&reached);
+        assert_eq!(offers.due(&one, &key(1)), Some(at + LAST_AGAIN));
+        offers.follow_reachable(&BTreeSet::new());
+        assert_eq!(offers.due(&one, &key(1)), Some(at + LAST_AGAIN));
+        offers.follow_reachable(&reached);
+        assert_eq!(offers.due(&one, &key(1)), Some(0));
+        offers.poll(&one, [key(1)].into_iter(), at);
+        offers.forget_sent(&key(1));
+        assert_eq!(offers.due(&one, &key(1)), Some(0));
+    }
+
+    #[test]
     fn offers_end_and_are_counted() {
         let mut offers = Offers::default();
         let one = subnets(&["192.168.7.0/24"]);
@@ -166,7 +225,7 @@ mod tests {
         assert!(!offers.receive(key(1), subnets(&[]), 7), "too many");
         assert_eq!(offers.of(&key(1), 8).count(), 1);
         assert!(offers.receive(key(2), one, 8), "another member");
-        assert!(offers.receive(key(1), subnets(&[]), 5 + AGAIN));
+        assert!(offers.receive(key(1), subnets(&[]), 5 + COUNTED));
         offers.retain(|key| *key != self::key(2), |_| false);
         assert_eq!(offers.of(&key(2), 9).count(), 0);
     }

@@ -178,6 +178,7 @@ pub fn remove(directory: &Path, network: NetworkId) -> io::Result<()> {
             _ => {}
         }
     }
+    Ok(())
 }
 
 /// The files of networks in a state directory.
@@ -195,7 +196,7 @@ fn files_named(directory: &Path, prefix: &str) -> Vec<PathBuf> {
     let paths = entries.map(|entry| entry.path());
     let ours = |path: &PathBuf| {
         let name = path.file_name().and_then(|name| name.to_str());
-        let id = name.and_then(|name| name.strip_prefix("network-")?.strip_suffix(".json"));
+        let id = name.and_then(|name| name.strip_prefix(prefix)?.strip_suffix(".json"));
         id.is_some_and(|id| id.parse::<NetworkId>().is_ok())
     };
     let mut files: Vec<PathBuf> = paths.filter(ours).collect();

@@ -32,7 +32,7 @@ fn by_hand(peers: &[u8]) -> ByHand {
 
 /// The networks of node 1, which has founded these.
 fn networks(names: &[&str]) -> Networks {
-    let mut networks = Networks::new(identity(1), Vec::new());
+    let mut networks = Networks::new(identity(1), Vec::new(), Box::new(weft_os::random::SystemRng));
     for (nonce, name) in (1..).zip(names) {
         let host = Name::host("nas").unwrap();
         let name = Name::network(name).unwrap();
@@ -79,8 +79,12 @@ fn rules_are_added_replaced_and_removed_with_the_names_of_members() {
         (RuleChange::Remove(3), "no rule 3"),
         (RuleChange::Remove(0), "no rule 0"),
         (
-            RuleChange::Set(vec!["allow from nobody to any".to_owned()]),
-            "allow from nobody to any",
+            RuleChange::Set(vec!["allow from any to bob".to_owned()]),
+            "no member is named bob",
+        ),
+        (
+            RuleChange::Set(vec!["allow from npub1x to any".to_owned()]),
+            "allow from npub1x to any",
         ),
         (
             RuleChange::Add {

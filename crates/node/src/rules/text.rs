@@ -1,5 +1,7 @@
 //! Rules with the names of members in place of their keys.
 
+use weft_noise::PublicKey;
+use weft_roster::names::Name;
 use weft_roster::rules::{Rule, RuleError, Selector, Target};
 use weft_roster::state::State;
 
@@ -22,6 +24,20 @@ pub fn from_words(text: &str, state: &State) -> Result<Rule, RuleError> {
         })
         .collect();
     words.join(" ").parse()
+}
+
+/// The first word behind `from` or `to` that looks like a name and is that of no member.
+#[must_use]
+pub fn unknown_name<'a>(text: &'a str, state: &State) -> Option<&'a str> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let is_unknown = |word: &str| {
+        let has_meaning =
+            matches!(word, "any" | "exit") || word.starts_with("npub1") || word.parse::<PublicKey>().is_ok();
+        let known = || state.names.values().any(|name| name.as_str() == word);
+        !has_meaning && Name::label(word).is_ok() && !known()
+    };
+    let parties = words.windows(2).filter(|pair| matches!(pair[0], "from" | "to"));
+    parties.map(|pair| pair[1]).find(|word| is_unknown(word))
 }
 
 /// The rule as text, with the names of the members that have one.

@@ -14,6 +14,10 @@ pub struct NetworkList {
     /// The administrators that this node asks for membership without an invite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked: Vec<AskedStatus>,
+    /// What this node signed again, because an administrator had signed it that the command has
+    /// removed: "member nas", "the rules", "invite/0f1e2d3c4b5a: ended".
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub signed_again: Vec<String>,
 }
 
 /// A request of this node for membership without an invite.
@@ -193,6 +197,9 @@ pub struct MemberStatus {
     pub ipv4: Option<Ipv4Addr>,
     /// Whether it is an administrator.
     pub admin: bool,
+    /// Whether it is the founder's successor.
+    #[serde(default)]
+    pub successor: bool,
     /// Whether it is this node.
     pub own: bool,
     /// Its tags.
@@ -225,4 +232,7 @@ pub struct Invited {
     pub uses: u32,
     /// Its end, in seconds since 1970.
     pub expires_unix: u64,
+    /// No address in the code can be reached from other networks.
+    #[serde(default)]
+    pub local_only: bool,
 }

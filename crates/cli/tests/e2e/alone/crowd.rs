@@ -12,6 +12,7 @@ use weft_lab::world::World;
 use weft_node::networks::{Ask, Document, Networks, NewInvite, store};
 use weft_noise::SecretKey;
 use weft_os::clock::unix_s;
+use weft_os::random::SystemRng;
 use weft_roster::invite::Seed;
 use weft_roster::names::Name;
 
@@ -21,7 +22,7 @@ use crate::common::{PATIENCE, Underlay, WEFT, alone, identity, wait_until};
 fn found(founder: &Identity, members: usize) {
     let secret: SecretKey = founder.nsec().unwrap().parse().unwrap();
     let founder_key = Arc::new(weft_noise::Identity::new(secret));
-    let mut networks = Networks::new(Arc::clone(&founder_key), Vec::new());
+    let mut networks = Networks::new(Arc::clone(&founder_key), Vec::new(), Box::new(SystemRng));
     let unix = unix_s();
     let (network, host) = (Name::network("home").unwrap(), Name::host("desk").unwrap());
     let network = networks.create(network, Some(host), [7; 16], unix).unwrap();

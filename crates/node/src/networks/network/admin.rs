@@ -14,7 +14,7 @@ use weft_roster::rules::{MAX_RULES, Policy};
 
 use super::{Enrolment, Network};
 use crate::networks::document::{Ask, Refusal};
-use crate::networks::{MemberChange, NetworkError, NewInvite, RuleChange};
+use crate::networks::{Changed, MemberChange, NetworkError, NewInvite, RuleChange};
 use crate::rules;
 
 impl Network {
@@ -71,12 +71,14 @@ impl Network {
         change: MemberChange,
         now: u64,
         unix: u64,
-    ) -> Result<PublicKey, NetworkError> {
+    ) -> Result<Changed, NetworkError> {
         self.admin(identity)?;
         let key = self.named(named)?;
+        let mut again = Vec::new();
         let mut body = self.state.members.get(&key).cloned().unwrap_or_default();
         match change {
             MemberChange::Rename(name) => {
+                self.check_name(&key, &name)?;
                 body.name = Some(name);
                 self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
             }
@@ -91,16 +93,22 @@ impl Network {
                 }
                 self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
             }
-            MemberChange::Remove => self.remove_member(identity, &key, now, unix)?,
-            MemberChange::ReplaceBy(new) => self.replace(identity, (&key, body), &new, now, unix)?,
-            MemberChange::MakeAdmin => {
-                let again = self.set.grant_list(&key, &identity.public())?;
-                self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
-                self.sign_again(identity, again, now, unix)?;
+            MemberChange::Address(fixed) => {
+                self.check_address(&key, fixed)?;
+                body.ipv4 = fixed;
+                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
             }
-            MemberChange::RevokeAdmin => self.revoke_admin(identity, &key, now, unix)?,
+            MemberChange::Remove => again = self.remove_member(identity, &key, now, unix)?,
+            MemberChange::ReplaceBy(new) => again = self.replace(identity, (&key, body), &new, now, unix)?,
+            MemberChange::MakeAdmin => {
+                let grants = self.set.grant_list(&key, &identity.public())?;
+                self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
+                self.sign_again(identity, &grants, now, unix)?;
+            }
+            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, now, unix)?,
         }
-        Ok(key)
+        let again = again.iter().map(|again| self.in_words(again)).collect();
+        Ok(Changed { key, again })
     }
 
     pub(in crate::networks) fn change_rules(
@@ -112,6 +120,9 @@ impl Network {
     ) -> Result<(), NetworkError> {
         self.admin(identity)?;
         let read = |text: String| {
+            if let Some(name) = rules::unknown_name(&text, &self.state) {
+                return Err(NetworkError::NoSuchMember(name.escape_debug().to_string()));
+            }
             let rule = rules::from_words(&text, &self.state);
             rule.map_err(|error| NetworkError::BadRule { text, error })
         };
@@ -145,24 +156,44 @@ impl Network {
     }
 
     fn set_default(&mut self, identity: &Identity, policy: Policy, now: u64, unix: u64) -> Result<(), NetworkError> {
-        // What this node signed about the network before, which for the founder has more in it.
-        let own = self.set.live().filter(|record| {
-            *record.key() == RecordKey::Network && *record.signer() == identity.public() && !record.removed()
-        });
-        let own = own
-            .max_by_key(|record| record.version())
-            .map(|record| record.body().clone());
-        let (founder, successor) = match own {
-            Some(Body::Network(body)) => (body.founder, body.successor),
-            _ => (None, None),
-        };
         let body = NetworkBody {
-            name: self.state.name.clone(),
             inside: policy,
-            founder,
-            successor,
+            ..self.network_body(identity)
         };
         self.write(identity, RecordKey::Network, &Body::Network(body), now, unix)
+    }
+
+    /// Fails if another member has this name, or wants it.
+    fn check_name(&self, member: &PublicKey, name: &Name) -> Result<(), NetworkError> {
+        let has = |(key, known): (&PublicKey, &Member)| {
+            key != member && (known.name.as_ref() == Some(name) || self.state.names.get(key) == Some(name))
+        };
+        match self.state.members.iter().any(has) {
+            true => Err(NetworkError::MemberNameTaken(name.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if a member cannot have an IPv4 address: the one that is to be fixed, or, for `None`, the
+    /// one that follows from its key.
+    fn check_address(&self, member: &PublicKey, fixed: Option<Ipv4Addr>) -> Result<(), NetworkError> {
+        if let Some(address) = fixed.filter(|address| !addresses::is_of_networks(*address)) {
+            return Err(NetworkError::NotOfNetworks(address));
+        }
+        let address = fixed.unwrap_or_else(|| addresses::derived(&self.id().to_string(), member));
+        let mut owners = self.state.addresses.of.iter();
+        match owners.find(|(key, known)| **known == address && *key != member) {
+            Some((key, _)) => Err(NetworkError::AddressTaken(address, self.name_of(key))),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of a node, or its npub.
+    pub(in crate::networks) fn name_of(&self, key: &PublicKey) -> String {
+        match self.state.names.get(key) {
+            Some(name) => name.to_string(),
+            None => key.to_string(),
+        }
     }
 
     /// The member of this name or npub.
@@ -174,11 +205,40 @@ impl Network {
         found.ok_or_else(|| NetworkError::NoMember(named.escape_debug().to_string()))
     }
 
-    fn remove_member(&mut self, identity: &Identity, key: &PublicKey, now: u64, unix: u64) -> Result<(), NetworkError> {
-        if self.state.admins.rank(key).is_some() {
-            self.revoke_admin(identity, key, now, unix)?;
+    fn remove_member(
+        &mut self,
+        identity: &Identity,
+        key: &PublicKey,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<Again>, NetworkError> {
+        let again = match self.state.admins.rank(key) {
+            Some(_) => self.revoke_admin(identity, key, now, unix)?,
+            None => Vec::new(),
+        };
+        self.remove(identity, &RecordKey::Member(*key), now, unix)?;
+        Ok(again)
+    }
+
+    /// What a record is about that was signed again.
+    pub(super) fn in_words(&self, again: &Again) -> String {
+        let name = |node: &PublicKey| self.name_of(node);
+        let about = match again.record.key() {
+            RecordKey::Network => "the name of the network".to_owned(),
+            RecordKey::Rules => "the rules".to_owned(),
+            RecordKey::Secret => "the secret of the network".to_owned(),
+            RecordKey::Member(node) => format!("member {}", name(node)),
+            RecordKey::Admin(node) => format!("administrator {}", name(node)),
+            RecordKey::Exit(node) => format!("exit {}", name(node)),
+            RecordKey::Route(node, prefix) => format!("route {prefix} of {}", name(node)),
+            key @ (RecordKey::Invite(_) | RecordKey::Guest(_)) => key.to_string().chars().take(19).collect(),
+            RecordKey::Unknown(text) => text.escape_debug().to_string(),
+        };
+        match (again.ends, again.record.removed()) {
+            (true, _) => format!("{about}: ended"),
+            (_, true) => format!("{about}: still removed"),
+            _ => about,
         }
-        self.remove(identity, &RecordKey::Member(*key), now, unix)
     }
 
     /// Removes a member, and gives its name, its tags and its fixed address to another one.
@@ -189,7 +249,7 @@ impl Network {
         new: &str,
         now: u64,
         unix: u64,
-    ) -> Result<(), NetworkError> {
+    ) -> Result<Vec<Again>, NetworkError> {
         let successor = self.named(new)?;
         if successor == *key {
             return Err(NetworkError::SameMember(new.escape_debug().to_string()));
@@ -207,8 +267,9 @@ impl Network {
             ipv4: old.ipv4.or(before.ipv4),
             proof: before.proof,
         };
-        self.remove_member(identity, key, now, unix)?;
-        self.write(identity, record, &Body::Member(body), now, unix)
+        let again = self.remove_member(identity, key, now, unix)?;
+        self.write(identity, record, &Body::Member(body), now, unix)?;
+        Ok(again)
     }
 
     /// Decides about a request to join. A node that is no administrator makes the same checks, so
@@ -278,15 +339,39 @@ impl Network {
         taken(addresses::derived(&network, member)).then(|| addresses::free(&network, member, taken))?
     }
 
-    fn revoke_admin(&mut self, identity: &Identity, key: &PublicKey, now: u64, unix: u64) -> Result<(), NetworkError> {
+    /// Returns what was signed again.
+    pub(super) fn revoke_admin(
+        &mut self,
+        identity: &Identity,
+        key: &PublicKey,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<Again>, NetworkError> {
+        let admins = &self.state.admins;
+        if admins.is_founder(&identity.public()) && admins.successor() == Some(key) {
+            return Err(NetworkError::IsSuccessor(self.name_of(key)));
+        }
         let again = self.set.resign_list(key, &identity.public())?;
-        self.sign_again(identity, again, now, unix)?;
-        self.remove(identity, &RecordKey::Admin(*key), now, unix)
+        self.sign_again(identity, &again, now, unix)?;
+        self.remove(identity, &RecordKey::Admin(*key), now, unix)?;
+        Ok(again)
     }
 
-    fn sign_again(&mut self, identity: &Identity, again: Vec<Again>, now: u64, unix: u64) -> Result<(), NetworkError> {
-        for Again { record, version } in again {
-            let record = Draft::again(&record, version).sign(identity, unix)?;
+    pub(super) fn sign_again(
+        &mut self,
+        identity: &Identity,
+        again: &[Again],
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        for again in again {
+            if *again.record.key() == RecordKey::Network {
+                // A record of the founder counts only with what proves the founder.
+                let body = Body::Network(self.network_body(identity));
+                self.write(identity, RecordKey::Network, &body, now, unix)?;
+                continue;
+            }
+            let record = again.draft().sign(identity, unix)?;
             self.add(record, now)?;
         }
         Ok(())
@@ -297,11 +382,7 @@ impl Network {
         if self.state.admins.rank(&identity.public()).is_some() {
             return Ok(());
         }
-        let name = |key: &PublicKey| match self.state.names.get(key) {
-            Some(name) => name.to_string(),
-            None => key.to_string(),
-        };
-        let names: Vec<String> = self.state.admins.of.keys().map(name).collect();
+        let names: Vec<String> = self.state.admins.of.keys().map(|key| self.name_of(key)).collect();
         Err(NetworkError::NotAdmin(names.join(", ")))
     }
 

@@ -90,7 +90,7 @@ impl Network {
             .min()
     }
 
-    /// Forgets offers of nodes that are no members any longer.
+    /// Forgets offers of nodes that are not members any longer.
     pub(super) fn drop_offers(&mut self) {
         let state = &self.state;
         self.offers.retain(

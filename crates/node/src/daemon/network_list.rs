@@ -1,0 +1,111 @@
+//! The document about the networks of this node.
+
+use weft_roster::network_id::NetworkId;
+
+use super::membership::asked_status;
+use crate::networks::{Network, Networks, Refusal};
+use crate::rules;
+use crate::status::{
+    Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, ShadowedStatus, ShadowingNode,
+};
+
+/// All networks, or one of them.
+pub(super) fn network_list(networks: &Networks, only: Option<NetworkId>, unix: u64) -> NetworkList {
+    let listed = networks
+        .iter()
+        .filter(|network| only.is_none_or(|only| network.id() == only));
+    NetworkList {
+        schema: NetworkList::SCHEMA.to_owned(),
+        networks: listed.map(|network| status(network, networks, unix)).collect(),
+        asked: networks
+            .asked()
+            .map(|(admin, asked)| asked_status(admin, asked))
+            .collect(),
+        signed_again: Vec::new(),
+    }
+}
+
+fn status(network: &Network, networks: &Networks, unix: u64) -> NetworkStatus {
+    let own = networks.own();
+    let state = network.state();
+    let (kind, why) = match (network.is_member(own), network.joining()) {
+        (true, _) => (NetworkState::Member, "this node is a member".to_owned()),
+        (false, Some(joining)) => (
+            NetworkState::Joining,
+            match joining.refusal {
+                Some(refusal) => refusal.to_string(),
+                None if joining.proof.is_none() => {
+                    "an administrator has taken this node in, and its records are to come".to_owned()
+                }
+                None => "no answer yet from the node that the code names".to_owned(),
+            },
+        ),
+        (false, None) => (
+            NetworkState::Removed,
+            "an administrator has removed this node; `weft leave` forgets the network, `weft join --ask` asks to come back"
+                .to_owned(),
+        ),
+    };
+    let mut members: Vec<MemberStatus> = state
+        .members
+        .iter()
+        .map(|(key, member)| MemberStatus {
+            npub: key.to_string(),
+            name: state.names.get(key).map(ToString::to_string),
+            address: key.node_addr().to_ipv6(),
+            ipv4: network.ipv4(key),
+            admin: state.admins.rank(key).is_some(),
+            successor: state.admins.successor() == Some(key),
+            own: key == own,
+            tags: member.tags.iter().map(ToString::to_string).collect(),
+        })
+        .collect();
+    members.sort_by(|a, b| a.name.cmp(&b.name));
+    let invites = network.open_invites(unix).map(|(key, open)| InviteStatus {
+        key: hex::encode(key),
+        name: open.invite.name.as_ref().map(ToString::to_string),
+        remaining: open.remaining,
+        expires_unix: open.invite.expires,
+    });
+    NetworkStatus {
+        id: network.id().to_string(),
+        name: network.name().map(ToString::to_string),
+        label: network.label().map(ToString::to_string),
+        state: kind,
+        why,
+        refused: network
+            .joining()
+            .and_then(|joining| joining.refusal)
+            .is_some_and(Refusal::is_final),
+        ipv4: network.ipv4(own),
+        members,
+        invites: invites.collect(),
+        rules: (state.table.rules.as_ref())
+            .map(|rules| rules.iter().map(|rule| rules::in_words(rule, state)).collect()),
+        default: state.table.inside.to_string(),
+        routes: Vec::new(),
+        shadowed: shadowed(network, networks),
+    }
+}
+
+/// The addresses of members that lead to nodes of other networks.
+fn shadowed(network: &Network, networks: &Networks) -> Vec<ShadowedStatus> {
+    let each = networks.shadowed(network).into_iter();
+    each.map(|shadowed| {
+        let other = networks.iter().find(|other| other.id() == shadowed.network);
+        let named = |of: Option<&Network>, key| of.and_then(|of| of.state().names.get(key)).map(ToString::to_string);
+        ShadowedStatus {
+            ipv4: shadowed.ipv4,
+            npub: shadowed.member.to_string(),
+            name: named(Some(network), &shadowed.member),
+            own: shadowed.member == *networks.own(),
+            leads_to: ShadowingNode {
+                network: other.and_then(Network::label).map(ToString::to_string),
+                npub: shadowed.leads_to.to_string(),
+                name: named(other, &shadowed.leads_to),
+                own: shadowed.leads_to == *networks.own(),
+            },
+        }
+    })
+    .collect()
+}
