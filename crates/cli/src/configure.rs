@@ -7,13 +7,13 @@
 mod change;
 
 use std::fs;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use weft_node::config::edit::{self, PeerChange};
 use weft_node::config::{self, Config};
 use weft_node::control::{self, ControlCommand};
+use weft_node::host_name::PeerAddress;
 use weft_node::peer::{PeerName, PeerRef};
 use weft_node::state::StatePaths;
 use weft_node::status::Reloaded;
@@ -56,10 +56,10 @@ pub(crate) enum PeerAction {
     Add {
         /// The peer's public key, from `weft identity show` there
         npub: PublicKey,
-        /// Where it listens, as 192.0.2.2:2121; several times for several addresses; left out if it
-        /// dials this node
+        /// Where it listens, as 192.0.2.2:2121 or home.example.org:2121; several times for several
+        /// addresses; left out if it dials this node
         #[arg(long, value_name = "ADDRESS")]
-        address: Vec<SocketAddr>,
+        address: Vec<PeerAddress>,
         /// Its name on this node
         #[arg(long)]
         name: Option<PeerName>,

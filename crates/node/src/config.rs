@@ -37,8 +37,10 @@ pub use error::{ConfigError, Problem};
 pub use pending::Pending;
 use reader::{Fault, Lines};
 
+use crate::host_name::{HostName, PeerAddress};
 use crate::logging::{LogFilter, LogFormat};
 use crate::peer::{PeerName, PeerRef};
+use crate::relay::RelayUrl;
 
 /// The UDP port of FIPS.
 pub const DEFAULT_PORT: u16 = 2121;
@@ -49,12 +51,16 @@ pub const DEFAULT_DNS_PORT: u16 = 5354;
 /// The UDP payload that FIPS sends by default, in bytes.
 pub const DEFAULT_PAYLOAD: u16 = 1280;
 
-/// The largest UDP payload that probes search for, in bytes: an interface MTU of 1,500 bytes over
-/// IPv4.
-pub const LARGEST_PROBED: u16 = 1472;
+pub use weft_wire::fast::LARGEST_PROBED;
 
 /// The minimum MTU of an interface with IPv6, in bytes.
 const LEAST_TUN_MTU: u16 = 1280;
+
+/// The UDP port of STUN (RFC 8489, section 18.6).
+pub const STUN_PORT: u16 = 3478;
+
+/// Maximum number of STUN servers.
+pub const MAX_STUN_SERVERS: usize = 8;
 
 /// The longest configuration file, in bytes. Ten thousand peers, each with one address, take 1.3 MB.
 pub const MAX_LEN: usize = 8 << 20;
@@ -84,6 +90,12 @@ pub struct Config {
     pub session_idle: Duration,
     /// `[mesh]`
     pub mesh: MeshConfig,
+    /// `[reach]`
+    pub reach: ReachConfig,
+    /// `[lan]`
+    pub lan: LanConfig,
+    /// `[nostr]`
+    pub nostr: NostrConfig,
     /// Rules for packets of peers to this node, before those of networks (`rules.local`).
     pub local_rules: Vec<Rule>,
     /// `[networks]`
@@ -173,6 +185,65 @@ pub struct MeshConfig {
     pub allow: BTreeSet<PublicKey>,
     /// Nodes that may not link without being configured even if `open` is on.
     pub deny: BTreeSet<PublicKey>,
+}
+
+/// How peers are reached that are behind NATs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReachConfig {
+    /// Whether the node looks for direct paths to weft nodes that it reaches through others: it tells
+    /// them its addresses, and sends probes to theirs.
+    pub punch: bool,
+    /// Addresses outside of NATs at which this node's socket is seen or reached, as its owner knows
+    /// (`reach.external`).
+    pub external: Vec<SocketAddr>,
+    /// The servers that are asked under which address they see this node, at most
+    /// [`MAX_STUN_SERVERS`].
+    pub stun: Vec<PeerAddress>,
+    /// Whether the gateway of the host's network is asked to map a port to this node.
+    pub port_mapping: bool,
+    /// What the further uplinks of the host are used for (`reach.uplinks`).
+    pub uplinks: UplinkUse,
+}
+
+/// What further uplinks of the host are used for, beside that which the system prefers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UplinkUse {
+    /// A link goes through one while the preferred one does not work.
+    Spare,
+    /// A link goes through the one with the shortest round trip.
+    Fastest,
+    /// Nothing.
+    Off,
+}
+
+/// The relays of Nostr through which nodes without a common neighbour find each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NostrConfig {
+    /// The relays, at most [`MAX_RELAYS`](weft_nostr::rendezvous::MAX_RELAYS); without any, nothing is
+    /// sent (`nostr.relays`).
+    pub relays: Vec<RelayUrl>,
+    /// Whether the public addresses of this node are published there for all to read
+    /// (`nostr.advertise`).
+    pub advertise: bool,
+}
+
+/// What this node announces in its LAN, and looks for there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LanConfig {
+    /// `lan.announce`
+    pub announce: Announce,
+}
+
+/// Which nodes find this one in a LAN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Announce {
+    /// Members of its networks. Other nodes cannot tell which node it is.
+    #[default]
+    Members,
+    /// All nodes, also those of FIPS and nvpn: it announces its npub.
+    Everyone,
+    /// None. Nothing is announced, and nothing is asked.
+    Off,
 }
 
 /// The node's part in private networks.
@@ -313,11 +384,13 @@ pub struct PeerConfig {
     pub key: PublicKey,
     /// Its name on this node.
     pub name: Option<PeerName>,
-    /// Its UDP addresses, in the order in which they are tried. If empty, only the peer dials.
-    pub addresses: Vec<SocketAddr>,
+    /// Where it listens, in the order in which it is tried. If empty, only the peer dials.
+    pub addresses: Vec<PeerAddress>,
     /// Whether data for it is sent in fast frames or not at all (`require_fast`, by default
     /// `fast.require`).
     pub require_fast: bool,
+    /// Whether data for it goes through all uplinks at once (`bond`); the peer has to want that, too.
+    pub bond: bool,
     /// Subnets behind it (`peer.routes`): packets to them go to the peer, and packets from them are accepted from
     /// it. The longest prefix decides.
     pub routes: Vec<Subnet>,
@@ -418,6 +491,15 @@ impl Default for Config {
                 allow: BTreeSet::new(),
                 deny: BTreeSet::new(),
             },
+            reach: ReachConfig {
+                punch: true,
+                external: Vec::new(),
+                stun: Vec::new(),
+                port_mapping: true,
+                uplinks: UplinkUse::Spare,
+            },
+            lan: LanConfig::default(),
+            nostr: NostrConfig::default(),
             local_rules: Vec::new(),
             networks: NetworksConfig::default(),
             dns: DnsConfig {
@@ -491,6 +573,18 @@ impl Config {
         self.tun.mtu.unwrap_or(fits.max(LEAST_TUN_MTU))
     }
 
+    /// The host names of peers and of STUN servers.
+    #[must_use]
+    pub fn host_names(&self) -> BTreeSet<HostName> {
+        let addresses = self.peers.iter().flat_map(|peer| &peer.addresses);
+        let addresses = addresses.chain(&self.reach.stun);
+        let name = |address: &PeerAddress| match address {
+            PeerAddress::Named { host, .. } => Some(host.clone()),
+            PeerAddress::At(_) => None,
+        };
+        addresses.filter_map(name).collect()
+    }
+
     /// All addresses and subnets to which peers may send: the node's further addresses, and the
     /// subnets behind it.
     #[must_use]
@@ -515,11 +609,12 @@ impl Config {
             })
         };
         let address = IpAddr::V6(own.node_addr().to_ipv6());
+        let is_own = |known: &PeerAddress| matches!(known, PeerAddress::At(at) if at.ip() == address);
         for peer in &self.peers {
             if peer.key == *own {
                 return fault(peer.line, "peer.npub", Problem::OwnKey(key_file.to_owned()));
             }
-            if let Some(inside) = peer.addresses.iter().find(|known| known.ip() == address) {
+            if let Some(inside) = peer.addresses.iter().find(|known| is_own(known)) {
                 let problem = Problem::MeshAddress(inside.to_string());
                 return fault(peer.line, "peer.addresses", problem);
             }

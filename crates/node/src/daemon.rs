@@ -9,6 +9,7 @@ mod echo;
 mod events;
 mod exit;
 mod hints;
+mod host_names;
 mod inquiries;
 mod interface;
 mod lanes;
@@ -55,6 +56,8 @@ use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::control;
 use crate::fast_peers::FastPeers;
+use crate::hints::HintSource;
+use crate::hosts::Hosts;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::networks::{Networks, store};
@@ -62,6 +65,8 @@ use crate::rules::compile::{ByHand, compile};
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
 use exit::Exits;
+use hints::Hints;
+use host_names::HostLookups;
 use interface::{Interface, InterfaceError};
 use lanes::MoreLanes;
 use members::Members;
@@ -166,7 +171,11 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
     let mut sockets = bind(&config)?;
-    let interface = Interface::create(&config, &Members::configured(&config), identity.node_addr())?;
+    let interface = Interface::create(
+        &config,
+        &Members::configured(&config, &Hosts::default()),
+        identity.node_addr(),
+    )?;
     interface.limit_trains(config.udp.largest());
     let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
     let names = names::bind(&config);
@@ -192,7 +201,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     }
     let mut networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
     networks.set_offer(&exit::offer(&config, interface.index()));
-    let members = Members::of(&config, &networks);
+    let mut hosts = Hosts::default();
+    hosts.set(&config.host_names(), boottime_ms());
+    let members = Members::of(&config, &networks, &hosts);
     // After this the generator does not fail.
     let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
     random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
@@ -224,8 +235,10 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     node.listen(vec![weft_stream::PORT]);
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
     addresses.retain(|key| members.contains(key));
+    let mut hints = Hints::default();
     for (key, address) in addresses.iter() {
         node.hint(now, &key, address);
+        hints.give(key, address, HintSource::LastAddress);
     }
     let fast = FastPeers::load(&state.paths().fast_peers());
     for key in fast.iter() {
@@ -253,14 +266,18 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             device: interface.name().to_owned(),
             limits: config.perf.limits,
         };
+        let lookups = HostLookups::new(&broker);
         rights.watch(&mut broker);
         let perf = perf::PerfServer::start(perf, &config, launch);
         let services = status_builder::Services {
             dns: names,
             perf,
             rights,
+            hosts,
         };
-        let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), (&config, &members), services, fast);
+        let known = (fast, hints);
+        let facts =
+            status_builder::Facts::new(key, &interface, (&sockets, &more), (&config, &members), services, known);
         let (tun, routes, _borrowed) = interface.into_parts();
         let ends = std::iter::once((tun, sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
@@ -291,6 +308,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             exits,
             members,
             networks,
+            lookups,
             rules,
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             routes,

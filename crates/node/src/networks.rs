@@ -78,7 +78,7 @@ pub struct Row {
     /// The name of the network on this node.
     pub network: Option<Name>,
     /// Addresses at which it may be.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<Hint>,
     /// Its IPv4 address in the network, if packets to it go to this node.
     pub ipv4: Option<Ipv4Addr>,
     /// The IPv4 address of this node in the network.

@@ -36,8 +36,9 @@ pub use self::node::{
     PerfStatus, ServesStatus, TunStatus,
 };
 pub use self::peer::{
-    ClonesStatus, FramesKind, FramesStatus, LinkStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus,
-    QualityStatus, RoutesStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus, TurnedAwayStatus,
+    ClonesStatus, FramesKind, FramesStatus, HostStatus, LinkPathStatus, LinkStatus, PathChangeStatus, PathSizeStatus,
+    PathStatus, PeerStatus, QualityStatus, RoutesStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus,
+    TurnedAwayStatus,
 };
 pub use self::public::{PublicNode, PublicPath, PublicPeer, PublicPeers, PublicStatus, is_public};
 pub use self::reach::{
@@ -242,8 +243,8 @@ mod tests {
             "trouble": {"kind": "nothing-arrives", "for_s": 3},
             "path": {"kind": "direct", "addr": "192.0.2.2:2121"},
             "path_changes": [
-                {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
-                {"ago_s": 5, "path": {"kind": "relayed", "via": "npub1z", "name": null}, "why": "a path was found"}
+                {"ago_s": 3, "ago_ms": 3200, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
+                {"ago_s": 5, "ago_ms": 5100, "path": {"kind": "relayed", "via": "npub1z", "name": null}, "why": "a path was found"}
             ],
             "link": {
                 "epoch_age_s": 1, "rekeys": 2, "rtt_ms": 0.4, "quality": quality(),
@@ -279,6 +280,19 @@ mod tests {
                 "listen": ["[::]:2121"],
                 "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
                 "perf": {"state": "listening", "why": "open to configured peers", "listen": "[fd00::2]:2125"},
+                "stun": [{
+                    "server": "a.example:3478", "address": "192.0.2.7:3478", "seen": "192.0.2.1:2121", "ago_s": 3,
+                    "rtt_ms": 20, "why": null
+                }],
+                "nostr_relays": [{
+                    "url": "wss://relay.example/", "state": "waiting", "since_s": 9, "rtt_ms": null,
+                    "trouble": "it does not answer", "trouble_s": 3
+                }],
+                "port_mapping": {
+                    "gateway": "192.168.1.1", "mapped": "203.0.113.5:2121", "protocol": "PCP",
+                    "tried": [{"protocol": "NAT-PMP", "outcome": "no answer"}],
+                    "why": "the gateway maps 203.0.113.5:2121 by PCP"
+                },
                 "rights": {
                     "uid": 65530, "root": null, "landlock": {"on": true, "why": null},
                     "seccomp": {"on": true, "why": null}, "memory_locked": {"on": false, "why": "a limit"},

@@ -262,7 +262,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 70, "every setting, every table, and [[peer]]");
+    assert_eq!(settings, 82, "every setting, every table, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -284,7 +284,7 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, rules, dns, fast, networks, reports, perf, control, log, peer",
+            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
@@ -295,7 +295,19 @@ fn each_fault_is_one_exact_line() {
             "2: rules.local[1]: the word `from` follows `allow` or `deny`; as in \"deny from tag:guest to any tcp/22\"",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, routes, advertise_exit, exit, exit_strict, exit_lan"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, rules, dns, fast, networks, reports, perf, control, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer"),
+        (
+            "[reach]\nstun = [\"stun.example.org\"]",
+            "2: reach.stun[0]: 'stun.example.org' is not host:port; write it as \"stun.example.org:3478\"",
+        ),
+        (
+            "[reach]\nstun = [\"[fd00::1]:3478\"]",
+            "2: reach.stun[0]: '[fd00::1]:3478' cannot be dialled; write the address and port where the other host listens",
+        ),
+        (
+            "[reach]\nstun = [\"192.0.2.1:1\", \"192.0.2.2:1\", \"192.0.2.3:1\", \"192.0.2.4:1\", \"192.0.2.5:1\", \"192.0.2.6:1\", \"192.0.2.7:1\", \"192.0.2.8:1\", \"192.0.2.9:1\"]",
+            "2: reach.stun: the list has 9 entries; write 8 at most",
+        ),
         ("lanes = 0", "1: lanes: 0 is out of range; write 1 to 16 (lanes)"),
         ("prefer_lanes = 1", "1: prefer_lanes: a whole number where true or false is expected"),
         ("lanes = \"many\"", "1: lanes: a string where a whole number is expected"),
@@ -344,6 +356,14 @@ fn each_fault_is_one_exact_line() {
         (
             "[fast]\nenabled = false\nrequire = true",
             "3: fast.require: needs fast.enabled = true; set that, or remove this",
+        ),
+        (
+            "[tun]\nexit = \"nas\"\n[fast]\nenabled = false",
+            "2: tun.exit: needs fast.enabled = true; set that, or remove this",
+        ),
+        (
+            "[tun]\nadvertise_exit = true\n[fast]\nenabled = false",
+            "2: tun.advertise_exit: needs fast.enabled = true; set that, or remove this",
         ),
         (
             "[reports]\nlink = \"none\"",
@@ -407,7 +427,7 @@ fn each_fault_is_one_exact_line() {
         ("[log]\nlevel = \"info", "2: level: a quotation mark is missing; write level = \"...\""),
         ("[log]\nlevel =", "2: level: the value is missing"),
         ("the peers", "1: 'the peers' is neither a setting nor a comment; begin a comment with #"),
-        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, tun, link, rekey, session, mesh, rules, dns, fast, networks, reports, perf, control, log, peer"),
+        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer"),
     ]
     .map(|(text, line)| (text.to_owned(), line.to_owned()))
     .into_iter()
@@ -421,14 +441,26 @@ fn each_fault_is_one_exact_line() {
                 "3: peer.addresses[1]: '2001:db8::1' is not host:port; write it as \"[2001:db8::1]:2121\"",
             ),
             (
-                "addresses = [\"bob.example:2121\"]",
-                "3: peer.addresses[0]: 'bob.example:2121' is a host name, and names are not possible here yet; write the IP address and the port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"",
+                "addresses = [\"bob.example\"]",
+                "3: peer.addresses[0]: 'bob.example' is not host:port; write it as \"bob.example:2121\"",
+            ),
+            (
+                "addresses = [\"nas:2121\"]",
+                "3: peer.addresses[0]: 'nas:2121' is a host name without a dot, which each network may take for another host; write the full name",
+            ),
+            (
+                "addresses = [\"bob.fips:2121\"]",
+                "3: peer.addresses[0]: 'bob.fips:2121' is a name inside the mesh; write the name or the address that the peer's machine has outside of it",
+            ),
+            (
+                "addresses = [\"bob.example:0\"]",
+                "3: peer.addresses[0]: 'bob.example:0' cannot be dialled; write the address and port where the other host listens",
             ),
             (
                 "addresses = [\"0.0.0.0:2121\"]",
-                "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the peer listens",
+                "3: peer.addresses[0]: '0.0.0.0:2121' cannot be dialled; write the address and port where the other host listens",
             ),
-            ("address = []", "3: peer.address: unknown key; did you mean addresses?; the ones here are npub, name, addresses, require_fast, routes"),
+            ("address = []", "3: peer.address: unknown key; did you mean addresses?; the ones here are npub, name, addresses, require_fast, bond, routes"),
         ]
         .map(|(setting, line)| (format!("{peer}{setting}"), line.to_owned())),
     )

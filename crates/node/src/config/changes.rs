@@ -29,6 +29,12 @@ impl Config {
                 ("mesh.open", self.mesh.open != new.mesh.open),
                 ("mesh.allow", self.mesh.allow != new.mesh.allow),
                 ("mesh.deny", self.mesh.deny != new.mesh.deny),
+                ("reach.stun", self.reach.stun != new.reach.stun),
+                ("reach.port_mapping", self.reach.port_mapping != new.reach.port_mapping),
+                ("reach.uplinks", self.reach.uplinks != new.reach.uplinks),
+                ("lan.announce", self.lan.announce != new.lan.announce),
+                ("nostr.relays", self.nostr.relays != new.nostr.relays),
+                ("nostr.advertise", self.nostr.advertise != new.nostr.advertise),
                 ("rules.local", self.local_rules != new.local_rules),
                 (
                     "networks.advertise_routes",
@@ -43,6 +49,7 @@ impl Config {
             ]),
             at_start: named(&[
                 ("lanes", self.lanes != new.lanes),
+                ("reach.external", self.reach.external != new.reach.external),
                 ("prefer_lanes", self.prefer_lanes != new.prefer_lanes),
                 ("identity.key_file", self.key_file != new.key_file),
                 ("udp.listen", self.udp.listen != new.udp.listen),
@@ -60,6 +67,7 @@ impl Config {
                 ("session.idle_s", self.session_idle != new.session_idle),
                 ("mesh.enabled", self.mesh.enabled != new.mesh.enabled),
                 ("mesh.transit", self.mesh.transit != new.mesh.transit),
+                ("reach.punch", self.reach.punch != new.reach.punch),
                 ("dns.enabled", self.dns.enabled != new.dns.enabled),
                 ("dns.listen", self.dns.listen != new.dns.listen),
                 ("dns.register", self.dns.register != new.dns.register),
@@ -98,6 +106,11 @@ impl Config {
         config.mesh.open = new.mesh.open;
         config.mesh.allow.clone_from(&new.mesh.allow);
         config.mesh.deny.clone_from(&new.mesh.deny);
+        config.reach.stun.clone_from(&new.reach.stun);
+        config.reach.port_mapping = new.reach.port_mapping;
+        config.reach.uplinks = new.reach.uplinks;
+        config.lan = new.lan;
+        config.nostr.clone_from(&new.nostr);
         config.local_rules.clone_from(&new.local_rules);
         config.networks.clone_from(&new.networks);
         config.log.filter = new.log.filter.clone();
@@ -153,6 +166,14 @@ mod tests {
         ("mesh.open", "true"),
         ("mesh.allow", "[\"NPUB\"]"),
         ("mesh.deny", "[\"NPUB\"]"),
+        ("reach.punch", "false"),
+        ("reach.external", "[\"11.0.0.1:2121\"]"),
+        ("nostr.relays", "[\"wss://relay.example\"]"),
+        ("nostr.advertise", "true"),
+        ("reach.stun", "[\"stun.example.org:3478\"]"),
+        ("reach.port_mapping", "false"),
+        ("reach.uplinks", "\"off\""),
+        ("lan.announce", "\"off\""),
         ("rules.local", "[\"deny from any to any tcp/25\"]"),
         ("networks.advertise_routes", "[\"192.168.7.0/24\"]"),
         ("networks.accept_routes", "true"),
@@ -211,6 +232,12 @@ mod tests {
                 "mesh.open",
                 "mesh.allow",
                 "mesh.deny",
+                "nostr.relays",
+                "nostr.advertise",
+                "reach.stun",
+                "reach.port_mapping",
+                "reach.uplinks",
+                "lan.announce",
                 "rules.local",
                 "networks.advertise_routes",
                 "networks.accept_routes",

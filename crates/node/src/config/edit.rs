@@ -3,12 +3,11 @@
 //! A change is text to text. The result is read like any other configuration before it is written,
 //! so a change checks only what it needs to find its place.
 
-use std::net::SocketAddr;
-
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 use weft_noise::PublicKey;
 
 use super::reader::printable;
+use crate::host_name::PeerAddress;
 use crate::peer::PeerName;
 
 /// The reason why a change has no place in the text. Its text is one line.
@@ -38,8 +37,8 @@ pub struct PeerChange {
     pub key: PublicKey,
     /// Its name; `None` keeps the present one.
     pub name: Option<PeerName>,
-    /// Its UDP addresses; an empty list keeps the present ones.
-    pub addresses: Vec<SocketAddr>,
+    /// Where it listens; an empty list keeps the present addresses.
+    pub addresses: Vec<PeerAddress>,
 }
 
 /// Sets `key` (`KEY` or `TABLE.KEY`) to `value`, or removes it if there is none. A value that is not

@@ -8,6 +8,7 @@ use weft_roster::rules::{MAX_RULES, RuleError};
 
 use super::MAX_LEN;
 use super::reader::printable;
+use crate::host_name::BadHostName;
 use crate::logging::BadFilter;
 use crate::peer::{BadPeerName, BadPeerRef};
 
@@ -138,22 +139,36 @@ pub enum Problem {
         instead: String,
     },
     /// Not an address and a port.
-    #[error("'{0}' is not host:port; write an IP address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"")]
+    #[error("'{0}' is not host:port; write an address and a port, as \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\"")]
     NotAnAddress(String),
     /// A host name in place of an address.
     #[error(
-        "'{0}' is a host name, and names are not possible here yet; write the IP address and the port, as \
+        "'{0}' is a host name, and only addresses are possible here; write the IP address and the port, as \
          \"192.0.2.2:2121\" or \"[2001:db8::2]:2121\""
     )]
     HostName(String),
+    /// A host name that no name server can know, or a text that is none.
+    #[error("'{found}' {why}")]
+    BadHostName {
+        /// The text in the file.
+        found: String,
+        /// What is wrong with it.
+        why: BadHostName,
+    },
     /// An address inside the mesh: the tunnel's datagrams would enter the tunnel.
     #[error(
         "'{0}' is a node's address inside the mesh; write the address that the peer's machine has in its own network \
          or in the internet"
     )]
     MeshAddress(String),
+    /// Not the URL of a relay of Nostr.
+    #[error("'{0}' is no relay; write \"wss://relay.example\" or \"ws://192.0.2.2:7777\"")]
+    NotARelay(String),
+    /// More relays than are connected at the same time.
+    #[error("{0} relays; at most 8 are possible")]
+    TooManyRelays(usize),
     /// An address to which nothing can be sent.
-    #[error("'{0}' cannot be dialled; write the address and port where the peer listens")]
+    #[error("'{0}' cannot be dialled; write the address and port where the other host listens")]
     NotDialable(String),
     /// Not an address and a port of loopback.
     #[error(

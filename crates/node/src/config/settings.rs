@@ -2,18 +2,22 @@
 //! and their bounds.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weft_core::ReportMode;
 use weft_noise::fast::Suite;
+use weft_nostr::rendezvous::MAX_RELAYS;
 use weft_packet::{MAX_LANES, MAX_TRAIN_SEGMENTS};
 use weft_perf::plan;
 use weft_roster::rules::MAX_RULES;
 use weft_wire::{Subnet, fast};
 
 use super::reader::{Fault, Item, Lines, Section};
-use super::{Config, LEAST_TUN_MTU, PeerConfig, PerfAllow, Privacy, Problem, values};
+use super::{
+    Announce, Config, LEAST_TUN_MTU, MAX_STUN_SERVERS, PeerConfig, PerfAllow, Privacy, Problem, UplinkUse, values,
+};
+use crate::host_name::PeerAddress;
 use crate::logging::LogFormat;
 use crate::networks::MAX_OFFERED;
 
@@ -29,13 +33,16 @@ impl Config {
         let mut taken = Once::new();
         self.read_identity(root.section("identity")?)?;
         self.read_udp(root.section("udp")?)?;
+        self.read_fast(root.section("fast")?)?;
         self.read_tun(root.section("tun")?, &mut taken)?;
         self.read_link(root.section("link")?)?;
         self.read_timers(root.section("rekey")?, root.section("session")?)?;
         self.read_mesh(root.section("mesh")?)?;
+        self.read_reach(root.section("reach")?)?;
+        self.read_lan(root.section("lan")?)?;
+        self.read_nostr(root.section("nostr")?)?;
         self.read_rules(root.section("rules")?)?;
         self.read_dns(root.section("dns")?)?;
-        self.read_fast(root.section("fast")?)?;
         self.read_networks(root.section("networks")?)?;
         self.read_reports(root.section("reports")?)?;
         self.read_perf(root.section("perf")?)?;
@@ -85,6 +92,8 @@ impl Config {
         if self.tun.advertise_exit && self.tun.exit.is_some() {
             return Err(section.fault(&["exit"], Problem::Excludes("tun.advertise_exit")));
         }
+        self.need_fast(&section, "advertise_exit", self.tun.advertise_exit)?;
+        self.need_fast(&section, "exit", self.tun.exit.is_some())?;
         section.finish()
     }
 
@@ -116,6 +125,43 @@ impl Config {
         section.flag("open", &mut self.mesh.open)?;
         section.list("allow", &mut self.mesh.allow, values::public_key)?;
         section.list("deny", &mut self.mesh.deny, values::public_key)?;
+        section.finish()
+    }
+
+    fn read_reach(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        const UPLINKS: [(&str, UplinkUse); 3] = [
+            ("spare", UplinkUse::Spare),
+            ("fastest", UplinkUse::Fastest),
+            ("off", UplinkUse::Off),
+        ];
+        section.flag("punch", &mut self.reach.punch)?;
+        section.list("external", &mut self.reach.external, values::external)?;
+        section.list("stun", &mut self.reach.stun, values::stun_server)?;
+        let servers = self.reach.stun.len();
+        if servers > MAX_STUN_SERVERS {
+            return Err(section.fault(&["stun"], Problem::TooMany(servers, MAX_STUN_SERVERS)));
+        }
+        section.flag("port_mapping", &mut self.reach.port_mapping)?;
+        section.one_of("uplinks", &mut self.reach.uplinks, &UPLINKS)?;
+        section.finish()
+    }
+
+    fn read_lan(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        const ANNOUNCE: [(&str, Announce); 3] = [
+            ("members", Announce::Members),
+            ("everyone", Announce::Everyone),
+            ("off", Announce::Off),
+        ];
+        section.one_of("announce", &mut self.lan.announce, &ANNOUNCE)?;
+        section.finish()
+    }
+
+    fn read_nostr(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        section.list("relays", &mut self.nostr.relays, values::relay)?;
+        if self.nostr.relays.len() > MAX_RELAYS {
+            return Err(section.fault(&["relays"], Problem::TooManyRelays(self.nostr.relays.len())));
+        }
+        section.flag("advertise", &mut self.nostr.advertise)?;
         section.finish()
     }
 
@@ -232,10 +278,17 @@ impl Config {
             let items = section.texts("addresses")?.unwrap_or_default();
             let addresses = items.iter().map(|item| item.map(values::peer_address));
             let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
-            dialled.extend(addresses.iter().map(SocketAddr::ip).zip(items));
+            let ip = |address: &PeerAddress| match address {
+                PeerAddress::At(at) => Some(at.ip()),
+                PeerAddress::Named { .. } => None,
+            };
+            dialled.extend(addresses.iter().map(ip).zip(items));
             let mut require_fast = self.fast.require;
             section.flag("require_fast", &mut require_fast)?;
             self.need_fast(&section, "require_fast", require_fast)?;
+            let mut bond = false;
+            section.flag("bond", &mut bond)?;
+            self.need_fast(&section, "bond", bond)?;
             let routes = routes(&mut section, taken)?;
             self.need_fast(&section, "routes", !routes.is_empty())?;
             section.finish()?;
@@ -244,12 +297,13 @@ impl Config {
                 name,
                 addresses,
                 require_fast,
+                bond,
                 routes,
                 line: npub.line,
             });
         }
         let inside: BTreeSet<IpAddr> = keys.keys().map(|key| key.node_addr().to_ipv6().into()).collect();
-        match dialled.iter().find(|(ip, _)| inside.contains(ip)) {
+        match dialled.iter().find(|(ip, _)| ip.is_some_and(|ip| inside.contains(&ip))) {
             Some((_, item)) => item.map(|found| Err(Problem::mesh_address(found))),
             None => Ok(()),
         }

@@ -12,12 +12,16 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #prefer_lanes = true
 
 # One block for each peer. Write the other node's npub here, and this node's npub there.
-# A peer without addresses is one that dials this node.
+# A peer without addresses is one that dials this node. An address may be a host name, as
+# "home.example.org:2121".
 #[[peer]]
 #npub = "npub1..."
 #name = "bob"
 #addresses = ["192.0.2.2:2121", "[2001:db8::2]:2121"]
 #require_fast = false
+# Whether data to it goes through all uplinks of both hosts at once, each flow through one of them. It
+# takes effect if both nodes have it.
+#bond = false
 # Subnets behind it, IPv4 and IPv6: packets to them go to the peer, and may come from it.
 #routes = ["10.2.0.0/16", "2001:db8:2::/48"]
 
@@ -84,6 +88,39 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Keys of nodes that may link although open = false, and of nodes that may not although open = true.
 #allow = []
 #deny = []
+
+#[reach]
+# Whether this node looks for direct paths to weft nodes that it reaches through others: it tells them
+# its addresses, and sends probes to theirs, which open NATs.
+#punch = true
+# Addresses at which others see this node, if they are known: of a router that forwards a port to it, or
+# of a NAT that keeps its port, as "11.0.0.1:2121".
+#external = []
+# STUN servers that are asked under which address they see this node, as "stun.example.org:3478", at
+# most 8. They learn the address of this host. Without any, neighbours say it alone.
+#stun = []
+# Whether the gateway of this host's network is asked to map a UDP port to this node, by PCP, NAT-PMP or
+# UPnP. Without one, two nodes behind certain routers reach each other through others only.
+#port_mapping = true
+# What this host's uplinks are used for beside the one that the system prefers, if it has several:
+# "spare", they take over while that one fails; "fastest", the shortest round trip decides, also if
+# their traffic costs more; "off", nothing.
+#uplinks = "spare"
+
+#[lan]
+# Which nodes find this one in its LAN, by mDNS: "members" of its networks, which others cannot tell from
+# other nodes; "everyone", which shows the key of this node, and makes nodes of FIPS and nvpn find it; or
+# "off": nothing is sent, and no node is found.
+#announce = "members"
+
+#[nostr]
+# Relays of Nostr through which this node and its peers find each other although they have no neighbour in
+# common, at most 8, as "wss://relay.example". A relay sees the address and key of this node. Without
+# relays, nothing is sent.
+#relays = []
+# Whether the public addresses of this node are published there, where each reader of the relay sees
+# them. Peers find it without.
+#advertise = false
 
 #[rules]
 # Rules for packets of peers to this node, before those of its networks: first those that deny, then

@@ -4,14 +4,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_noise::PublicKey;
 use weft_os::process::{OVERFLOW_ID, user_id};
+use weft_reach::candidate::check;
 use weft_roster::rules::Rule;
 use weft_wire::Subnet;
 use weft_wire::subnet::BadSubnet;
 
 use super::error::Problem;
 use super::reader::printable;
-use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting};
+use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting, STUN_PORT};
+use crate::host_name::{BadPeerAddress, PeerAddress};
 use crate::peer::{PeerName, PeerRef};
+use crate::relay::RelayUrl;
 use crate::reserved::{not_offered, reserved};
 
 pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
@@ -48,15 +51,63 @@ fn is_host_name(text: &str) -> bool {
     is_name && port.parse::<u16>().is_ok()
 }
 
-/// An address to dial: one host, one port.
-pub(super) fn peer_address(text: &str) -> Result<SocketAddr, Problem> {
-    let address = address(text)?;
-    let ip = address.ip();
-    let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
-    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() || broadcast {
-        return Err(Problem::NotDialable(printable(text)));
+/// An address to dial: one host, by address or name, and one port.
+pub(super) fn peer_address(text: &str) -> Result<PeerAddress, Problem> {
+    let address = text.parse().map_err(|why| match why {
+        BadPeerAddress::NoPort(instead) => Problem::NoPort {
+            found: printable(text),
+            instead,
+        },
+        BadPeerAddress::Form => Problem::NotAnAddress(printable(text)),
+        BadPeerAddress::Name(why) => Problem::BadHostName {
+            found: printable(text),
+            why,
+        },
+    })?;
+    let dialable = match &address {
+        PeerAddress::Named { port, .. } => *port != 0,
+        PeerAddress::At(at) => {
+            let ip = at.ip();
+            let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+            at.port() != 0 && !ip.is_unspecified() && !ip.is_multicast() && !broadcast
+        }
+    };
+    if dialable {
+        Ok(address)
+    } else {
+        Err(Problem::NotDialable(printable(text)))
     }
-    Ok(address)
+}
+
+/// An address outside of NATs: one to which datagrams can be sent.
+pub(super) fn external(text: &str) -> Result<SocketAddr, Problem> {
+    let at = address(text)?;
+    match weft_reach::candidate::check(at) {
+        Ok(()) => Ok(at),
+        Err(_) => Err(Problem::NotDialable(printable(text))),
+    }
+}
+
+/// The URL of a relay of Nostr.
+pub(super) fn relay(text: &str) -> Result<RelayUrl, Problem> {
+    text.parse().map_err(|_| Problem::NotARelay(printable(text)))
+}
+
+/// A STUN server: one host, by address or name, and one port.
+pub(super) fn stun_server(text: &str) -> Result<PeerAddress, Problem> {
+    let address = peer_address(text).map_err(|problem| match problem {
+        Problem::NoPort { found, instead } => {
+            let port = format!(":{DEFAULT_PORT}");
+            let host = instead.strip_suffix(&port).unwrap_or(&instead);
+            let instead = format!("{host}:{STUN_PORT}");
+            Problem::NoPort { found, instead }
+        }
+        other => other,
+    })?;
+    match address {
+        PeerAddress::At(at) if check(at).is_err() => Err(Problem::NotDialable(printable(text))),
+        address => Ok(address),
+    }
 }
 
 /// A user of this host, by name or number; none if the text is empty.

@@ -294,8 +294,7 @@ impl Daemon {
                 ),
             });
         };
-        let mut peers = self.node.peer_status(now);
-        let peer = peers.find(|peer| peer.key == key)?;
+        let peer = self.node.status_of(now, key.node_addr())?;
         self.passes(&peer).err()
     }
 
@@ -332,8 +331,8 @@ impl Daemon {
         let Some((key, _)) = self.members.exit(config, &self.networks) else {
             return;
         };
-        let up = |peer: PeerStatus| peer.key == key && peer.session_age.is_some();
-        if now < self.exits.asked + ASK_AGAIN || self.node.peer_status(now).any(up) {
+        let up = |peer: PeerStatus| peer.session_age.is_some();
+        if now < self.exits.asked + ASK_AGAIN || self.node.status_of(now, key.node_addr()).is_some_and(up) {
             return;
         }
         self.exits.asked = now;

@@ -12,6 +12,9 @@ use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
 use crate::config::Config;
+use crate::hints::{self, Hint, HintSource};
+use crate::host_name::PeerAddress;
+use crate::hosts::Hosts;
 use crate::networks::{Networks, of_exit};
 use crate::peer::{PeerName, PeerRef};
 
@@ -26,9 +29,11 @@ pub(super) struct Member {
     /// Whether the configuration has it and gives it its name.
     named_by_hand: bool,
     /// Its UDP addresses, in the order in which they are tried.
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) addresses: Vec<Hint>,
     /// Whether data for it is sent in fast frames or not at all.
     pub(super) require_fast: bool,
+    /// Whether data for it goes through all uplinks at once.
+    pub(super) bond: bool,
     /// The subnets behind it.
     pub(super) subnets: Vec<Subnet>,
     /// The address of this node that packets to a subnet leave from: that in the network which brings
@@ -72,10 +77,10 @@ impl Member {
 }
 
 impl Members {
-    /// The peers of the configuration, and the nodes of the networks. What the configuration says of
-    /// a node goes first.
-    pub(super) fn of(config: &Config, networks: &Networks) -> Self {
-        let mut members = Self::configured(config);
+    /// The peers of the configuration, at the addresses that `hosts` has for its names, and the nodes of
+    /// the networks. What the configuration says of a node goes first.
+    pub(super) fn of(config: &Config, networks: &Networks, hosts: &Hosts) -> Self {
+        let mut members = Self::configured(config, hosts);
         let configured: BTreeSet<Subnet> = members.subnets().map(|(subnet, _)| subnet).collect();
         for row in networks.rows() {
             let name: Option<PeerName> = row.name.and_then(|name| name.as_str().parse().ok());
@@ -86,6 +91,7 @@ impl Members {
                 named_by_hand: false,
                 addresses: Vec::new(),
                 require_fast: config.fast.require,
+                bond: false,
                 subnets: Vec::new(),
                 sources: BTreeMap::new(),
                 packets: false,
@@ -96,10 +102,8 @@ impl Members {
             if member.name.is_none() {
                 member.name = name;
             }
-            for address in row.addresses {
-                if !member.addresses.contains(&address) {
-                    member.addresses.push(address);
-                }
+            for hint in row.addresses {
+                hints::add(&mut member.addresses, hint.at, hint.source);
             }
             let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Subnet::host(IpAddr::V4(ip)));
             if let Some((subnet, source)) = ipv4.zip(row.source) {
@@ -190,14 +194,15 @@ impl Members {
     }
 
     /// The peers of the configuration alone.
-    pub(super) fn configured(config: &Config) -> Self {
+    pub(super) fn configured(config: &Config, hosts: &Hosts) -> Self {
         let rows = config.peers.iter().map(|peer| {
             let row = Member {
                 name: peer.name.clone(),
                 names: BTreeSet::new(),
                 named_by_hand: peer.name.is_some(),
-                addresses: peer.addresses.clone(),
+                addresses: dialled(&peer.addresses, hosts),
                 require_fast: peer.require_fast,
+                bond: peer.bond,
                 subnets: peer.routes.clone(),
                 sources: BTreeMap::new(),
                 packets: true,
@@ -240,9 +245,42 @@ impl Members {
         self.0.values().flat_map(of_row).collect()
     }
 
-    /// The addresses of all nodes in the underlay.
+    /// Where an address of a node in the underlay comes from, if the table has it.
+    pub(super) fn source_of(&self, key: &PublicKey, at: SocketAddr) -> Option<HintSource> {
+        let hints = &self.0.get(key)?.addresses;
+        Some(hints.iter().find(|hint| hint.at == at)?.source)
+    }
+
+    /// Adds addresses of nodes of the table. Other nodes are passed over.
+    pub(super) fn add_hints<'a>(
+        &mut self,
+        of: impl IntoIterator<Item = (&'a PublicKey, &'a Vec<SocketAddr>)>,
+        source: HintSource,
+    ) {
+        for (key, addresses) in of {
+            if let Some(row) = self.0.get_mut(key) {
+                addresses
+                    .iter()
+                    .for_each(|at| hints::add(&mut row.addresses, *at, source));
+            }
+        }
+    }
+
+    /// The addresses of all nodes in the underlay that are confirmed. Those that nodes say of themselves
+    /// take no subnet its route: a member in front of a subnet has an address in it, and says so.
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.iter().flat_map(|(_, row)| row.addresses.iter().copied())
+        let hints = self.iter().flat_map(|(_, row)| &row.addresses);
+        hints.filter(|hint| !hint.source.is_unconfirmed()).map(|hint| hint.at)
+    }
+
+    /// The addresses that are not confirmed.
+    fn unconfirmed(&self) -> BTreeSet<IpAddr> {
+        let confirmed: BTreeSet<IpAddr> = self.addresses().map(|at| at.ip()).collect();
+        let hints = self.0.values().flat_map(|row| &row.addresses);
+        hints
+            .map(|hint| hint.at.ip())
+            .filter(|ip| !confirmed.contains(ip))
+            .collect()
     }
 
     /// Makes the core's peers those of this table; `before` is the table that it has.
@@ -258,10 +296,11 @@ impl Members {
         for key in &difference.removed {
             node.remove_peer(now, key);
         }
+        node.set_unconfirmed(self.unconfirmed());
         for (key, row) in self.iter().filter(|(key, row)| before.0.get(key) != Some(row)) {
             let peer = PeerConfig {
                 key: *key,
-                addresses: row.addresses.clone(),
+                addresses: row.addresses.iter().map(|hint| hint.at).collect(),
             };
             if row.packets {
                 node.add_peer(now, peer);
@@ -273,9 +312,26 @@ impl Members {
                 node.add_contact(now, peer);
             }
             node.require_fast(key, row.require_fast);
+            node.set_bond(key, row.bond);
         }
         difference
     }
+}
+
+/// The addresses of a peer of the configuration, with those that its names have at present.
+fn dialled(addresses: &[PeerAddress], hosts: &Hosts) -> Vec<Hint> {
+    let mut dialled = Vec::new();
+    for address in addresses {
+        match address {
+            PeerAddress::At(at) => hints::add(&mut dialled, *at, HintSource::Configured),
+            PeerAddress::Named { host, port } => {
+                for ip in hosts.addresses(host) {
+                    hints::add(&mut dialled, SocketAddr::new(ip, *port), HintSource::HostName);
+                }
+            }
+        }
+    }
+    dialled
 }
 
 #[cfg(test)]
@@ -292,7 +348,7 @@ mod tests {
     }
 
     fn members(text: &str) -> Members {
-        Members::configured(&Config::parse(text, Path::new("weft.toml")).unwrap())
+        Members::configured(&Config::parse(text, Path::new("weft.toml")).unwrap(), &Hosts::default())
     }
 
     fn peer(byte: u8, rest: &str) -> String {
@@ -309,7 +365,7 @@ mod tests {
         let routes = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"];
         let routes: BTreeMap<Subnet, BTreeSet<PublicKey>> =
             routes.map(|text| (text.parse().unwrap(), all.clone())).into();
-        let mut members = Members::configured(&config);
+        let mut members = Members::configured(&config, &Hosts::default());
         members.add_routes(&config, routes.iter(), None);
         let first = *[&one, &two].into_iter().min_by_key(|key| key.node_addr()).unwrap();
         let mut have: Vec<(String, PublicKey)> = members
@@ -386,9 +442,13 @@ mod tests {
             let have = node
                 .peer_status(0)
                 .map(|peer| (peer.key, peer.targets, peer.require_fast));
-            let want = tables[1]
-                .iter()
-                .map(|(key, row)| (*key, row.addresses.clone(), row.require_fast));
+            let want = tables[1].iter().map(|(key, row)| {
+                (
+                    *key,
+                    row.addresses.iter().map(|hint| hint.at).collect(),
+                    row.require_fast,
+                )
+            });
             let (mut have, mut want): (Vec<_>, Vec<_>) = (have.collect(), want.collect());
             have.sort_unstable();
             want.sort_unstable();

@@ -407,6 +407,7 @@ mod tests {
             },
             peers: vec![PeerConfig {
                 require_fast: false,
+                bond: false,
                 routes: Vec::new(),
                 key,
                 name: None,

@@ -10,6 +10,7 @@ use super::run::Daemon;
 use super::{admission, interface, status_builder::Facts, subnets};
 use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
+use crate::hints::HintSource;
 use crate::rules::compile::{ByHand, compile};
 use crate::status::{Document as _, Reloaded};
 
@@ -66,6 +67,7 @@ impl Daemon {
         }
         let mut moved = config.own_subnets() != self.configuration.config.own_subnets();
         self.configuration.config = config;
+        let names = self.configuration.config.host_names();
         self.follow_offer();
         moved |= self.follow_own_routes();
         refused.extend(self.follow_members(moved));
@@ -76,7 +78,8 @@ impl Daemon {
     /// other addresses or subnets than before. Returns what the system refused.
     pub(super) fn follow_members(&mut self, moved: bool) -> Option<String> {
         self.follow_rules();
-        let members = Members::of(&self.configuration.config, &self.networks);
+        let mut members = Members::of(&self.configuration.config, &self.networks, &self.facts.hosts);
+        members.add_hints(self.nostr.adverts(), HintSource::Advert);
         let refused = match moved || members != self.members {
             true => self.set_members(members),
             false => None,
@@ -131,6 +134,7 @@ impl Daemon {
             tracing::warn!(why, "routes to subnets behind peers are not complete");
         }
         self.addresses.retain(|key| members.contains(key));
+        self.facts.hints.retain(|key| members.contains(key));
         self.save_soon();
         routed.err()
     }
@@ -184,6 +188,7 @@ impl Daemon {
     fn recall(&mut self, now: u64, key: &PublicKey) {
         if let Some(address) = self.addresses.address(key) {
             self.node.hint(now, key, address);
+            self.facts.hints.give(*key, address, HintSource::LastAddress);
         }
         let Facts { fast, .. } = &self.facts;
         if fast.iter().any(|known| known == key) {

@@ -20,6 +20,7 @@ use super::configuration::{Configuration, Order};
 use super::echo::{Echoes, Waiting};
 use super::events::Events;
 use super::exit::Exits;
+use super::host_names::HostLookups;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
 use super::reports::Reports;
@@ -29,6 +30,7 @@ use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
 use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
+use crate::hints::HintSource;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::networks::Networks;
@@ -64,6 +66,7 @@ pub(super) struct Daemon {
     pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    pub(super) lookups: HostLookups,
     /// The rules that the packet path applies.
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
@@ -104,6 +107,7 @@ pub(super) struct Parts {
     pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    pub(super) lookups: HostLookups,
     /// The rules that the packet path applies.
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
@@ -124,6 +128,7 @@ impl Daemon {
             exits,
             members,
             networks,
+            lookups,
             rules,
             documents,
             routes,
@@ -145,6 +150,7 @@ impl Daemon {
             exits,
             members,
             networks,
+            lookups,
             rules,
             documents,
             count_at: None,
@@ -173,6 +179,7 @@ impl Daemon {
     ) -> Result<(), DaemonError> {
         let watch = SystemChanges::of_network().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
+        self.ask_for_names();
         while !self.stopping {
             self.drain_outputs();
             let time_left = self.time_left();
@@ -187,6 +194,7 @@ impl Daemon {
                 Some(request) = control.next() => self.answer(request),
                 Some(done) = self.configuration.next() => self.reconfigure(done),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
+                Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
                 () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
                 () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
@@ -247,7 +255,11 @@ impl Daemon {
             .poll_timeout()
             .map(|(at, _)| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let now = Instant::now();
-        let networks = [self.networks.timeout(), self.documents.poll_timeout()];
+        let networks = [
+            self.networks.timeout(),
+            self.documents.poll_timeout(),
+            self.facts.hosts.timeout(),
+        ];
         let networks = networks.into_iter().flatten();
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let others = [
@@ -281,6 +293,7 @@ impl Daemon {
             self.pong(waiting, false);
         }
         self.configuration.drive(now);
+        self.ask_for_names();
         self.drive_events(now);
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
@@ -294,6 +307,8 @@ impl Daemon {
             self.follow_offer();
             self.follow_exit();
             self.node.handle_network_change(boottime_ms());
+            self.facts.hosts.handle_network_change(boottime_ms());
+            self.ask_for_names();
         }
     }
 
@@ -303,7 +318,10 @@ impl Daemon {
         match event {
             Event::LinkUp { peer, path, restarted } => {
                 tracing::info!(peer = name(peer), %path, restarted, "link up");
-                self.remember(peer, *path);
+                if *restarted {
+                    self.networks.handle_restart(peer);
+                }
+                self.note_path(peer, *path);
             }
             Event::LinkDown { peer, reason } => {
                 tracing::info!(peer = name(peer), why = why::left(*reason), "link down");
@@ -314,7 +332,7 @@ impl Daemon {
                 if let Some(left_out) = self.moves.note(Instant::now(), *peer) {
                     tracing::info!(peer = self.facts.name(peer), %path, left_out, "peer moved");
                 }
-                self.remember(peer, *path);
+                self.note_path(peer, *path);
             }
             Event::Sighted { by, of, at } => tracing::debug!(by = name(by), %of, %at, "a neighbour sees a node"),
             Event::Hop { id, said } => {
@@ -416,7 +434,15 @@ impl Daemon {
         }
     }
 
+    /// Notes that a peer has a link at an address.
+    fn note_path(&mut self, peer: &PublicKey, addr: SocketAddr) {
+        let known = self.members.source_of(peer, addr);
+        self.facts.hints.note_path(*peer, addr, known);
+        self.remember(peer, addr);
+    }
+
     fn remember(&mut self, peer: &PublicKey, addr: SocketAddr) {
+        self.facts.hints.give(*peer, addr, HintSource::LastAddress);
         if self.addresses.note(*peer, addr) {
             self.save_soon();
         }

@@ -2,23 +2,24 @@
 //! [`crate::status`].
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Instant;
 
 use weft_core::{
-    Frames, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality, Stranger,
-    Trouble, TurnedAway,
+    Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
+    Stranger, Trouble, TurnedAway,
 };
 use weft_noise::PublicKey;
-use weft_os::clock::unix_s;
+use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
 use weft_os::udp::UdpSocket;
-use weft_packet::{IPV6_OVERHEAD, Totals};
+use weft_packet::{IPV6_OVERHEAD, SocketId, Totals, plain};
 use weft_plane::Snapshot;
 use weft_wire::fast;
 
 use super::configuration::Configuration;
+use super::hints::Hints;
 use super::inquiries::Inquiries;
 use super::interface::Interface;
 use super::lanes::MoreLanes;
@@ -32,13 +33,17 @@ use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
+use crate::hints::HintSource;
+use crate::host_name::PeerAddress;
+use crate::hosts::Hosts;
 use crate::networks::Networks;
 use crate::peer::PeerName;
 use crate::status::{
-    ClonesStatus, Document as _, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, NodeStatus, Offload,
-    OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, SessionStatus,
-    Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
+    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
+    MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
+    QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
 };
+use crate::uplinks::Devices;
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
 pub(super) struct Facts {
@@ -54,6 +59,10 @@ pub(super) struct Facts {
     config: Option<PathBuf>,
     /// The reasons why dialled peers do not answer.
     pub(super) inquiries: Inquiries,
+    /// The host names of peers.
+    pub(super) hosts: Hosts,
+    /// The host names of each peer that has any.
+    named: BTreeMap<PublicKey, Vec<PeerAddress>>,
     /// Answers queries for names, unless names are disabled.
     pub(super) dns: Option<Responder>,
     /// Accepts tests.
@@ -65,6 +74,10 @@ pub(super) struct Facts {
     member_of: BTreeMap<PublicKey, Vec<String>>,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
+    /// Which hint led to the path of each peer.
+    pub(super) hints: Hints,
+    /// The interface of each underlay socket that is bound to one.
+    pub(super) devices: BTreeMap<SocketId, String>,
     /// The largest UDP payload of FIPS frames.
     payload: u16,
     started: Instant,
@@ -79,6 +92,8 @@ pub(super) struct Services {
     pub(super) perf: PerfServer,
     /// The rights of the daemon.
     pub(super) rights: DaemonRights,
+    /// The host names of peers.
+    pub(super) hosts: Hosts,
 }
 
 impl Facts {
@@ -87,8 +102,13 @@ impl Facts {
         interface: &Interface,
         (sockets, more): (&[UdpSocket], &MoreLanes),
         (config, members): (&Config, &Members),
-        Services { dns, perf, rights }: Services,
-        fast: FastPeers,
+        Services {
+            dns,
+            perf,
+            rights,
+            hosts,
+        }: Services,
+        (fast, hints): (FastPeers, Hints),
     ) -> Self {
         let offloads = interface.offloads();
         let offload = OffloadStatus {
@@ -126,6 +146,8 @@ impl Facts {
                 each: Vec::new(),
             },
             inquiries: Inquiries::new(sockets.iter().map(UdpSocket::local_address).collect()),
+            hosts,
+            named: named(config),
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             config: config.path.clone(),
             dns,
@@ -134,6 +156,8 @@ impl Facts {
             subnets: Subnets::new(members, interface.routes().withheld()),
             member_of: BTreeMap::new(),
             fast,
+            hints,
+            devices: BTreeMap::new(),
             payload: config.udp.payload(),
             started: Instant::now(),
             started_unix: unix_s(),
@@ -141,6 +165,13 @@ impl Facts {
     }
 
     /// The name of a peer for logs: the configured name, or its key.
+    /// Returns the address of this host that the sockets of a version of IP are bound to: of IPv4 or, if
+    /// `v6`, of IPv6.
+    pub(super) fn listen_ip(&self, v6: bool) -> Option<IpAddr> {
+        let listen = self.listen.iter().find(|own| own.is_ipv6() == v6);
+        listen.map(SocketAddr::ip)
+    }
+
     pub(super) fn name(&self, key: &PublicKey) -> String {
         self.names
             .get(key)
@@ -193,6 +224,9 @@ impl Facts {
                 rights: Some(self.rights.status()),
                 exit: None,
                 serves: None,
+                stun: Vec::new(),
+                nostr_relays: Vec::new(),
+                port_mapping: None,
                 clones: node.twin(now).map(|twin| ClonesStatus {
                     seen: vec![twin.seen],
                     ago_s: now.saturating_sub(twin.at) / 1000,
@@ -202,7 +236,7 @@ impl Facts {
                 rss_bytes: usage.map_or(0, |u| u.rss_bytes),
                 cpu_s: usage.map_or(0.0, |u| u.cpu.as_secs_f64()),
             },
-            peers: node.peer_status(now).map(|peer| self.peer(&peer)).collect(),
+            peers: self.peers_of(node.peer_status(now)),
             turned_away: node.turned_away(now).map(turned_away).collect(),
             counters: self.counters(node, lanes),
         }
@@ -220,15 +254,20 @@ impl Facts {
 
     /// All peers and the neighbours that are not configured, or one peer.
     pub(super) fn peers(&self, node: &Node, now: u64, only: Option<&PublicKey>) -> Peers {
-        let peers = node.peer_status(now);
-        let peers = peers.filter(|peer| only.is_none_or(|only| peer.key == *only));
+        let (peers, strangers) = match only {
+            None => (
+                self.peers_of(node.peer_status(now)),
+                node.stranger_status(now).map(|one| stranger(&one)).collect(),
+            ),
+            Some(key) => {
+                let peer = node.status_of(now, key.node_addr());
+                (self.peers_of(peer), Vec::new())
+            }
+        };
         Peers {
             schema: Peers::SCHEMA.to_owned(),
-            peers: peers.map(|peer| self.peer(&peer)).collect(),
-            strangers: match only {
-                None => node.stranger_status(now).map(|one| stranger(&one)).collect(),
-                Some(_) => Vec::new(),
-            },
+            peers,
+            strangers,
         }
     }
 
@@ -240,6 +279,7 @@ impl Facts {
         routes: &PeerRoutes,
     ) {
         self.names = members.names();
+        self.named = named(config);
         self.subnets = Subnets::new(members, routes.withheld());
         self.member_of = networks.names_by_member();
         self.tun.routes = config.tun.routes.iter().map(ToString::to_string).collect();
@@ -257,6 +297,19 @@ impl Facts {
                 name: self.names.get(via).map(|name| name.as_str().to_owned()),
             },
         }
+    }
+
+    /// The source of the address that led to the direct path of a peer.
+    fn hint(&self, peer: &CorePeer) -> Option<HintSource> {
+        match peer.path {
+            Some(Path::Direct(at)) => self.hints.of(&peer.key, at),
+            _ => None,
+        }
+    }
+
+    /// The name of the interface of the tunnel.
+    pub(super) fn tunnel(&self) -> &str {
+        &self.tun.name
     }
 
     /// The frames that data is sent in, and the reason.
@@ -279,9 +332,67 @@ impl Facts {
         }
     }
 
+    /// The host names of a peer, and what is known about each.
+    fn host_names(&self, key: &PublicKey) -> Vec<HostStatus> {
+        let status = |address: &PeerAddress| {
+            let PeerAddress::Named { host, .. } = address else {
+                return None;
+            };
+            let entry = self.hosts.entry(host)?;
+            Some(HostStatus {
+                name: address.to_string(),
+                addresses: entry.addresses(),
+                error: entry.error().map(ToString::to_string),
+                next_s: entry.due().map(|due| due.saturating_sub(boottime_ms()) / 1_000),
+            })
+        };
+        self.named.get(key).into_iter().flatten().filter_map(status).collect()
+    }
+
+    /// The host names without an address, of a peer to which no path leads.
+    fn why_no_address(&self, peer: &CorePeer) -> String {
+        let hosts = match peer.path {
+            Some(_) => Vec::new(),
+            None => self.host_names(&peer.key),
+        };
+        let without = hosts.iter().filter(|host| host.addresses.is_empty());
+        let why = |host: &HostStatus| {
+            let error = host
+                .error
+                .as_deref()
+                .unwrap_or("the name servers have not answered yet");
+            format!("; {}: {error}", host.name)
+        };
+        without.map(why).collect()
+    }
+
+    /// The paths that the link with a peer compares, if it has several. `of_system`: the interfaces of
+    /// the ordinary sockets.
+    fn link_paths(&self, peer: &CorePeer, mut of_system: Option<&mut Devices>) -> Vec<LinkPathStatus> {
+        let paths = &peer.link_paths[..];
+        if paths.len() < 2 {
+            return Vec::new();
+        }
+        let status = |path: &LinkPath| {
+            let (socket, addr) = (SocketId::of(path.at), plain(path.at));
+            LinkPathStatus {
+                addr,
+                device: match socket.is_ordinary() {
+                    true => of_system.as_mut().and_then(|devices| devices.towards(addr.ip())),
+                    false => self.devices.get(&socket).cloned(),
+                },
+                used: path.used,
+                works: path.works,
+                rtt_ms: path.rtt,
+            }
+        };
+        paths.iter().map(status).collect()
+    }
+
     fn path_change(&self, change: &PathChange) -> PathChangeStatus {
         PathChangeStatus {
             ago_s: change.ago / 1000,
+            ago_ms: change.ago,
             path: change.path.map(|path| self.path(&path)),
             why: why_path(change.reason),
         }
@@ -293,17 +404,30 @@ impl Facts {
             let payload = peer.path_mtu_out.unwrap_or(u16::MAX).min(self.payload);
             usize::from(payload).saturating_sub(IPV6_OVERHEAD)
         };
-        let fast = |size: KnownSize| usize::from(size.payload).saturating_sub(fast::IPV6_OVERHEAD);
+        let overhead = match peer.frames {
+            Frames::Relayed(_) => fast::IPV6_RELAYED_OVERHEAD,
+            _ => fast::IPV6_OVERHEAD,
+        };
+        let fast = |size: KnownSize| usize::from(size.payload).saturating_sub(overhead);
         (peer.path_size.map_or_else(fips, fast) as u32).min(self.tun.mtu)
     }
 
-    fn peer(&self, peer: &CorePeer) -> PeerStatus {
+    fn peers_of(&self, peers: impl IntoIterator<Item = CorePeer>) -> Vec<PeerStatus> {
+        // Only a host with several uplinks asks the system.
+        let further = !self.devices.is_empty();
+        let mut devices = further.then(|| Devices::open(self.tunnel()).ok()).flatten();
+        let peers = peers.into_iter();
+        peers.map(|peer| self.peer(&peer, devices.as_mut())).collect()
+    }
+
+    fn peer(&self, peer: &CorePeer, of_system: Option<&mut Devices>) -> PeerStatus {
         PeerStatus {
             npub: peer.key.to_string(),
             name: self.names.get(&peer.key).map(|name| name.as_str().to_owned()),
             address: peer.key.node_addr().to_ipv6(),
             state: peer.state,
-            why: why(peer, &self.inquiries),
+            why: why(peer, &self.inquiries) + &self.why_no_address(peer),
+            hosts: self.host_names(&peer.key),
             since_s: peer.since / 1000,
             standing: peer.standing,
             standing_s: peer.standing_since / 1000,
@@ -314,6 +438,7 @@ impl Facts {
                 told_by: None,
             }),
             path: peer.path.map(|path| self.path(&path)),
+            hint: self.hint(peer).map(Word::Known),
             path_changes: peer
                 .path_changes
                 .iter()
@@ -328,6 +453,7 @@ impl Facts {
                 rx: traffic(&peer.link_totals).0,
                 tx: traffic(&peer.link_totals).1,
                 last_rx_s: peer.link_idle.map(|ms| ms / 1000),
+                paths: self.link_paths(peer, of_system),
             }),
             session: peer.session_up.map(|up| SessionStatus {
                 age_s: up / 1000,
@@ -488,4 +614,14 @@ pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
         }
     }
     all
+}
+
+/// The host names of each peer of the configuration that has any.
+fn named(config: &Config) -> BTreeMap<PublicKey, Vec<PeerAddress>> {
+    let peers = config.peers.iter().map(|peer| {
+        let addresses = peer.addresses.iter();
+        let named = addresses.filter(|address| matches!(address, PeerAddress::Named { .. }));
+        (peer.key, named.cloned().collect::<Vec<_>>())
+    });
+    peers.filter(|(_, named)| !named.is_empty()).collect()
 }

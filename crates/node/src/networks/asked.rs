@@ -68,7 +68,7 @@ impl Asked {
             key: *admin,
             name: None,
             network: None,
-            addresses: self.addresses.clone(),
+            addresses: hints(),
             ipv4: None,
             source: None,
             member: false,

@@ -318,7 +318,7 @@ impl Network {
             key: *key,
             name: self.state.names.get(key).cloned(),
             network: self.label.clone(),
-            addresses: self.hints(key).into_iter().map(|hint| hint.at).collect(),
+            addresses: self.hints(key),
             ipv4: used_ipv4(self, key, owners).filter(|_| source.is_some()),
             source,
             member,

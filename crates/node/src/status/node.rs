@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ClonesStatus, RightsStatus};
+use super::{ClonesStatus, MappingStatus, NostrRelayStatus, RightsStatus, StunStatus};
 
 /// The node itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +64,15 @@ pub struct NodeStatus {
     /// This node as exit of others; `None` unless it offers that (`tun.advertise_exit`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<ServesStatus>,
+    /// What the STUN servers of the configuration say (`reach.stun`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stun: Vec<StunStatus>,
+    /// The Nostr relays of the configuration (`nostr.relays`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nostr_relays: Vec<NostrRelayStatus>,
+    /// The port that the gateway maps; `None` from a daemon that does not ask for one.
+    #[serde(default)]
+    pub port_mapping: Option<MappingStatus>,
     /// Another host that runs with this node's key, if one was noticed within the last 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<ClonesStatus>,

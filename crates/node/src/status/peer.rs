@@ -1,10 +1,13 @@
 //! The part of the status about each peer: its state, its link, its session.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use crate::hints::HintSource;
+
 use super::{PeerState, SizeSource, Standing, Trouble, Word};
+
 /// One peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerStatus {
@@ -19,6 +22,9 @@ pub struct PeerStatus {
     /// The reason for the state, as text for the user: "handshake sent 3 times, no answer from
     /// 192.0.2.2:2121".
     pub why: String,
+    /// Its host names in the configuration, if it has any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostStatus>,
     /// How long it has been in this state.
     pub since_s: u64,
     /// The state in fewer terms, for the user.
@@ -36,6 +42,9 @@ pub struct PeerStatus {
     pub clones: Option<ClonesStatus>,
     /// The path of packets, if there is one.
     pub path: Option<PathStatus>,
+    /// Where the address of a direct path came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Word<HintSource>>,
     /// The latest changes of the path, at most eight, the last one first.
     #[serde(default)]
     pub path_changes: Vec<PathChangeStatus>,
@@ -49,6 +58,19 @@ pub struct PeerStatus {
     /// The subnets behind it, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<RoutesStatus>,
+}
+
+/// A host name of a peer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostStatus {
+    /// The name and the port, as `home.example.org:2121`.
+    pub name: String,
+    /// The addresses that it has, in the order in which they are tried.
+    pub addresses: Vec<IpAddr>,
+    /// Why the last question failed; `addresses` are then those of the answer before.
+    pub error: Option<String>,
+    /// Seconds until it is asked for again; `None` while a question is open.
+    pub next_s: Option<u64>,
 }
 
 /// Two or more running nodes have one key.
@@ -147,6 +169,9 @@ pub enum PathStatus {
 pub struct PathChangeStatus {
     /// Seconds since the change.
     pub ago_s: u64,
+    /// Milliseconds since the change; 0 from a daemon that does not say.
+    #[serde(default)]
+    pub ago_ms: u64,
     /// The path from then on; `None` if there was none.
     pub path: Option<PathStatus>,
     /// The reason, as text for the user: "the link came up".
@@ -234,6 +259,25 @@ pub struct LinkStatus {
     pub tx: Traffic,
     /// Seconds since the last authentic frame.
     pub last_rx_s: Option<u64>,
+    /// The paths that it compares, if it has several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<LinkPathStatus>,
+}
+
+/// A path that a link may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkPathStatus {
+    /// The peer's address and port.
+    pub addr: SocketAddr,
+    /// The interface of this host that it leads through, if this host has several uplinks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Whether the link uses it.
+    pub used: bool,
+    /// Whether the peer answered there when it was last probed.
+    pub works: bool,
+    /// The shortest round trip when it was last probed, in milliseconds.
+    pub rtt_ms: Option<u64>,
 }
 
 /// The frames that carry the data of a session.
