@@ -1,13 +1,17 @@
 use std::collections::BTreeMap;
 
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng as _;
 use weft_noise::SecretKey;
-use weft_roster::invite::EntryPoint;
+use weft_roster::invite::{EntryPoint, Seed};
 
 use super::*;
 
 mod membership;
 mod overlap;
+mod presences;
 mod routes;
+mod secrets;
 
 /// Nodes whose documents reach those that they are connected with.
 struct World {
@@ -34,12 +38,16 @@ fn name(text: &str) -> Name {
     Name::host(text).unwrap()
 }
 
+/// The networks of a node, with secrets that are the same in each run.
+fn networks(number: usize, kept: Vec<Network>) -> Networks {
+    let seed = number as u64 * 1_000 + kept.len() as u64;
+    Networks::new(identity(number), kept, Box::new(ChaCha20Rng::seed_from_u64(seed)))
+}
+
 impl World {
     fn new(nodes: usize, connected: &[(usize, usize)]) -> Self {
         Self {
-            nodes: (0..nodes)
-                .map(|number| Networks::new(identity(number), Vec::new()))
-                .collect(),
+            nodes: (0..nodes).map(|number| networks(number, Vec::new())).collect(),
             connected: connected.iter().copied().collect(),
             now: 1_000,
             sent: 0,
@@ -68,6 +76,8 @@ impl World {
                     let near: BTreeSet<PublicKey> = near.map(key).collect();
                     self.nodes[at].set_reachable(near, self.now);
                 }
+                let times = self.times();
+                self.nodes[at].renew_secrets(times);
                 self.nodes[at].handle_timeout(self.now);
                 self.deliver(at);
             }
@@ -154,7 +164,11 @@ fn a_member_that_is_no_administrator_passes_the_request_on() {
     let rows: BTreeMap<PublicKey, Row> = world.nodes[2].rows().map(|row| (row.key, row)).collect();
     assert_eq!(rows.len(), 2);
     assert!(rows.values().all(|row| row.member && row.ipv4.is_some()));
-    assert_eq!(rows[&key(1)].addresses, code.addresses, "the one by which it came in");
+    assert_eq!(
+        rows[&key(1)].addresses.iter().map(|hint| hint.at).collect::<Vec<_>>(),
+        code.addresses,
+        "the one by which it came in"
+    );
     assert_eq!(rows[&key(0)].name, Some(name("founder")));
 }
 
@@ -253,7 +267,7 @@ fn what_does_not_fit_is_refused_and_says_why() {
         world.join(2, code, 0);
         world.run(4_000);
         assert_eq!(world.refusal(2), Some(refusal));
-        world.nodes[2].forget(Some(&code.network.to_string())).unwrap();
+        world.nodes[2].forget(Some(&code.network.to_string()), true).unwrap();
     }
     world.now += 3_601_000;
     let (now, unix) = world.times();
@@ -382,7 +396,7 @@ fn networks_are_read_as_they_were_written() {
         assert_eq!(kept[0].joining().is_none(), joined);
         assert_eq!(kept[0].is_member(&key(1)), joined);
         // A node that restarts in between goes on.
-        world.nodes[1] = Networks::new(identity(1), kept);
+        world.nodes[1] = networks(1, kept);
         world.run(5_000);
     }
     let path = store::files(directory.path()).pop().unwrap();
@@ -431,7 +445,10 @@ fn commands_name_what_is_missing() {
     world.nodes[0]
         .create(Name::network("work").unwrap(), None, [9; 16], UNIX)
         .unwrap();
-    assert_eq!(change(&mut world, 0, None, "x"), Err(NetworkError::Which));
+    assert_eq!(
+        change(&mut world, 0, None, "x"),
+        Err(NetworkError::Which("home, work".to_owned()))
+    );
     let entry = EntryPoint {
         key: key(1),
         address: "192.0.2.2:2121".parse().unwrap(),

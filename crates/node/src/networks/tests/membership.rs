@@ -1,5 +1,7 @@
 //! Membership without an invite.
 
+use weft_roster::rules::Policy;
+
 use super::*;
 
 const MINUTE: u64 = 60_000;
@@ -102,7 +104,7 @@ fn an_approved_node_that_restarts_goes_on() {
     store::save(directory.path(), world.network(1)).unwrap();
     let kept = store::load(directory.path(), &key(1));
     assert_eq!((kept[0].id(), kept[0].joining().unwrap().proof.clone()), (id, None));
-    world.nodes[1] = Networks::new(identity(1), kept);
+    world.nodes[1] = networks(1, kept);
     assert_eq!(world.nodes[1].rows().next().unwrap().addresses.len(), 1);
     world.run(5_000);
     assert_eq!(world.members(1), [0, 1]);
@@ -261,7 +263,9 @@ fn fingerprints_are_the_ends_of_the_npub() {
 impl World {
     fn change(&mut self, member: &str, change: MemberChange) -> Result<PublicKey, NetworkError> {
         let times = self.times();
-        self.nodes[0].change_member(None, member, change, times)
+        self.nodes[0]
+            .change_member(None, member, change, times)
+            .map(|changed| changed.key)
     }
 
     /// The founder 0 and its members `node-1` to `node-COUNT`.
@@ -343,7 +347,7 @@ fn a_fixed_address_moves_with_the_place_also_to_a_node_that_asks() {
     let body = weft_roster::record::Body::Member(body);
     let record = weft_roster::key::RecordKey::Member(nas);
     network.write(&identity(0), record, &body, times.0, times.1).unwrap();
-    world.nodes.push(Networks::new(identity(2), Vec::new()));
+    world.nodes.push(networks(2, Vec::new()));
     world.connected.insert((0, 2));
     world.accept(0, MINUTE);
     world.ask(2, 0);
@@ -378,4 +382,209 @@ fn a_replacement_that_cannot_be_changes_nothing() {
     assert!(matches!(refused("node-2", "founder"), Err(NetworkError::Change(_))));
     assert!(matches!(refused("founder", "node-2"), Err(NetworkError::Change(_))));
     assert_eq!(world.members(1), [0, 1, 2]);
+}
+
+/// The key of a member is all that a new machine needs: any member has the records, and no decision
+/// of an administrator is asked for. The founder is the administrator again.
+#[test]
+fn a_member_on_a_new_machine_gets_its_network_back_from_any_member() {
+    let mut world = World::new(3, &[(0, 1), (0, 2), (1, 2)]);
+    world.create(0);
+    let code = world.invite(0, 2, 1);
+    world.join(1, &code, 0);
+    world.join(2, &code, 0);
+    world.run(10_000);
+    world.nodes[0] = networks(0, Vec::new());
+    world.run(10_000);
+    assert!(world.nodes[0].iter().next().is_none());
+    world.ask(0, 1);
+    world.run(5_000);
+    assert_eq!(world.members(0), [0, 1, 2]);
+    assert!(world.network(0).is_admin(&key(0)));
+    assert!(world.nodes[0].rows().all(|row| row.member));
+
+    // It stays closed to others.
+    let mut world = World::new(3, &[(0, 1), (1, 2)]);
+    world.create(0);
+    let code = world.invite(0, 1, 1);
+    world.join(1, &code, 0);
+    world.run(10_000);
+    world.ask(2, 1);
+    world.run(5_000);
+    assert_eq!(world.verdict(2, 1), Some(Verdict::NotAdmin));
+}
+
+/// An administrator that is removed cannot come back by an invite of its own, and the command says
+/// what stays of its work.
+#[test]
+fn the_invites_of_a_removed_administrator_end_with_it() {
+    let mut world = World::new(4, &[(0, 1), (0, 2), (0, 3), (1, 2)]);
+    world.create(0);
+    let code = world.invite(0, 1, 1);
+    world.join(1, &code, 0);
+    world.run(10_000);
+    let times = world.times();
+    world.nodes[0]
+        .change_member(None, "node-1", MemberChange::MakeAdmin, times)
+        .unwrap();
+    world.run(5_000);
+    let theirs = world.invite(1, 5, 2);
+    world.join(2, &theirs, 1);
+    world.run(10_000);
+    assert_eq!(world.members(0), [0, 1, 2]);
+    let times = world.times();
+    let changed = world.nodes[0].change_member(None, "node-1", MemberChange::Remove, times);
+    let again = changed.unwrap().again;
+    assert!(again.contains(&"member node-2".to_owned()), "{again:?}");
+    let ended = |line: &&String| line.starts_with("invite/") && line.ends_with(": ended");
+    assert_eq!(again.iter().filter(ended).count(), 1, "{again:?}");
+    world.join(3, &theirs, 0);
+    world.run(10_000);
+    assert_eq!(world.refusal(3), Some(Refusal::Revoked));
+    assert_eq!(world.members(0), [0, 2], "who has joined stays");
+}
+
+#[test]
+fn an_administrator_fixes_addresses_that_no_other_member_has() {
+    let mut world = World::with_members(2);
+    let address = |text: &str| Some(text.parse().unwrap());
+    let of = |world: &World, at: usize, member: usize| world.network(at).ipv4(&key(member)).unwrap();
+    let derived = of(&world, 0, 1);
+    world
+        .change("node-1", MemberChange::Address(address("10.44.3.4")))
+        .unwrap();
+    world.run(5_000);
+    assert_eq!([of(&world, 0, 1), of(&world, 2, 1)], [address("10.44.3.4").unwrap(); 2]);
+    for outside in ["10.45.3.4", "192.168.1.1", "10.44.3.0", "10.44.255.255"] {
+        let refused = world.change("node-1", MemberChange::Address(address(outside)));
+        assert!(matches!(refused, Err(NetworkError::NotOfNetworks(_))), "{outside}");
+    }
+    let taken = world.change("node-2", MemberChange::Address(address("10.44.3.4")));
+    assert_eq!(
+        taken,
+        Err(NetworkError::AddressTaken(
+            address("10.44.3.4").unwrap(),
+            "node-1".to_owned()
+        ))
+    );
+    // The derived address of one can be that of another one meanwhile.
+    world.change("node-2", MemberChange::Address(Some(derived))).unwrap();
+    let back = world.change("node-1", MemberChange::Address(None));
+    assert!(matches!(back, Err(NetworkError::AddressTaken(..))), "{back:?}");
+    world.change("node-2", MemberChange::Address(None)).unwrap();
+    world.change("node-1", MemberChange::Address(None)).unwrap();
+    assert_eq!(of(&world, 0, 1), derived);
+}
+
+#[test]
+fn no_command_gives_two_members_one_name() {
+    let mut world = World::with_members(2);
+    let taken = world.change("node-1", MemberChange::Rename(name("node-2")));
+    assert_eq!(taken, Err(NetworkError::MemberNameTaken(name("node-2"))));
+    world.change("node-1", MemberChange::Rename(name("node-1"))).unwrap();
+    world.change("node-1", MemberChange::Rename(name("shed"))).unwrap();
+    world.change("node-2", MemberChange::Rename(name("node-1"))).unwrap();
+    assert!(world.network(0).state().renamed.is_empty());
+}
+
+/// The time in which each node sends a digest, in ms: in a star, not all get a push.
+const DIGESTS: u64 = 120_000;
+
+#[test]
+fn the_founder_names_a_successor_and_takes_that_back() {
+    let mut world = World::with_members(3);
+    let rank = |world: &World, at: usize, of: usize| world.network(at).state().admins.rank(&key(of));
+    let name_successor = |world: &mut World, at: usize, member: Option<&str>| {
+        let times = world.times();
+        world.nodes[at].set_successor(None, member, times)
+    };
+    let network = world.network(0).id();
+    assert_eq!(name_successor(&mut world, 0, Some("node-1")), Ok((network, Vec::new())));
+    world.run(DIGESTS);
+    for at in 0..4 {
+        assert_eq!(rank(&world, at, 1), Some(0), "node {at}");
+        assert_eq!(world.members(at), [0, 1, 2, 3], "node {at}");
+    }
+    // It has the founder's rights, but for naming the next one and for those over the founder.
+    assert_eq!(
+        name_successor(&mut world, 1, Some("node-2")),
+        Err(NetworkError::NotFounder)
+    );
+    let times = world.times();
+    let granted = world.nodes[1].change_member(None, "node-2", MemberChange::MakeAdmin, times);
+    assert!(granted.is_ok(), "{granted:?}");
+    let removed = world.nodes[1].change_member(None, "founder", MemberChange::Remove, times);
+    assert!(matches!(removed, Err(NetworkError::Change(_))), "{removed:?}");
+    world.run(DIGESTS);
+    for change in [MemberChange::Remove, MemberChange::RevokeAdmin] {
+        let refused = world.change("node-1", change);
+        assert_eq!(refused, Err(NetworkError::IsSuccessor("node-1".to_owned())));
+    }
+    world.change("node-1", MemberChange::Rename(name("heir"))).unwrap();
+    assert!(matches!(
+        name_successor(&mut world, 0, Some("founder")),
+        Err(NetworkError::SucceedsItself(_))
+    ));
+    // Another one: what the former one signed stays.
+    let (_, again) = name_successor(&mut world, 0, Some("node-3")).unwrap();
+    assert_eq!(again, ["administrator node-2"]);
+    world.run(DIGESTS);
+    for at in 0..4 {
+        let ranks = [1, 2, 3].map(|of| rank(&world, at, of));
+        assert_eq!(ranks, [None, Some(1), Some(0)], "node {at}");
+        assert_eq!(world.members(at), [0, 1, 2, 3], "node {at}");
+        assert_eq!(world.network(at).state().names[&key(1)], name("heir"));
+    }
+    assert_eq!(name_successor(&mut world, 0, None), Ok((network, Vec::new())));
+    assert_eq!(rank(&world, 0, 3), None);
+    world.change("node-3", MemberChange::Remove).unwrap();
+}
+
+#[test]
+fn the_default_that_a_removed_administrator_set_stays() {
+    let mut world = World::with_members(1);
+    world.change("node-1", MemberChange::MakeAdmin).unwrap();
+    world.run(5_000);
+    let times = world.times();
+    let deny = RuleChange::Default(Policy::Deny);
+    world.nodes[1].change_rules(None, deny, times).unwrap();
+    world.run(5_000);
+    world.change("node-1", MemberChange::RevokeAdmin).unwrap();
+    world.run(5_000);
+    for at in 0..2 {
+        assert_eq!(world.network(at).state().table.inside, Policy::Deny, "node {at}");
+        assert_eq!(world.network(at).name(), Some(&Name::network("home").unwrap()));
+    }
+}
+
+#[test]
+fn the_only_administrator_leaves_only_if_it_is_sure() {
+    let mut world = World::with_members(1);
+    let refused = world.nodes[0].forget(None, false);
+    assert_eq!(refused, Err(NetworkError::OnlyAdmin("home".to_owned())));
+    assert!(world.nodes[1].forget(None, false).is_ok(), "a member may");
+    world.nodes[0].forget(None, true).unwrap();
+    // With another administrator there is nothing to be sure about.
+    let mut world = World::with_members(1);
+    world.change("node-1", MemberChange::MakeAdmin).unwrap();
+    world.nodes[0].forget(None, false).unwrap();
+}
+
+#[test]
+fn a_member_is_not_denied() {
+    let mut world = World::with_members(1);
+    let now = world.now;
+    let member = NetworkError::MemberAlready("node-1".to_owned(), "home".to_owned());
+    assert_eq!(world.nodes[0].deny(&key(1), now), Err(member));
+    // Also one that was taken in by a request, whose decision is kept for a while.
+    let mut asked = World::new(2, &[(0, 1)]);
+    asked.create(0);
+    asked.accept(0, 60_000);
+    asked.ask(1, 0);
+    asked.run(5_000);
+    asked.approve(0, 1).unwrap();
+    let denied = asked.nodes[0].deny(&key(1), asked.now);
+    assert!(matches!(denied, Err(NetworkError::MemberAlready(..))), "{denied:?}");
+    let unknown = NetworkError::NoRequest(key(5).to_string());
+    assert_eq!(world.nodes[0].deny(&key(5), now), Err(unknown));
 }

@@ -62,15 +62,18 @@ fn two_networks_of_one_name_have_labels_that_stay() {
     for network in world.nodes[2].iter() {
         store::save(directory.path(), network).unwrap();
     }
-    let mut read = Networks::new(identity(2), store::load(directory.path(), &key(2)));
+    let mut read = networks(2, store::load(directory.path(), &key(2)));
     let expected = [expected.to_vec(), vec![(third, "home-3".to_owned())]].concat();
     assert_eq!(labels(&read), expected);
     // The label is the name that commands take, and stays although the other name is free.
-    assert_eq!(read.forget(Some("home")), Ok(first));
-    let mut again = Networks::new(identity(2), read.all.into_values().collect());
+    assert_eq!(read.forget(Some("home"), true), Ok(first));
+    let mut again = networks(2, read.all.into_values().collect());
     assert_eq!(labels(&again), expected[1..]);
-    assert!(matches!(again.forget(Some("home")), Err(NetworkError::Unknown(_))));
-    assert_eq!(again.forget(Some("home-2")), Ok(second));
+    assert!(matches!(
+        again.forget(Some("home"), true),
+        Err(NetworkError::Unknown(_))
+    ));
+    assert_eq!(again.forget(Some("home-2"), true), Ok(second));
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn networks_that_were_kept_without_labels_get_some() {
         let set = network.set().clone();
         Network::kept(&key(2), set, BTreeMap::new(), None)
     });
-    let read = Networks::new(identity(2), kept.collect());
+    let read = networks(2, kept.collect());
     let found: BTreeSet<String> = labels(&read).into_iter().map(|(_, label)| label).collect();
     assert_eq!(found, ["home".to_owned(), "home-2".to_owned()].into());
 }
@@ -109,7 +112,7 @@ fn an_address_leads_to_the_member_of_the_earlier_network() {
     };
     assert_eq!(node.shadowed(network(node, second)), [expected]);
     assert_eq!(node.own_ipv4().count(), 2);
-    world.nodes[2].forget(Some("home")).unwrap();
+    world.nodes[2].forget(Some("home"), true).unwrap();
     let row = world.nodes[2].rows().next().unwrap();
     assert_eq!((row.key, row.ipv4), (key(1), Some(address)));
 }
