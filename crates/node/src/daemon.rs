@@ -12,6 +12,7 @@ mod hints;
 mod host_names;
 mod inquiries;
 mod interface;
+mod lan;
 mod lanes;
 mod member_routes;
 mod members;
@@ -68,6 +69,7 @@ use exit::Exits;
 use hints::Hints;
 use host_names::HostLookups;
 use interface::{Interface, InterfaceError};
+use lan::Lan;
 use lanes::MoreLanes;
 use members::Members;
 
@@ -309,6 +311,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             members,
             networks,
             lookups,
+            lan: Lan::new(),
             rules,
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             routes,

@@ -17,6 +17,7 @@
 //! | [`status`] | the documents that the control socket returns |
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //! | [`networks`] | private networks: their records, and the documents about them |
+//! | `lan` | mDNS: services of the LAN
 //! | [`exit`] | exits, as the system carries them out |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
@@ -36,6 +37,7 @@ pub mod host_addresses;
 pub mod host_name;
 pub mod hosts;
 pub mod keyfile;
+mod lan;
 pub mod last_addresses;
 pub mod logging;
 pub mod netcheck;

@@ -57,6 +57,7 @@ impl Daemon {
             active = true;
             let moved = self.follow_addresses() | self.follow_own_routes();
             self.follow_members(moved);
+            self.follow_lan();
             self.count_at = None;
         }
         active

@@ -71,6 +71,7 @@ impl Daemon {
         self.follow_offer();
         moved |= self.follow_own_routes();
         refused.extend(self.follow_members(moved));
+        self.follow_lan();
         refused
     }
 

@@ -21,6 +21,7 @@ use super::echo::{Echoes, Waiting};
 use super::events::Events;
 use super::exit::Exits;
 use super::host_names::HostLookups;
+use super::lan::Lan;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
 use super::reports::Reports;
@@ -67,6 +68,7 @@ pub(super) struct Daemon {
     pub(super) members: Members,
     pub(super) networks: Networks,
     pub(super) lookups: HostLookups,
+    pub(super) lan: Lan,
     /// The rules that the packet path applies.
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
@@ -108,6 +110,7 @@ pub(super) struct Parts {
     pub(super) members: Members,
     pub(super) networks: Networks,
     pub(super) lookups: HostLookups,
+    pub(super) lan: Lan,
     /// The rules that the packet path applies.
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
@@ -129,6 +132,7 @@ impl Daemon {
             members,
             networks,
             lookups,
+            lan,
             rules,
             documents,
             routes,
@@ -151,6 +155,7 @@ impl Daemon {
             members,
             networks,
             lookups,
+            lan,
             rules,
             documents,
             count_at: None,
@@ -180,6 +185,8 @@ impl Daemon {
         let watch = SystemChanges::of_network().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         self.ask_for_names();
+        self.follow_lan_subnets();
+        self.follow_lan();
         while !self.stopping {
             self.drain_outputs();
             let time_left = self.time_left();
@@ -193,6 +200,7 @@ impl Daemon {
                 }
                 Some(request) = control.next() => self.answer(request),
                 Some(done) = self.configuration.next() => self.reconfigure(done),
+                Some(found) = self.lan.next() => self.handle_lan(found),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
                 () = sleep(time_left) => self.on_time(),
@@ -214,6 +222,7 @@ impl Daemon {
         self.node.shut_down();
         self.drain_outputs();
         self.save();
+        self.lan.end();
         self.exits.end().await;
         // The lanes carry out pending commands, the goodbyes among them, before they end.
         self.lanes.stop();
@@ -242,7 +251,8 @@ impl Daemon {
                     Output::Traversal { peer, kind, text } => drop((peer, kind, text)),
                 }
             }
-            if !self.drive_networks() {
+            let active = self.drive_networks();
+            if !(active | self.drive_lan()) {
                 break;
             }
         }
@@ -259,6 +269,7 @@ impl Daemon {
             self.networks.timeout(),
             self.documents.poll_timeout(),
             self.facts.hosts.timeout(),
+            self.lan.timeout(),
         ];
         let networks = networks.into_iter().flatten();
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
@@ -271,6 +282,7 @@ impl Daemon {
             self.network_changed_at,
             self.traced.ends(),
             self.configuration.deadline(),
+            self.lan.again(),
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
@@ -294,6 +306,7 @@ impl Daemon {
         }
         self.configuration.drive(now);
         self.ask_for_names();
+        self.retry_lan(now);
         self.drive_events(now);
         if self.save_at.is_some_and(|at| at <= now) {
             self.save();
@@ -309,6 +322,7 @@ impl Daemon {
             self.node.handle_network_change(boottime_ms());
             self.facts.hosts.handle_network_change(boottime_ms());
             self.ask_for_names();
+            self.follow_lan_subnets();
         }
     }
 
@@ -325,6 +339,7 @@ impl Daemon {
             }
             Event::LinkDown { peer, reason } => {
                 tracing::info!(peer = name(peer), why = why::left(*reason), "link down");
+                self.lan.note(*peer);
             }
             Event::LinkSilent { peer } => tracing::info!(peer = name(peer), "peer is silent"),
             Event::LinkAnswers { peer } => tracing::info!(peer = name(peer), "peer answers again"),
@@ -438,6 +453,7 @@ impl Daemon {
     fn note_path(&mut self, peer: &PublicKey, addr: SocketAddr) {
         let known = self.members.source_of(peer, addr);
         self.facts.hints.note_path(*peer, addr, known);
+        self.lan.note(*peer);
         self.remember(peer, addr);
     }
 
