@@ -54,6 +54,12 @@ pub enum ControlCommand {
         /// The address, name or key.
         node: NodeRef,
     },
+    /// Why packets to a peer take their path, and what was tried to reach it directly:
+    /// [`crate::status::ReachStatus`].
+    Reach {
+        /// The peer.
+        peer: PeerRef,
+    },
     /// Events until the client ends the connection: answers of [`crate::status::Event`], one for each
     /// change. A client that does not read is refused as `too-slow` and its connection ends.
     Events {},
@@ -518,6 +524,12 @@ mod tests {
                     node: "nas.home.weft".parse().unwrap(),
                 },
                 r#"{"schema":"weft.control/1","cmd":"whois","node":"nas.home.weft"}"#,
+            ),
+            (
+                ControlCommand::Reach {
+                    peer: "nas.home.weft".parse().unwrap(),
+                },
+                r#"{"schema":"weft.control/1","cmd":"reach","peer":"nas.home.weft"}"#,
             ),
             (
                 ControlCommand::Events {},

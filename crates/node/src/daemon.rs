@@ -8,6 +8,7 @@ mod configuration;
 mod echo;
 mod events;
 mod exit;
+mod further_sockets;
 mod hints;
 mod host_names;
 mod inquiries;
@@ -23,6 +24,9 @@ mod network_commands;
 mod network_list;
 mod networks;
 mod perf;
+mod probe_sockets;
+mod reach_status;
+mod reaching;
 mod reconfigure;
 mod reports;
 mod rights;
@@ -30,6 +34,7 @@ mod routes;
 mod run;
 mod signals;
 mod status_builder;
+mod stun;
 mod subnets;
 mod suites;
 mod trace_timeout;
@@ -72,6 +77,7 @@ use interface::{Interface, InterfaceError};
 use lan::Lan;
 use lanes::MoreLanes;
 use members::Members;
+use reaching::Reaching;
 
 /// The parameters of a daemon.
 #[derive(Debug)]
@@ -234,7 +240,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let rules = compile(&key, &networks, &ByHand::of(&config), &config.local_rules, unix_s());
     node.set_rules(rules.peers.clone());
     members.apply(&Members::default(), &mut node, now);
-    node.listen(vec![weft_stream::PORT]);
+    node.listen(vec![weft_stream::PORT, weft_reach::PORT]);
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
     addresses.retain(|key| members.contains(key));
     let mut hints = Hints::default();
@@ -269,6 +275,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             limits: config.perf.limits,
         };
         let lookups = HostLookups::new(&broker);
+        let external = config.reach.external.clone();
         rights.watch(&mut broker);
         let perf = perf::PerfServer::start(perf, &config, launch);
         let services = status_builder::Services {
@@ -310,6 +317,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             exits,
             members,
             networks,
+            reaching: Reaching::new(key.node_addr(), &external),
             lookups,
             lan: Lan::new(),
             rules,

@@ -57,9 +57,12 @@ impl ControlCommand {
             | Self::Events {}
             | Self::Ping { .. }
             | Self::Version {} => Audience::AllUsers,
-            Self::Trace { .. } | Self::Reload { .. } | Self::Confirm {} | Self::Network(_) | Self::Down {} => {
-                Audience::Owners
-            }
+            Self::Reach { .. }
+            | Self::Trace { .. }
+            | Self::Reload { .. }
+            | Self::Confirm {}
+            | Self::Network(_)
+            | Self::Down {} => Audience::Owners,
         }
     }
 }

@@ -24,6 +24,8 @@ impl Daemon {
     pub(super) fn handle_segment(&mut self, peer: PublicKey, ports: DataPorts, bytes: &[u8]) {
         if ports.dst == weft_stream::PORT {
             self.documents.handle_segment(boottime_ms(), peer, bytes);
+        } else if ports.dst == weft_reach::PORT {
+            self.handle_reach_message(&peer, bytes);
         }
     }
 
@@ -104,6 +106,7 @@ impl Daemon {
         let up = peers.filter(|peer| peer.link_age.is_some() || peer.session_age.is_some());
         let strangers = self.node.stranger_status(now).map(|stranger| stranger.key);
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
+        self.tell_own_addresses(now);
         self.networks.set_reachable(reachable, now);
         self.follow_exit();
     }
@@ -122,6 +125,12 @@ impl Daemon {
         for network in saved {
             self.networks.note_presences_saved(network);
         }
+    }
+
+    /// Passes the addresses of this node to the networks.
+    fn tell_own_addresses(&mut self, now: u64) {
+        let addresses = self.reaching.own_addresses();
+        self.networks.set_own_addresses(&addresses, now, unix_s() * 1_000);
     }
 
     /// Writes the networks that have changed; after a failure, again later.

@@ -8,9 +8,10 @@ use tokio::time::sleep;
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
-use weft_os::random::random_bytes;
+use weft_os::random::{SystemRng, random_bytes};
 use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
+use weft_reach::stun;
 use weft_stream::Documents;
 use weft_wire::Subnet;
 use weft_wire::fast::LEAST_PAYLOAD;
@@ -24,6 +25,7 @@ use super::host_names::HostLookups;
 use super::lan::Lan;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
+use super::reaching::Reaching;
 use super::reports::Reports;
 use super::routes::PeerRoutes;
 use super::signals::StopSignals;
@@ -59,7 +61,7 @@ const REPORTS_AT_ONCE: usize = 32;
 
 pub(super) struct Daemon {
     pub(super) node: Node,
-    lanes: Lanes,
+    pub(super) lanes: Lanes,
     pub(super) facts: Facts,
     pub(super) state: StateDir,
     pub(super) addresses: LastAddresses,
@@ -67,6 +69,8 @@ pub(super) struct Daemon {
     pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    pub(super) reaching: Reaching,
+    pub(super) stun: stun::Servers,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     /// The rules that the packet path applies.
@@ -109,6 +113,7 @@ pub(super) struct Parts {
     pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    pub(super) reaching: Reaching,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     /// The rules that the packet path applies.
@@ -131,6 +136,7 @@ impl Daemon {
             exits,
             members,
             networks,
+            reaching,
             lookups,
             lan,
             rules,
@@ -154,6 +160,8 @@ impl Daemon {
             exits,
             members,
             networks,
+            reaching,
+            stun: stun::Servers::new(Box::new(SystemRng)),
             lookups,
             lan,
             rules,
@@ -184,7 +192,10 @@ impl Daemon {
     ) -> Result<(), DaemonError> {
         let watch = SystemChanges::of_network().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
+        self.follow_host_addresses(false);
+        self.tell_underlay_ports();
         self.ask_for_names();
+        self.follow_stun_servers();
         self.follow_lan_subnets();
         self.follow_lan();
         while !self.stopping {
@@ -202,6 +213,7 @@ impl Daemon {
                 Some(done) = self.configuration.next() => self.reconfigure(done),
                 Some(found) = self.lan.next() => self.handle_lan(found),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
+                arrived = self.reaching.arrived() => self.handle_search(arrived),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
                 () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
@@ -239,19 +251,19 @@ impl Daemon {
         self.node.handle_report_of(boottime_ms(), lane, report);
     }
 
-    fn drain_outputs(&mut self) {
+    pub(super) fn drain_outputs(&mut self) {
         let mut commands = Vec::new();
         loop {
             while let Some(output) = self.node.poll_output() {
                 match output {
                     Output::Lane(command) => commands.push(command),
                     Output::Event(event) => self.event(&event),
-                    Output::Outside { from, datagram } => drop((from, datagram)),
+                    Output::Outside { from, datagram } => self.handle_outside(from, &datagram),
                     Output::Service { peer, ports, bytes } => self.handle_segment(peer, ports, &bytes),
                     Output::Traversal { peer, kind, text } => drop((peer, kind, text)),
                 }
             }
-            let active = self.drive_networks();
+            let active = self.drive_networks() | self.drive_reaching() | self.drive_stun();
             if !(active | self.drive_lan()) {
                 break;
             }
@@ -268,6 +280,8 @@ impl Daemon {
         let networks = [
             self.networks.timeout(),
             self.documents.poll_timeout(),
+            self.reaching.timeout(),
+            self.stun.poll_timeout().map(|(at, _)| at),
             self.facts.hosts.timeout(),
             self.lan.timeout(),
         ];
@@ -320,6 +334,8 @@ impl Daemon {
             self.follow_offer();
             self.follow_exit();
             self.node.handle_network_change(boottime_ms());
+            self.follow_host_addresses(true);
+            self.follow_stun_servers();
             self.facts.hosts.handle_network_change(boottime_ms());
             self.ask_for_names();
             self.follow_lan_subnets();
@@ -328,6 +344,13 @@ impl Daemon {
 
     fn event(&mut self, event: &Event) {
         self.events.hurry(Instant::now());
+        let aside = match event {
+            Event::Observed { by: peer, .. } | Event::LinkUp { peer, .. } | Event::Roamed { peer, .. } => {
+                self.node.goes_aside(peer)
+            }
+            _ => false,
+        };
+        self.reaching.note(boottime_ms(), event, aside);
         let name = |key: &PublicKey| self.facts.name(key);
         match event {
             Event::LinkUp { peer, path, restarted } => {
@@ -507,6 +530,7 @@ impl Daemon {
                 let lanes = self.lanes.snapshots();
                 let mut status = self.facts.status(&self.node, &lanes, &self.configuration, traced, now);
                 (status.node.exit, status.node.serves) = (self.exit_status(now), self.serves_status());
+                status.node.stun = self.stun_status(now);
                 reply.ok(&status);
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, None)),
@@ -518,6 +542,7 @@ impl Daemon {
                 Ok(found) => reply.ok(&found),
                 Err(refusal) => reply.refuse(refusal),
             },
+            ControlCommand::Reach { peer } => self.answer_reach(&peer, reply),
             ControlCommand::Events {} => self.subscribe(reply),
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
                 Ok(key) => {
@@ -581,7 +606,7 @@ impl Daemon {
         waiting.reply.ok(&pong);
     }
 
-    fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
+    pub(super) fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
         self.members.find(peer).map_err(|error| match error {
             NotFound::Unknown => Refusal::unknown_peer(peer),
             NotFound::Ambiguous => Refusal::ambiguous_peer(peer),
