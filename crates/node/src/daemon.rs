@@ -39,6 +39,7 @@ mod subnets;
 mod suites;
 mod trace_timeout;
 mod unproven;
+mod uplinks;
 mod whois;
 mod why;
 

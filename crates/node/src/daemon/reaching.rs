@@ -375,7 +375,8 @@ impl Daemon {
     pub(super) fn tell_underlay_ports(&mut self) {
         let ordinary = self.facts.listen.iter().map(SocketAddr::port);
         let ports = ordinary
-            .chain(self.reaching.further.ports());
+            .chain(self.reaching.further.ports())
+            .chain(self.uplinks.ports());
         self.node.set_underlay_ports(ports.collect());
     }
 }

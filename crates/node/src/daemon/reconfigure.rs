@@ -68,6 +68,7 @@ impl Daemon {
         let mut moved = config.own_subnets() != self.configuration.config.own_subnets();
         self.configuration.config = config;
         let names = self.configuration.config.host_names();
+        self.follow_uplinks();
         self.follow_offer();
         moved |= self.follow_own_routes();
         refused.extend(self.follow_members(moved));

@@ -31,6 +31,8 @@ use super::routes::PeerRoutes;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
+use super::uplinks::UplinkSockets;
+
 use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use crate::hints::HintSource;
@@ -70,6 +72,7 @@ pub(super) struct Daemon {
     pub(super) members: Members,
     pub(super) networks: Networks,
     pub(super) reaching: Reaching,
+    pub(super) uplinks: UplinkSockets,
     pub(super) stun: stun::Servers,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
@@ -161,6 +164,7 @@ impl Daemon {
             members,
             networks,
             reaching,
+            uplinks: UplinkSockets::default(),
             stun: stun::Servers::new(Box::new(SystemRng)),
             lookups,
             lan,
@@ -194,6 +198,7 @@ impl Daemon {
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         self.follow_host_addresses(false);
         self.tell_underlay_ports();
+        self.follow_uplinks();
         self.ask_for_names();
         self.follow_stun_servers();
         self.follow_lan_subnets();
@@ -333,6 +338,7 @@ impl Daemon {
             self.follow_system_routes();
             self.follow_offer();
             self.follow_exit();
+            self.follow_uplinks();
             self.node.handle_network_change(boottime_ms());
             self.follow_host_addresses(true);
             self.follow_stun_servers();
