@@ -24,6 +24,7 @@ mod network_commands;
 mod network_list;
 mod networks;
 mod perf;
+mod port_mapping;
 mod probe_sockets;
 mod reach_status;
 mod reaching;

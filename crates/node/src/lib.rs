@@ -10,6 +10,7 @@
 //! | [`last_addresses`] | the peers' last addresses, kept between runs |
 //! | [`host_addresses`] | the addresses of the host at which the node listens |
 //! | [`netcheck`] | conclusions about the network of the host |
+//! | [`port_mapping`] | the UDP port that the gateway of the host's network maps to the node |
 //! | `uplinks` | the interfaces through which the host reaches other networks |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`peer`] | names of peers, and how a command refers to one |
@@ -43,6 +44,7 @@ pub mod logging;
 pub mod netcheck;
 pub mod networks;
 pub mod peer;
+pub mod port_mapping;
 pub mod relay;
 mod reserved;
 pub mod rules;

@@ -50,7 +50,7 @@ impl Daemon {
                 })
                 .collect(),
             stun: self.stun_status(now),
-            port_mapping: None,
+            port_mapping: Some(self.mapping_status()),
             nat: nat(own),
             peer_nat: theirs.map(nat),
             attempts,

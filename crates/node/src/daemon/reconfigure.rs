@@ -69,6 +69,7 @@ impl Daemon {
         self.configuration.config = config;
         let names = self.configuration.config.host_names();
         self.follow_uplinks();
+        self.follow_gateway(false);
         self.follow_offer();
         moved |= self.follow_own_routes();
         refused.extend(self.follow_members(moved));

@@ -25,6 +25,7 @@ use super::host_names::HostLookups;
 use super::lan::Lan;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
+use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
 use super::routes::PeerRoutes;
@@ -74,6 +75,7 @@ pub(super) struct Daemon {
     pub(super) reaching: Reaching,
     pub(super) uplinks: UplinkSockets,
     pub(super) stun: stun::Servers,
+    pub(super) mapping: PortMapping,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     /// The rules that the packet path applies.
@@ -166,6 +168,7 @@ impl Daemon {
             reaching,
             uplinks: UplinkSockets::default(),
             stun: stun::Servers::new(Box::new(SystemRng)),
+            mapping: PortMapping::new(),
             lookups,
             lan,
             rules,
@@ -201,6 +204,7 @@ impl Daemon {
         self.follow_uplinks();
         self.ask_for_names();
         self.follow_stun_servers();
+        self.follow_gateway(false);
         self.follow_lan_subnets();
         self.follow_lan();
         while !self.stopping {
@@ -220,6 +224,7 @@ impl Daemon {
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 arrived = self.reaching.arrived() => self.handle_search(arrived),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
+                Some(result) = self.mapping.next() => self.mapping_done(result),
                 () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
                 () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
@@ -241,6 +246,7 @@ impl Daemon {
         self.save();
         self.lan.end();
         self.exits.end().await;
+        self.withdraw_mapping().await;
         // The lanes carry out pending commands, the goodbyes among them, before they end.
         self.lanes.stop();
         control.close().await;
@@ -274,6 +280,7 @@ impl Daemon {
             }
         }
         self.lanes.send(commands);
+        self.mapping.drive(boottime_ms());
     }
 
     fn time_left(&mut self) -> Duration {
@@ -287,6 +294,7 @@ impl Daemon {
             self.documents.poll_timeout(),
             self.reaching.timeout(),
             self.stun.poll_timeout().map(|(at, _)| at),
+            self.mapping.timeout(),
             self.facts.hosts.timeout(),
             self.lan.timeout(),
         ];
@@ -342,6 +350,7 @@ impl Daemon {
             self.node.handle_network_change(boottime_ms());
             self.follow_host_addresses(true);
             self.follow_stun_servers();
+            self.follow_gateway(true);
             self.facts.hosts.handle_network_change(boottime_ms());
             self.ask_for_names();
             self.follow_lan_subnets();
@@ -537,6 +546,7 @@ impl Daemon {
                 let mut status = self.facts.status(&self.node, &lanes, &self.configuration, traced, now);
                 (status.node.exit, status.node.serves) = (self.exit_status(now), self.serves_status());
                 status.node.stun = self.stun_status(now);
+                status.node.port_mapping = Some(self.mapping_status());
                 reply.ok(&status);
             }
             ControlCommand::Peers { peer: None } => reply.ok(&self.facts.peers(&self.node, now, None)),

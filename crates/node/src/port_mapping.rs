@@ -1,0 +1,438 @@
+//! A UDP port that the gateway of this host's network maps to the node's socket on request: what is
+//! asked for, and when, as a state machine without clock, sockets and threads.
+//!
+//! | module | what is there |
+//! |---|---|
+//! | here | [`Mapper`]: which job is due, what a gateway may say, and what it said |
+//! | [`gateway`] | the jobs: PCP, NAT-PMP and UPnP-IGD by libraries |
+//!
+//! A gateway is any host that calls itself one: its answer is a hint, as the word of a neighbour is.
+//! An outer address that makes no sense is refused, and peers probe the others within the budgets of
+//! `weft_reach::budget`.
+
+pub mod gateway;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use weft_reach::candidate::{Refused, check};
+use weft_reach::nat::is_private;
+
+/// The lifetime that is asked for, in seconds. A mapping is renewed after half of what was granted, so
+/// that a gateway which lost it, as at a restart, has it again after half an hour.
+pub const LIFETIME: u32 = 3_600;
+/// The pause after the first failure, in ms; doubled with each further one.
+pub const FIRST_PAUSE: u64 = 60_000;
+/// The longest pause after a failure, in ms.
+pub const LAST_PAUSE: u64 = 3_600_000;
+/// The minimum interval between two jobs, in ms: neither a gateway that grants seconds nor a network
+/// that flaps causes more.
+pub const LEAST_INTERVAL: u64 = 10_000;
+/// The minimum interval between two questions of the same gateway that changes of the network cause,
+/// in ms: most of them are about interfaces of containers and the like.
+pub const AFTER_CHANGE: u64 = 60_000;
+
+/// Where a mapping is asked for, and for which socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The gateway of the default route.
+    pub gateway: Ipv4Addr,
+    /// The address and port of the socket in the gateway's network.
+    pub own: SocketAddrV4,
+}
+
+/// A protocol between a host and its gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Port Control Protocol (RFC 6887).
+    Pcp,
+    /// NAT Port Mapping Protocol (RFC 6886).
+    NatPmp,
+    /// WANIPConnection of UPnP's Internet Gateway Device.
+    Upnp,
+}
+
+/// A mapping that a gateway granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The outer address and port.
+    pub at: SocketAddr,
+    /// By which protocol.
+    pub protocol: Protocol,
+    /// For how many seconds; 0 until it is withdrawn.
+    pub lifetime: u32,
+}
+
+/// What became of a question by one protocol, as text for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tried {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// What the gateway said; text of the gateway is escaped and cut.
+    pub outcome: String,
+}
+
+/// What is to be done at a gateway. One job runs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Job {
+    /// Ask for a mapping, by each protocol in turn until one is granted.
+    Map {
+        /// Where.
+        place: Place,
+        /// The outer port that is wanted; a gateway may grant another one.
+        port: u16,
+    },
+    /// Renew the mapping that was granted last.
+    Renew,
+    /// Withdraw it.
+    Withdraw,
+}
+
+/// What came of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// A mapping was granted or renewed.
+    Granted(Granted, Vec<Tried>),
+    /// None was.
+    Failed(Vec<Tried>),
+    /// The mapping is withdrawn, or the gateway does not answer.
+    Withdrawn,
+}
+
+/// Why an outer address makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Nonsense {
+    /// No host can have it.
+    #[error("it says {0}, and {1}")]
+    Refused(SocketAddr, Refused),
+    /// An address of a private network, or of CGNAT: the gateway is behind a NAT itself.
+    #[error("its outer address {0} is private: it is behind another NAT")]
+    Private(IpAddr),
+    /// The address of this host, or of the gateway inside.
+    #[error("it says that {0} is its outer address, which is one inside")]
+    Inside(IpAddr),
+}
+
+/// Asks for a mapping, renews and withdraws it. `now` is in ms on a clock that never goes back.
+#[derive(Debug, Default)]
+pub struct Mapper {
+    place: Option<Place>,
+    held: Option<Held>,
+    job: Option<Job>,
+    /// When the last job began.
+    begun: Option<u64>,
+    /// When a mapping is asked for next.
+    due: u64,
+    failures: u32,
+    tried: Vec<Tried>,
+    /// The outer port of the last mapping.
+    port: Option<u16>,
+}
+
+/// A mapping that the gateway has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    place: Place,
+    granted: Granted,
+    renew: u64,
+    /// It makes no sense, and is withdrawn.
+    refused: bool,
+}
+
+impl Mapper {
+    /// Says where a mapping is wanted; `None`: nowhere.
+    pub fn set_place(&mut self, now: u64, place: Option<Place>) {
+        if self.place != place {
+            self.place = place;
+            self.tried.clear();
+            self.failures = 0;
+            self.due = now;
+        }
+    }
+
+    /// Handles a change of this host's network: the gateway may be another one with the same address.
+    pub fn handle_network_change(&mut self, now: u64) {
+        let soon = self.begun.map_or(now, |begun| now.max(begun + AFTER_CHANGE));
+        self.due = self.due.min(soon);
+        if let Some(held) = &mut self.held {
+            held.renew = held.renew.min(soon);
+        }
+    }
+
+    /// Returns the job that is due; [`Mapper::handle`] takes what comes of it, which must come.
+    pub fn poll(&mut self, now: u64) -> Option<Job> {
+        let (at, job) = self.next()?;
+        if at > now {
+            return None;
+        }
+        self.job = Some(job);
+        self.begun = Some(now);
+        Some(job)
+    }
+
+    /// When a job is due, in ms.
+    #[must_use]
+    pub fn timeout(&self) -> Option<u64> {
+        self.next().map(|(at, _)| at)
+    }
+
+    fn next(&self) -> Option<(u64, Job)> {
+        let earliest = self.begun.map_or(0, |begun| begun + LEAST_INTERVAL);
+        match (self.job, self.held, self.place) {
+            (Some(_), ..) => None,
+            (None, Some(held), place) if held.refused || Some(held.place) != place => Some((0, Job::Withdraw)),
+            (None, Some(held), _) => Some((held.renew.max(earliest), Job::Renew)),
+            (None, None, None) => None,
+            (None, None, Some(place)) => {
+                let port = self.port.unwrap_or(place.own.port());
+                Some((self.due.max(earliest), Job::Map { place, port }))
+            }
+        }
+    }
+
+    /// Whether a job runs.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// Handles what came of a job. Returns whether the mapping changed.
+    pub fn handle(&mut self, now: u64, done: Done) -> bool {
+        let before = self.mapped();
+        match (self.job.take(), done) {
+            (Some(Job::Map { place, .. }), Done::Granted(granted, tried)) => self.granted(now, place, granted, tried),
+            (Some(Job::Renew), Done::Granted(granted, tried)) => {
+                if let Some(held) = self.held {
+                    self.granted(now, held.place, granted, tried);
+                }
+            }
+            (Some(Job::Map { .. }), Done::Failed(tried)) => {
+                self.tried = tried;
+                self.pause(now);
+            }
+            // The gateway has lost it, or is gone: it is asked as if for the first time.
+            (_, Done::Failed(tried)) => {
+                self.tried = tried;
+                self.held = None;
+                self.due = now;
+            }
+            (_, Done::Withdrawn | Done::Granted(..)) => {
+                if self.held.take().is_some_and(|held| held.refused) {
+                    self.pause(now);
+                }
+            }
+        }
+        before != self.mapped()
+    }
+
+    fn granted(&mut self, now: u64, place: Place, granted: Granted, mut tried: Vec<Tried>) {
+        let nonsense = sense(&place, granted.at).err();
+        if let Some(nonsense) = nonsense {
+            let outcome = nonsense.to_string();
+            tried.push(Tried {
+                protocol: granted.protocol,
+                outcome,
+            });
+        } else {
+            self.failures = 0;
+            self.port = Some(granted.at.port());
+        }
+        self.tried = tried;
+        let lifetime = match granted.lifetime {
+            0 => LIFETIME,
+            seconds => seconds.min(LIFETIME),
+        };
+        self.held = Some(Held {
+            place,
+            granted,
+            renew: now + u64::from(lifetime) * 500,
+            refused: nonsense.is_some(),
+        });
+    }
+
+    fn pause(&mut self, now: u64) {
+        self.due = now + (FIRST_PAUSE << self.failures.min(6)).min(LAST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    /// The mapping of the present place.
+    #[must_use]
+    pub fn mapped(&self) -> Option<Granted> {
+        let held = self.held.filter(|held| !held.refused && Some(held.place) == self.place);
+        held.map(|held| held.granted)
+    }
+
+    /// Where a mapping is wanted.
+    #[must_use]
+    pub const fn place(&self) -> Option<Place> {
+        self.place
+    }
+
+    /// What became of the last questions, by protocol, but for the one that was granted.
+    #[must_use]
+    pub fn tried(&self) -> &[Tried] {
+        &self.tried
+    }
+}
+
+/// Checks the outer address that a gateway says.
+fn sense(place: &Place, at: SocketAddr) -> Result<(), Nonsense> {
+    check(at).map_err(|why| Nonsense::Refused(at, why))?;
+    let inside = [IpAddr::V4(place.gateway), IpAddr::V4(*place.own.ip())];
+    if inside.contains(&at.ip()) {
+        return Err(Nonsense::Inside(at.ip()));
+    }
+    if is_private(at.ip()) {
+        return Err(Nonsense::Private(at.ip()));
+    }
+    Ok(())
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pcp => "PCP",
+            Self::NatPmp => "NAT-PMP",
+            Self::Upnp => "UPnP",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(last: u8) -> Place {
+        Place {
+            gateway: Ipv4Addr::new(192, 168, last, 1),
+            own: SocketAddrV4::new(Ipv4Addr::new(192, 168, last, 2), 2121),
+        }
+    }
+
+    fn granted(at: &str, lifetime: u32) -> Done {
+        let at = at.parse().unwrap();
+        let protocol = Protocol::Pcp;
+        Done::Granted(Granted { at, protocol, lifetime }, Vec::new())
+    }
+
+    fn mapped(mapper: &Mapper) -> Option<String> {
+        mapper.mapped().map(|granted| granted.at.to_string())
+    }
+
+    fn asked(port: u16) -> Option<Job> {
+        let place = place(1);
+        Some(Job::Map { place, port })
+    }
+
+    fn started() -> Mapper {
+        let mut mapper = Mapper::default();
+        mapper.set_place(0, Some(place(1)));
+        assert_eq!(mapper.poll(0), asked(2121));
+        assert_eq!((mapper.poll(9), mapper.timeout()), (None, None), "one job at a time");
+        mapper
+    }
+
+    #[test]
+    fn a_mapping_is_renewed_after_half_of_its_life() {
+        for (lifetime, renewed) in [
+            (3_600, 1_800),
+            (120, 60),
+            (86_400, 1_800),
+            (0, 1_800),
+            (u32::MAX, 1_800),
+            // A gateway that grants a second is asked every 10 s.
+            (1, 10),
+        ] {
+            let mut mapper = started();
+            assert!(mapper.handle(0, granted("11.0.0.1:4000", lifetime)));
+            assert_eq!(mapped(&mapper).unwrap(), "11.0.0.1:4000");
+            assert_eq!(mapper.timeout(), Some(renewed * 1_000), "{lifetime}");
+            assert_eq!(mapper.poll(renewed * 1_000), Some(Job::Renew));
+            assert!(!mapper.handle(renewed * 1_000, granted("11.0.0.1:4000", lifetime)));
+        }
+    }
+
+    #[test]
+    fn a_mapping_that_is_not_renewed_is_asked_for_anew_with_its_port() {
+        let mut mapper = started();
+        mapper.handle(0, granted("11.0.0.1:4000", 3_600));
+        mapper.poll(1_800_000);
+        assert!(mapper.handle(1_801_000, Done::Failed(Vec::new())));
+        assert_eq!(mapped(&mapper), None);
+        assert_eq!(mapper.poll(1_810_000), asked(4_000));
+        assert!(mapper.handle(1_810_000, granted("11.0.0.9:4001", 3_600)));
+    }
+
+    #[test]
+    fn failures_are_followed_by_longer_pauses_and_a_change_of_network_ends_them() {
+        let mut mapper = started();
+        let mut now = 0;
+        for pause in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
+            let protocol = Protocol::Upnp;
+            let outcome = "no gateway answers".to_owned();
+            mapper.handle(now, Done::Failed(vec![Tried { protocol, outcome }]));
+            assert_eq!(mapper.timeout(), Some(now + pause * 1_000));
+            now += pause * 1_000;
+            assert!(mapper.poll(now).is_some());
+        }
+        assert_eq!(mapper.tried().len(), 1);
+        mapper.handle(now, Done::Failed(Vec::new()));
+        mapper.handle_network_change(now + 1);
+        assert_eq!(mapper.timeout(), Some(now + AFTER_CHANGE), "once a minute");
+        mapper.set_place(now + 2, Some(place(2)));
+        assert_eq!(mapper.timeout(), Some(now + LEAST_INTERVAL), "another gateway");
+    }
+
+    #[test]
+    fn a_change_of_the_gateway_withdraws_the_mapping_before_the_next_one() {
+        let mut mapper = started();
+        mapper.handle(0, granted("11.0.0.1:2121", 3_600));
+        mapper.set_place(20_000, Some(place(2)));
+        assert_eq!(mapped(&mapper), None, "at once");
+        assert_eq!(mapper.poll(20_000), Some(Job::Withdraw));
+        mapper.handle(21_000, Done::Withdrawn);
+        let job = mapper.poll(30_000);
+        let place = place(2);
+        assert_eq!(job, Some(Job::Map { place, port: 2121 }));
+        // A mapping that is granted after the place has changed again is withdrawn, too.
+        mapper.set_place(30_001, None);
+        mapper.handle(30_002, granted("11.0.0.1:2121", 3_600));
+        assert_eq!((mapped(&mapper), mapper.poll(30_002)), (None, Some(Job::Withdraw)));
+        mapper.handle(30_003, Done::Withdrawn);
+        assert_eq!(mapper.timeout(), None);
+    }
+
+    #[test]
+    fn the_same_gateway_after_a_change_of_network_is_asked_to_renew() {
+        let mut mapper = started();
+        mapper.handle(0, granted("11.0.0.1:2121", 3_600));
+        mapper.handle_network_change(60_000);
+        assert_eq!(mapper.poll(60_000), Some(Job::Renew));
+    }
+
+    #[test]
+    fn an_outer_address_that_makes_no_sense_is_refused_and_withdrawn() {
+        for (at, says) in [
+            ("192.168.0.2:2121", "behind another NAT"),
+            ("100.64.0.2:2121", "behind another NAT"),
+            ("10.1.1.1:2121", "behind another NAT"),
+            ("192.168.1.1:2121", "one inside"),
+            ("192.168.1.2:2121", "one inside"),
+            ("11.0.0.1:0", "port is 0"),
+            ("0.0.0.0:2121", "unspecified"),
+            ("127.0.0.1:2121", "loopback"),
+            ("255.255.255.255:2121", "broadcast"),
+            ("224.0.0.1:2121", "multicast"),
+            ("[fd00::1]:2121", "address of the mesh"),
+        ] {
+            let mut mapper = started();
+            assert!(!mapper.handle(0, granted(at, 3_600)), "{at}");
+            assert_eq!(mapped(&mapper), None, "{at}");
+            let outcome = &mapper.tried()[0].outcome;
+            assert!(outcome.contains(says), "{at}: {outcome}");
+            assert_eq!(mapper.poll(0), Some(Job::Withdraw), "{at}");
+            mapper.handle(10, Done::Withdrawn);
+            assert_eq!(mapper.timeout(), Some(10 + FIRST_PAUSE), "{at}");
+        }
+    }
+}
