@@ -60,6 +60,9 @@ pub enum ControlCommand {
         /// The peer.
         peer: PeerRef,
     },
+    /// What the network of this host lets through: [`crate::status::NetcheckStatus`]. It takes 1.5 s at
+    /// most.
+    Netcheck {},
     /// Events until the client ends the connection: answers of [`crate::status::Event`], one for each
     /// change. A client that does not read is refused as `too-slow` and its connection ends.
     Events {},
@@ -530,6 +533,10 @@ mod tests {
                     peer: "nas.home.weft".parse().unwrap(),
                 },
                 r#"{"schema":"weft.control/1","cmd":"reach","peer":"nas.home.weft"}"#,
+            ),
+            (
+                ControlCommand::Netcheck {},
+                r#"{"schema":"weft.control/1","cmd":"netcheck"}"#,
             ),
             (
                 ControlCommand::Events {},

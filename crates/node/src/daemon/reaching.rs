@@ -191,6 +191,7 @@ impl Daemon {
         if changed {
             self.reaching.reach.handle_network_change(now);
             self.stun.handle_network_change(now);
+            self.lifetimes.handle_network_change(now);
         }
     }
 
@@ -201,7 +202,9 @@ impl Daemon {
             reach, further, nat64, ..
         } = &mut self.reaching;
         if socket.is_ordinary() {
-            if !self.stun.handle_datagram(now, from, datagram)
+            if !self.netcheck.handle_datagram(datagram)
+                && !self.stun.handle_datagram(now, from, datagram)
+                && !self.lifetimes.handle_datagram(now, from, datagram)
             {
                 reach.handle_datagram(now, nat64.inward(from), datagram);
             }
@@ -222,6 +225,9 @@ impl Daemon {
     pub(super) fn handle_reach_message(&mut self, peer: &PublicKey, bytes: &[u8]) {
         let now = boottime_ms();
         if Request::is_named(bytes) {
+            if let Err(error) = self.lifetimes.handle_message(now, peer, bytes) {
+                tracing::debug!(peer = self.facts.name(peer), %error, "a request is ignored");
+            }
             return;
         }
         // The peer may have become one in this turn: its message comes right behind the one that

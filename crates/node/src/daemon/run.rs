@@ -23,8 +23,10 @@ use super::events::Events;
 use super::exit::Exits;
 use super::host_names::HostLookups;
 use super::lan::Lan;
+use super::lifetimes::Lifetimes;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
+use super::netcheck::Netcheck;
 use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
@@ -75,7 +77,9 @@ pub(super) struct Daemon {
     pub(super) reaching: Reaching,
     pub(super) uplinks: UplinkSockets,
     pub(super) stun: stun::Servers,
+    pub(super) lifetimes: Lifetimes,
     pub(super) mapping: PortMapping,
+    pub(super) netcheck: Netcheck,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     /// The rules that the packet path applies.
@@ -168,7 +172,9 @@ impl Daemon {
             reaching,
             uplinks: UplinkSockets::default(),
             stun: stun::Servers::new(Box::new(SystemRng)),
+            lifetimes: Lifetimes::new(),
             mapping: PortMapping::new(),
+            netcheck: Netcheck::default(),
             lookups,
             lan,
             rules,
@@ -223,6 +229,7 @@ impl Daemon {
                 Some(found) = self.lan.next() => self.handle_lan(found),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 arrived = self.reaching.arrived() => self.handle_search(arrived),
+                arrived = self.lifetimes.arrived() => self.lifetimes.handle_arrived(arrived),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
                 Some(result) = self.mapping.next() => self.mapping_done(result),
                 () = sleep(time_left) => self.on_time(),
@@ -275,7 +282,8 @@ impl Daemon {
                 }
             }
             let active = self.drive_networks() | self.drive_reaching() | self.drive_stun();
-            if !(active | self.drive_lan()) {
+            let active = active | self.drive_lifetimes();
+            if !(active | self.drive_netcheck() | self.drive_lan()) {
                 break;
             }
         }
@@ -293,6 +301,7 @@ impl Daemon {
             self.networks.timeout(),
             self.documents.poll_timeout(),
             self.reaching.timeout(),
+            self.lifetimes.timeout(),
             self.stun.poll_timeout().map(|(at, _)| at),
             self.mapping.timeout(),
             self.facts.hosts.timeout(),
@@ -310,6 +319,7 @@ impl Daemon {
             self.traced.ends(),
             self.configuration.deadline(),
             self.lan.again(),
+            self.netcheck.deadline(),
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
@@ -366,6 +376,7 @@ impl Daemon {
             _ => false,
         };
         self.reaching.note(boottime_ms(), event, aside);
+        self.lifetimes.note(event, aside);
         let name = |key: &PublicKey| self.facts.name(key);
         match event {
             Event::LinkUp { peer, path, restarted } => {
@@ -559,6 +570,7 @@ impl Daemon {
                 Err(refusal) => reply.refuse(refusal),
             },
             ControlCommand::Reach { peer } => self.answer_reach(&peer, reply),
+            ControlCommand::Netcheck {} => self.answer_netcheck(reply),
             ControlCommand::Events {} => self.subscribe(reply),
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
                 Ok(key) => {

@@ -1,0 +1,194 @@
+//! `netcheck`: the STUN servers are asked again, a datagram goes to the own outer address, and the
+//! client gets what is known as soon as both have come to an end.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use weft_os::clock::boottime_ms;
+use weft_os::random::SystemRng;
+use weft_reach::message::Kind;
+use weft_reach::nat::is_private;
+use weft_reach::stun::{Failure, Message, TransactionId};
+
+use super::run::Daemon;
+use crate::control::{ErrorCode, Refusal, Reply};
+use crate::host_name::PeerAddress;
+use crate::netcheck::{self, Hairpin, Udp};
+use crate::status::{Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus};
+
+/// How long answers are awaited.
+const WAIT: Duration = Duration::from_millis(1_500);
+/// Clients that wait at the same time, at most.
+const CLIENTS: usize = 8;
+
+/// The check that is under way.
+#[derive(Default)]
+pub(super) struct Netcheck {
+    clients: Vec<Reply>,
+    ends: Option<Instant>,
+    /// The datagram to the own outer address.
+    probe: Option<Probe>,
+}
+
+struct Probe {
+    id: TransactionId,
+    to: SocketAddr,
+    returned: bool,
+}
+
+impl Netcheck {
+    /// When it ends at the latest.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.ends
+    }
+
+    /// Handles a datagram that was awaited. Returns whether it is the own one.
+    pub(super) fn handle_datagram(&mut self, datagram: &[u8]) -> bool {
+        let Some(probe) = &mut self.probe else { return false };
+        let is_own = Message::parse(datagram).is_ok_and(|message| message.id == probe.id);
+        probe.returned |= is_own;
+        is_own
+    }
+}
+
+impl Daemon {
+    /// Begins a check for a client, or lets it wait for the one that is under way.
+    pub(super) fn answer_netcheck(&mut self, reply: Reply) {
+        if self.netcheck.clients.len() >= CLIENTS {
+            reply.refuse(Refusal::new(ErrorCode::Busy, "other checks are under way; try again"));
+            return;
+        }
+        self.netcheck.clients.push(reply);
+        if self.netcheck.ends.is_none() {
+            self.netcheck.ends = Some(Instant::now() + WAIT);
+            self.stun.refresh(boottime_ms());
+            self.send_hairpin();
+        }
+    }
+
+    /// Sends a datagram to the own outer address of IPv4: a response of STUN, since a request begins as
+    /// the frames of a link do.
+    fn send_hairpin(&mut self) {
+        let mapped = self.mapping_status().mapped;
+        let seen = self.reaching.reach().nat(false).outer.first().copied();
+        let Some(to) = mapped.or(seen) else { return };
+        let id = TransactionId::draw(&mut SystemRng);
+        self.node.await_token(id.token());
+        self.node.send_outside(to, Message::success(id, to));
+        self.netcheck.probe = Some(Probe {
+            id,
+            to,
+            returned: false,
+        });
+    }
+
+    /// Answers the clients if nothing more is awaited. Returns whether the core has something to do
+    /// because of it.
+    pub(super) fn drive_netcheck(&mut self) -> bool {
+        let Some(ends) = self.netcheck.ends else { return false };
+        let asking = self.stun.entries().any(|entry| entry.asking);
+        let probing = self.netcheck.probe.as_ref().is_some_and(|probe| !probe.returned);
+        if (asking || probing) && Instant::now() < ends {
+            return false;
+        }
+        self.netcheck.ends = None;
+        let hairpin = match self.netcheck.probe.take() {
+            None => Hairpin::Untried,
+            Some(Probe { id, to, returned }) => {
+                self.node.forget_token(id.token());
+                if returned {
+                    Hairpin::Returned(to)
+                } else {
+                    Hairpin::Lost(to)
+                }
+            }
+        };
+        let document = self.netcheck_status(hairpin);
+        for client in std::mem::take(&mut self.netcheck.clients) {
+            client.ok(&document);
+        }
+        true
+    }
+
+    fn netcheck_status(&self, hairpin: Hairpin) -> NetcheckStatus {
+        let now = boottime_ms();
+        let neighbours = self.neighbours(now);
+        let stun = self.stun_status(now);
+        // A refusal is an answer, too.
+        let answers = |failure: Option<Failure>| failure.is_some_and(|failure| failure != Failure::NoAnswer);
+        let entries = || self.stun.entries();
+        let answered = entries()
+            .filter(|server| server.seen.is_some() || answers(server.failure))
+            .count();
+        let named = |server: &&PeerAddress| matches!(server, PeerAddress::Named { .. });
+        let names: Vec<String> = self
+            .configuration
+            .config
+            .reach
+            .stun
+            .iter()
+            .filter(named)
+            .map(ToString::to_string)
+            .collect();
+        let of_name = |server: &&crate::status::StunStatus| names.contains(&server.server);
+        let mut addresses = stun.iter().filter(of_name).filter_map(|server| server.address);
+        let udp = Udp {
+            neighbours: neighbours.len(),
+            answered,
+            silent: entries().count().saturating_sub(answered),
+            names: stun.iter().filter(of_name).any(|server| server.address.is_some()),
+            private_server: addresses.any(|at| is_private(at.ip())),
+        };
+        NetcheckStatus {
+            schema: NetcheckStatus::SCHEMA.to_owned(),
+            udp: netcheck::udp(udp),
+            captive_portal: netcheck::captive_portal(udp),
+            ipv4: self.family(false, hairpin),
+            ipv6: self.family(true, Hairpin::Untried),
+            stun,
+            nostr_relays: Vec::new(),
+            port_mapping: self.mapping_status(),
+            keepalives: self.keepalives(),
+            neighbours,
+        }
+    }
+
+    fn family(&self, v6: bool, hairpin: Hairpin) -> FamilyStatus {
+        let reach = self.reaching.reach();
+        let behaviour = reach.nat(v6);
+        let public = reach.candidates().iter().filter(|own| own.kind == Kind::Host);
+        let public = public.map(|own| own.at).filter(|at| at.is_ipv6() == v6);
+        FamilyStatus {
+            public: public.filter(|at| !is_private(at.ip())).collect(),
+            mapping: netcheck::mapping(behaviour.mapping, &reach.observed(v6)),
+            filtering: netcheck::filtering(behaviour.mapping, self.filtering(v6)),
+            hairpin: netcheck::hairpin(behaviour.mapping, hairpin),
+            outer: behaviour.outer,
+        }
+    }
+
+    fn neighbours(&self, now: u64) -> Vec<NeighbourStatus> {
+        let all = self.facts.peers(&self.node, now, None);
+        let direct = |path: Option<PathStatus>| match path {
+            Some(PathStatus::Direct { addr }) => Some(addr),
+            _ => None,
+        };
+        let peers = all.peers.into_iter().filter_map(|peer| {
+            Some(NeighbourStatus {
+                address: direct(peer.path)?,
+                rtt_ms: peer.link?.rtt_ms,
+                npub: peer.npub,
+                name: peer.name,
+            })
+        });
+        let strangers = all.strangers.into_iter().filter_map(|stranger| {
+            Some(NeighbourStatus {
+                address: direct(stranger.path)?,
+                rtt_ms: stranger.rtt_ms,
+                npub: stranger.npub,
+                name: None,
+            })
+        });
+        peers.chain(strangers).collect()
+    }
+}
