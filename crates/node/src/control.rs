@@ -60,6 +60,11 @@ pub enum ControlCommand {
         /// The peer.
         peer: PeerRef,
     },
+    /// The nodes of the path to a peer: [`crate::status::HopsStatus`]. It takes 1.6 s at most.
+    Hops {
+        /// The peer.
+        peer: PeerRef,
+    },
     /// What the network of this host lets through: [`crate::status::NetcheckStatus`]. It takes 1.5 s at
     /// most.
     Netcheck {},

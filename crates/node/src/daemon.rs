@@ -10,6 +10,7 @@ mod events;
 mod exit;
 mod further_sockets;
 mod hints;
+mod hops;
 mod host_names;
 mod inquiries;
 mod interface;

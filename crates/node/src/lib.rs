@@ -8,6 +8,7 @@
 //! | [`state`] | the state directory: its lock, its files |
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
 //! | [`last_addresses`] | the peers' last addresses, kept between runs |
+//! | [`hops`] | the nodes of a path, from an echo and from what they say |
 //! | [`host_addresses`] | the addresses of the host at which the node listens |
 //! | [`netcheck`] | conclusions about the network of the host |
 //! | [`port_mapping`] | the UDP port that the gateway of the host's network maps to the node |
@@ -34,6 +35,7 @@ pub mod dns;
 pub mod exit;
 pub mod fast_peers;
 pub mod hints;
+pub mod hops;
 pub mod host_addresses;
 pub mod host_name;
 pub mod hosts;

@@ -58,6 +58,7 @@ impl ControlCommand {
             | Self::Ping { .. }
             | Self::Version {} => Audience::AllUsers,
             Self::Reach { .. }
+            | Self::Hops { .. }
             | Self::Netcheck {}
             | Self::Trace { .. }
             | Self::Reload { .. }

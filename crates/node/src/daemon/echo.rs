@@ -1,4 +1,4 @@
-//! Echoes in flight for `weft ping`.
+//! Echoes in flight, for `weft ping` and for inquiries about the nodes of a path.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ use crate::control::Reply;
 /// An echo without an answer so far.
 pub(super) struct Waiting {
     pub(super) peer: NodeAddr,
-    pub(super) reply: Reply,
+    /// The client that waits for it; `None` for an inquiry about the nodes of the path.
+    pub(super) reply: Option<Reply>,
     sent: Instant,
     until: Instant,
 }
@@ -23,7 +24,7 @@ impl Waiting {
 }
 
 /// Echoes by sequence number. Their count is bounded by the connections of the control server, each
-/// of which requests one echo at a time.
+/// of which requests one echo, or one inquiry, at a time.
 pub(super) struct Echoes {
     token: u64,
     next: u16,
@@ -46,7 +47,7 @@ impl Echoes {
     }
 
     /// Registers an echo and returns the command that sends it.
-    pub(super) fn send(&mut self, peer: NodeAddr, timeout: Duration, reply: Reply) -> Command {
+    pub(super) fn send(&mut self, peer: NodeAddr, timeout: Duration, reply: Option<Reply>) -> Command {
         let seq = self.next;
         self.next = self.next.wrapping_add(1);
         let sent = Instant::now();

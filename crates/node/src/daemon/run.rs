@@ -21,6 +21,7 @@ use super::configuration::{Configuration, Order};
 use super::echo::{Echoes, Waiting};
 use super::events::Events;
 use super::exit::Exits;
+use super::hops::HopInquiries;
 use super::host_names::HostLookups;
 use super::lan::Lan;
 use super::lifetimes::Lifetimes;
@@ -80,6 +81,7 @@ pub(super) struct Daemon {
     pub(super) lifetimes: Lifetimes,
     pub(super) mapping: PortMapping,
     pub(super) netcheck: Netcheck,
+    pub(super) hops: HopInquiries,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     /// The rules that the packet path applies.
@@ -96,7 +98,7 @@ pub(super) struct Daemon {
     pub(super) routes: PeerRoutes,
     /// Changes the filter of the log, unless the command line has set it.
     pub(super) log: Option<LogControl>,
-    echoes: Echoes,
+    pub(super) echoes: Echoes,
     /// The clients that listen to changes.
     pub(super) events: Events,
     /// When changed addresses and frames are to be written.
@@ -175,6 +177,7 @@ impl Daemon {
             lifetimes: Lifetimes::new(),
             mapping: PortMapping::new(),
             netcheck: Netcheck::default(),
+            hops: HopInquiries::default(),
             lookups,
             lan,
             rules,
@@ -282,7 +285,7 @@ impl Daemon {
                 }
             }
             let active = self.drive_networks() | self.drive_reaching() | self.drive_stun();
-            let active = active | self.drive_lifetimes();
+            let active = active | self.drive_lifetimes() | self.drive_hops();
             if !(active | self.drive_netcheck() | self.drive_lan()) {
                 break;
             }
@@ -320,6 +323,7 @@ impl Daemon {
             self.configuration.deadline(),
             self.lan.again(),
             self.netcheck.deadline(),
+            self.hops.deadline(),
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
@@ -405,7 +409,7 @@ impl Daemon {
                     distance = said.distance,
                     "a node of a path says what it is"
                 );
-                let _ = id;
+                self.hops.handle_hop(*id, *said);
             }
             Event::Observed { by, at } => tracing::debug!(by = name(by), %at, "seen by a neighbour"),
             // A direct path is reported with the link that came up or the peer that roamed.
@@ -570,12 +574,13 @@ impl Daemon {
                 Err(refusal) => reply.refuse(refusal),
             },
             ControlCommand::Reach { peer } => self.answer_reach(&peer, reply),
+            ControlCommand::Hops { peer } => self.answer_hops(&peer, reply),
             ControlCommand::Netcheck {} => self.answer_netcheck(reply),
             ControlCommand::Events {} => self.subscribe(reply),
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
                 Ok(key) => {
                     let timeout = Duration::from_millis(timeout_ms.into());
-                    let command = self.echoes.send(key.node_addr(), timeout, reply);
+                    let command = self.echoes.send(key.node_addr(), timeout, Some(reply));
                     let token = self.echoes.token();
                     self.lanes
                         .send(vec![Command::Table(TableCommand::ExpectEcho { token }), command]);
@@ -616,22 +621,27 @@ impl Daemon {
         TraceDocument::new(&traces, &self.facts.counters(&self.node, &lanes), &of_lanes)
     }
 
-    fn pong(&self, waiting: Waiting, answered: bool) {
-        let status = self
-            .node
-            .peer_status(boottime_ms())
-            .find(|p| p.key.node_addr() == waiting.peer);
-        let Some(status) = status else { return };
+    fn pong(&mut self, waiting: Waiting, answered: bool) {
+        let Some(status) = self.node.status_of(boottime_ms(), waiting.peer) else {
+            return;
+        };
+        let rtt = waiting.elapsed();
+        let Some(reply) = waiting.reply else {
+            if answered {
+                self.hops.handle_echo(&status.key);
+            }
+            return;
+        };
         let pong = Pong {
             schema: Pong::SCHEMA.to_owned(),
             npub: status.key.to_string(),
             name: self.facts.names.get(&status.key).map(|name| name.as_str().to_owned()),
             address: waiting.peer.to_ipv6(),
-            rtt_ms: answered.then(|| waiting.elapsed().as_secs_f64() * 1e3),
+            rtt_ms: answered.then_some(rtt.as_secs_f64() * 1e3),
             path: status.path.map(|path| self.facts.path(&path)),
             why: (!answered).then(|| why::why(&status, &self.facts.inquiries)),
         };
-        waiting.reply.ok(&pong);
+        reply.ok(&pong);
     }
 
     pub(super) fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
