@@ -26,6 +26,7 @@ mod netcheck;
 mod network_commands;
 mod network_list;
 mod networks;
+mod nostr;
 mod perf;
 mod port_mapping;
 mod probe_sockets;
@@ -72,6 +73,7 @@ use crate::hosts::Hosts;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::networks::{Networks, store};
+use crate::relay::Tls;
 use crate::rules::compile::{ByHand, compile};
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
@@ -82,6 +84,7 @@ use interface::{Interface, InterfaceError};
 use lan::Lan;
 use lanes::MoreLanes;
 use members::Members;
+use nostr::Signalling;
 use reaching::Reaching;
 
 /// The parameters of a daemon.
@@ -205,6 +208,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             resolv_conf: names.as_ref().and_then(|names| names.resolv_conf()).map(Path::to_owned),
         },
     );
+    let tls = Tls::load();
     let access = control_access(&config, &state);
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // The daemon writes these files, so root does not read them.
@@ -234,6 +238,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     };
     let lanes = 1 + more.ends.len() as u8;
     let key = identity.public();
+    let own = Arc::clone(&identity);
     let mut node = Node::new(
         core_config(&config, lanes, unproven_per_second),
         identity,
@@ -257,7 +262,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for key in fast.iter() {
         node.remember_fast(key);
     }
-    // It is no exit before the system is ready for that.
+    // It serves as an exit only after the system is ready for that.
     subnets::tell(&mut node, &config, &networks, &members, None);
 
     // The runtime and its sockets are dropped with this function, on every return path.
@@ -280,6 +285,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             limits: config.perf.limits,
         };
         let lookups = HostLookups::new(&broker);
+        let nostr = Signalling::new(own, &config.nostr, Arc::new(tls), lookups.client());
         let external = config.reach.external.clone();
         rights.watch(&mut broker);
         let perf = perf::PerfServer::start(perf, &config, launch);
@@ -323,6 +329,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             members,
             networks,
             reaching: Reaching::new(key.node_addr(), &external),
+            nostr,
             lookups,
             lan: Lan::new(),
             rules,

@@ -148,6 +148,7 @@ impl StatePaths {
         let documents = [self.last_addresses(), self.fast_peers()].into_iter();
         let names = documents
             .chain(store::files(&self.directory))
+            .chain(store::presence_files(&self.directory))
             .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));
         names.chain([self.directory.join("control.sock")])
     }

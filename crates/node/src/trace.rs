@@ -20,7 +20,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Counters of drops outside of the lanes: by sockets, the interface, queues between threads, and
 /// the core. Those of the lanes are [`DropReason::ALL`].
-const DROPS: [&str; 20] = [
+const DROPS: [&str; 23] = [
     "udp_queue_dropped",
     "handshakes_forged",
     "handshakes_replayed",
@@ -37,7 +37,10 @@ const DROPS: [&str; 20] = [
     "commands_dropped",
     "messages_malformed",
     "messages_unknown",
+    "sightings_refused",
+    "hops_refused",
     "announcements_refused",
+    "traversals_refused",
     "services_dropped",
     "sizes_refused",
     "labels_refused",
@@ -240,7 +243,7 @@ mod tests {
     }
 
     /// Counters that are neither a drop nor a fallback: amounts and kinds of traffic.
-    const OTHERS: [&str; 28] = [
+    const OTHERS: [&str; 30] = [
         "tun_rx",
         "tun_tx",
         "udp_rx",
@@ -265,6 +268,8 @@ mod tests {
         "tun_writes",
         "tun_coalesced",
         "handed_in",
+        "relay_probes",
+        "relay_moves",
         "path_probes",
         "path_raises",
         "path_black_holes",

@@ -65,6 +65,9 @@ impl Daemon {
                         ControlCommand::Peers { .. } => request.reply.ok(&Version::of_this_build()),
                         ControlCommand::Status {}
                         | ControlCommand::Whois { .. }
+                        | ControlCommand::Reach { .. }
+                        | ControlCommand::Hops { .. }
+                        | ControlCommand::Netcheck {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Network(_)
                         | ControlCommand::Confirm {} => drop(request),

@@ -146,7 +146,7 @@ impl Daemon {
             ipv4: self.family(false, hairpin),
             ipv6: self.family(true, Hairpin::Untried),
             stun,
-            nostr_relays: Vec::new(),
+            nostr_relays: self.nostr_relays(now),
             port_mapping: self.mapping_status(),
             keepalives: self.keepalives(),
             neighbours,

@@ -20,7 +20,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(1);
 const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
 impl Daemon {
-    /// Handles a message of a peer for the service port.
+    /// Handles a message of a peer for a service port.
     pub(super) fn handle_segment(&mut self, peer: PublicKey, ports: DataPorts, bytes: &[u8]) {
         if ports.dst == weft_stream::PORT {
             self.documents.handle_segment(boottime_ms(), peer, bytes);

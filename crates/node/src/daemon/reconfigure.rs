@@ -68,12 +68,16 @@ impl Daemon {
         let mut moved = config.own_subnets() != self.configuration.config.own_subnets();
         self.configuration.config = config;
         let names = self.configuration.config.host_names();
+        self.facts.hosts.set(&names, boottime_ms());
+        self.ask_for_names();
+        self.follow_stun_servers();
         self.follow_uplinks();
         self.follow_gateway(false);
         self.follow_offer();
         moved |= self.follow_own_routes();
         refused.extend(self.follow_members(moved));
         self.follow_lan();
+        self.follow_nostr();
         refused
     }
 
@@ -124,6 +128,7 @@ impl Daemon {
             self.recall(now, key);
         }
         self.members = members;
+        self.follow_signalling();
         self.tell_subnets();
         let members = &self.members;
         let routed = Netlink::open()

@@ -28,6 +28,7 @@ use super::lifetimes::Lifetimes;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
 use super::netcheck::Netcheck;
+use super::nostr::Signalling;
 use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
@@ -84,6 +85,7 @@ pub(super) struct Daemon {
     pub(super) hops: HopInquiries,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
+    pub(super) nostr: Signalling,
     /// The rules that the packet path applies.
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
@@ -127,6 +129,7 @@ pub(super) struct Parts {
     pub(super) reaching: Reaching,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
+    pub(super) nostr: Signalling,
     /// The rules that the packet path applies.
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
@@ -150,6 +153,7 @@ impl Daemon {
             reaching,
             lookups,
             lan,
+            nostr,
             rules,
             documents,
             routes,
@@ -180,6 +184,7 @@ impl Daemon {
             hops: HopInquiries::default(),
             lookups,
             lan,
+            nostr,
             rules,
             documents,
             count_at: None,
@@ -216,6 +221,7 @@ impl Daemon {
         self.follow_gateway(false);
         self.follow_lan_subnets();
         self.follow_lan();
+        self.follow_signalling();
         while !self.stopping {
             self.drain_outputs();
             let time_left = self.time_left();
@@ -230,6 +236,7 @@ impl Daemon {
                 Some(request) = control.next() => self.answer(request),
                 Some(done) = self.configuration.next() => self.reconfigure(done),
                 Some(found) = self.lan.next() => self.handle_lan(found),
+                Some((relay, event)) = self.nostr.next() => self.handle_relay(relay, event),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 arrived = self.reaching.arrived() => self.handle_search(arrived),
                 arrived = self.lifetimes.arrived() => self.lifetimes.handle_arrived(arrived),
@@ -281,12 +288,12 @@ impl Daemon {
                     Output::Event(event) => self.event(&event),
                     Output::Outside { from, datagram } => self.handle_outside(from, &datagram),
                     Output::Service { peer, ports, bytes } => self.handle_segment(peer, ports, &bytes),
-                    Output::Traversal { peer, kind, text } => drop((peer, kind, text)),
+                    Output::Traversal { peer, kind, text } => self.handle_traversal(&peer, kind, &text),
                 }
             }
             let active = self.drive_networks() | self.drive_reaching() | self.drive_stun();
             let active = active | self.drive_lifetimes() | self.drive_hops();
-            if !(active | self.drive_netcheck() | self.drive_lan()) {
+            if !(active | self.drive_netcheck() | self.drive_lan() | self.drive_nostr()) {
                 break;
             }
         }
@@ -309,6 +316,7 @@ impl Daemon {
             self.mapping.timeout(),
             self.facts.hosts.timeout(),
             self.lan.timeout(),
+            self.nostr.timeout(),
         ];
         let networks = networks.into_iter().flatten();
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
@@ -366,6 +374,7 @@ impl Daemon {
             self.follow_stun_servers();
             self.follow_gateway(true);
             self.facts.hosts.handle_network_change(boottime_ms());
+            self.nostr.handle_network_change();
             self.ask_for_names();
             self.follow_lan_subnets();
         }
@@ -381,6 +390,7 @@ impl Daemon {
         };
         self.reaching.note(boottime_ms(), event, aside);
         self.lifetimes.note(event, aside);
+        self.nostr.note_event(event);
         let name = |key: &PublicKey| self.facts.name(key);
         match event {
             Event::LinkUp { peer, path, restarted } => {
@@ -393,6 +403,7 @@ impl Daemon {
             Event::LinkDown { peer, reason } => {
                 tracing::info!(peer = name(peer), why = why::left(*reason), "link down");
                 self.lan.note(*peer);
+                self.nostr.note(*peer);
             }
             Event::LinkSilent { peer } => tracing::info!(peer = name(peer), "peer is silent"),
             Event::LinkAnswers { peer } => tracing::info!(peer = name(peer), "peer answers again"),
@@ -507,6 +518,7 @@ impl Daemon {
         let known = self.members.source_of(peer, addr);
         self.facts.hints.note_path(*peer, addr, known);
         self.lan.note(*peer);
+        self.nostr.note(*peer);
         self.remember(peer, addr);
     }
 
@@ -561,6 +573,7 @@ impl Daemon {
                 let mut status = self.facts.status(&self.node, &lanes, &self.configuration, traced, now);
                 (status.node.exit, status.node.serves) = (self.exit_status(now), self.serves_status());
                 status.node.stun = self.stun_status(now);
+                status.node.nostr_relays = self.nostr_relays(now);
                 status.node.port_mapping = Some(self.mapping_status());
                 reply.ok(&status);
             }
