@@ -6,16 +6,17 @@ mod words;
 use std::collections::BTreeMap;
 
 use weft_node::status::{
-    ClonesStatus, ExitStatus, FramesKind, FramesStatus, LanesStatus, LinkStatus, MeshStatus, Offload, OffloadStatus,
-    PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus, RightsStatus, ServesStatus, SessionStatus,
-    SizeSource, Status, StrangerStatus, Traffic, TurnedAwayStatus, Word,
+    ClonesStatus, ExitStatus, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
+    MeshStatus, NostrRelayStatus, Offload, OffloadStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus,
+    RightsStatus, ServesStatus, SessionStatus, SizeSource, Status, StrangerStatus, StunStatus, Traffic,
+    TurnedAwayStatus, Word,
 };
 
 pub(crate) use public::{public_peers, public_status};
 use weft_os::clock::unix_s;
 
-pub(crate) use words::width;
-use words::{Page, bytes, clip, duration, milliseconds};
+use words::{Page, bytes, clip, milliseconds};
+pub(crate) use words::{duration, width};
 
 /// Columns of the labels in front of the figures of a node or a peer.
 const NAMES: usize = 9;
@@ -37,6 +38,18 @@ pub(crate) fn status(status: &Status, width: usize) -> String {
 /// Text without control characters, which would move the cursor.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A number of things, in words.
+pub(crate) fn count(n: usize, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A paragraph: lines below the first one are indented.
+pub(crate) fn paragraph(text: &str, width: usize) -> String {
+    let mut page = Page::new(width);
+    page.line(2, text);
+    page.into_text()
 }
 
 /// Labels, each with its text beside it. An empty label and an empty text make an empty line.
@@ -95,6 +108,11 @@ fn node_lines(status: &Status) -> Vec<String> {
     let mesh = node.mesh.as_ref().map(mesh);
     let exit = node.exit.as_ref().map(exit);
     let serves = node.serves.as_ref().map(serves);
+    let stun = node.stun.iter().map(|server| format!("STUN: {}", stun(server)));
+    let relays = node.nostr_relays.iter();
+    let relays = relays.map(|relay| format!("Nostr relay: {}", nostr_relay(relay)));
+    let mapping = node.port_mapping.iter().filter(|mapping| mapping.gateway.is_some());
+    let mapping = mapping.map(|mapping| format!("port mapping: {}", plain(&mapping.why)));
     let tests = node.perf.iter().map(|perf| format!("perf: {}", perf.why));
     let rights = node.rights.as_ref().and_then(missing_guards);
     let clones = node.clones.as_ref().map(clones);
@@ -111,7 +129,13 @@ fn node_lines(status: &Status) -> Vec<String> {
     let waits = at_start.iter().chain(&confirm).next().is_some();
     let config = config.filter(|_| waits).into_iter().chain(at_start).chain(confirm);
     let all = lines.into_iter().chain(exit).chain(serves).chain(clones);
-    let all = all.chain(lanes).chain(offload).chain(mesh);
+    let all = all
+        .chain(lanes)
+        .chain(offload)
+        .chain(mesh)
+        .chain(stun)
+        .chain(relays)
+        .chain(mapping);
     all.chain(names).chain(tests).chain(rights).chain(config).collect()
 }
 
@@ -175,7 +199,6 @@ fn missing_guards(rights: &RightsStatus) -> Option<String> {
 
 /// One line about the node's part in the mesh.
 fn mesh(mesh: &MeshStatus) -> String {
-    let count = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
     let strangers = match mesh.strangers {
         0 => String::new(),
         n => format!(" ({n} not configured; `weft peers` lists them)"),
@@ -191,6 +214,31 @@ fn mesh(mesh: &MeshStatus) -> String {
     };
     let neighbours = count(mesh.neighbours, "neighbour");
     format!("mesh: {neighbours}{strangers}, {root}; {transit} for others{lookups}")
+}
+
+/// What a STUN server says.
+pub(crate) fn stun(server: &StunStatus) -> String {
+    let at = server.address.filter(|at| at.to_string() != server.server);
+    let at = at.map(|at| format!(" ({at})")).unwrap_or_default();
+    match (server.seen, server.ago_s) {
+        (Some(seen), Some(ago)) => format!("{}{at} sees {seen}, {} ago", server.server, duration(ago)),
+        _ => format!("{}{at}: {}", server.server, server.why.as_deref().unwrap_or("nothing")),
+    }
+}
+
+/// How the node is connected to a Nostr relay.
+pub(crate) fn nostr_relay(relay: &NostrRelayStatus) -> String {
+    let state = if relay.state == "open" { "open" } else { "not connected" };
+    let rtt = relay.rtt_ms.map(|rtt| format!(", round trip {rtt:.0} ms"));
+    let trouble = relay.trouble.as_ref().zip(relay.trouble_s);
+    let trouble = trouble.map(|(why, ago)| format!("; {} ago: {}", duration(ago), plain(why)));
+    format!(
+        "{}: {state} for {}{}{}",
+        plain(&relay.url),
+        duration(relay.since_s),
+        rtt.unwrap_or_default(),
+        trouble.unwrap_or_default()
+    )
 }
 
 /// The line about another host with this node's key.
@@ -259,7 +307,19 @@ fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]
     }
 }
 
-fn path(path: Option<&PathStatus>) -> String {
+fn host_name(host: &HostStatus) -> String {
+    let addresses: Vec<String> = host.addresses.iter().map(ToString::to_string).collect();
+    let mut parts = vec![if addresses.is_empty() {
+        "no address".to_owned()
+    } else {
+        addresses.join(", ")
+    }];
+    parts.extend(host.error.clone());
+    parts.extend(host.next_s.map(|left| format!("asked again in {}", duration(left))));
+    format!("{}: {}", host.name, parts.join("; "))
+}
+
+pub(crate) fn path(path: Option<&PathStatus>) -> String {
     path.map_or_else(|| "no path".to_owned(), ToString::to_string)
 }
 
@@ -300,10 +360,16 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         format!("{} for {}", peer.standing.name(), duration(peer.standing_s)),
     );
     line("why", peer.why.clone());
+    for host in &peer.hosts {
+        line("host name", host_name(host));
+    }
     line(
         "path",
         peer.path.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
     );
+    if let Some(Word::Known(hint)) = peer.hint {
+        line("hint", format!("the address came from {}", hint.text()));
+    }
     for (i, change) in peer.path_changes.iter().enumerate() {
         let path = change
             .path
@@ -325,6 +391,9 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         );
         line("", both_ways(link.rx, link.tx));
         line("", quality(&link.quality));
+        for (i, path) in link.paths.iter().enumerate() {
+            line(if i == 0 { "paths" } else { "" }, link_path(path));
+        }
     }
     if let Some(session) = &peer.session {
         line(
@@ -378,7 +447,7 @@ fn frames(frames: &FramesStatus, size: Option<&PathSizeStatus>) -> String {
     let since = since.unwrap_or_default();
     match frames.kind {
         FramesKind::Fast => format!("fast, {suite}{size}"),
-        FramesKind::Relayed => format!("fast through others, {suite}"),
+        FramesKind::Relayed => format!("fast through others, {suite}{size}"),
         FramesKind::Fips if frames.required => format!("none, as only fast ones may be used: {}", frames.why),
         FramesKind::Downgraded if frames.required => {
             format!("none, downgraded from fast{since}, which are required: {}", frames.why)
@@ -402,6 +471,24 @@ pub(crate) fn name(name: Option<&str>, npub: &str) -> String {
 fn both_ways(rx: Traffic, tx: Traffic) -> String {
     let one = |traffic: Traffic| format!("{} packets, {}", traffic.packets, bytes(traffic.bytes));
     format!("in {}; out {}", one(rx), one(tx))
+}
+
+/// A path that a link may use.
+fn link_path(path: &LinkPathStatus) -> String {
+    let device = path.device.as_ref();
+    let through = device.map(|name| format!(" through {}", name.escape_debug()));
+    let rtt = path.rtt_ms.map(|ms| format!(", {ms} ms"));
+    let state = match (path.used, path.works) {
+        (true, _) => ", in use",
+        (false, true) => "",
+        (false, false) => ", no answer",
+    };
+    format!(
+        "{}{}{}{state}",
+        path.addr,
+        through.unwrap_or_default(),
+        rtt.unwrap_or_default()
+    )
 }
 
 /// The values that were measured; the others are omitted.
@@ -454,6 +541,7 @@ mod tests {
                 "npub": format!("npub1{}", "q".repeat(58)), "name": name.map(times), "address": "fd00::1",
                 "state": "payload", "why": times("packets 2 s ago "), "since_s": 3, "standing": "active", "standing_s": 200_000,
                 "path": {"kind": "direct", "addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"},
+                "hint": "lan",
                 "path_changes": [
                     {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
                     {"ago_s": 70, "path": {"kind": "relayed", "via": "npub1", "name": times("carol")}, "why": "a path was found"}

@@ -13,15 +13,18 @@ mod down;
 mod events;
 mod failure;
 mod feed;
+mod hops;
 mod human;
 mod identity;
 mod interrupt;
 mod key;
+mod netcheck;
 mod network;
 mod output;
 mod peers;
 mod perf;
 mod ping;
+mod reach;
 mod reference;
 mod rule;
 mod service;
@@ -90,8 +93,10 @@ enum Command {
     /// Show or change the rules of a network: which flows pass between its members
     #[command(subcommand)]
     Rule(rule::RuleAction),
-    /// Say whether a flow passes between two nodes, and which rule says so
+    /// Say why packets to a peer take their path; or whether a flow passes between two nodes, and why
     Why(rule::WhyArgs),
+    /// Check what the network of this host lets through: UDP, NATs, port mapping, relays
+    Netcheck(netcheck::Args),
     /// List the subnets behind members: offered, approved, used
     Routes(network::ListArgs),
     /// Approve or revoke a subnet behind a member
@@ -188,6 +193,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Admin(action) => network::admin(&daemon()?, action),
         Command::Rule(action) => rule::rule(&daemon()?, action),
         Command::Why(args) => rule::why(&daemon()?, args),
+        Command::Netcheck(args) => netcheck::run(&daemon()?, &args),
         Command::Routes(args) => network::route::routes(&daemon()?, &args),
         Command::Route(action) => network::route::route(&daemon()?, action),
         Command::Invites(args) => network::invites(&daemon()?, args),

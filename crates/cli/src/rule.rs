@@ -6,12 +6,16 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, RuleChange};
+use weft_node::peer::{BadPeerRef, PeerRef};
 use weft_node::state::StatePaths;
 use weft_node::status::{NetworkList, NetworkStatus, Why};
+use weft_os::clock::unix_s;
 
 use crate::failure::Failure;
+use crate::hops;
 use crate::network::Of;
 use crate::output::Out;
+use crate::reach;
 
 /// The longest file of rules, in bytes.
 const MAX_RULES: u64 = 1 << 18;
@@ -64,16 +68,23 @@ pub(crate) enum RuleAction {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhyArgs {
-    /// The name or npub of the node that begins the flow
+    /// The name or npub of the node that begins the flow; or, alone, of the peer whose path is asked
+    /// for
+    #[arg(value_name = "FROM|PEER")]
     from: String,
-    /// The name or npub of the node that it goes to
-    to: String,
+    /// The name or npub of the node that it goes to, or exit: any address outside, by the exit
+    #[arg(requires = "service")]
+    to: Option<String>,
     /// Protocol and port: tcp/22, udp/53, icmp, or a protocol's number
-    service: String,
-    /// An address behind the node that it goes to, of a route
+    #[arg(value_parser = service)]
+    service: Option<String>,
+    /// An address of a subnet behind the node that it goes to, as 192.168.7.5
     #[arg(long, value_name = "ADDRESS")]
     behind: Option<IpAddr>,
-    /// Print the document weft.why/1
+    /// List each node of the path to the peer, with the round trip to it
+    #[arg(long, conflicts_with = "to")]
+    hops: bool,
+    /// Print the document weft.why/1, or weft.reach/1 or weft.hops/1 for a path
     #[arg(long)]
     json: bool,
 }
@@ -94,17 +105,31 @@ pub(crate) fn rule(paths: &StatePaths, action: RuleAction) -> Result<(), Failure
     };
     let network = of.network;
     let changed = ask(paths, NetworkCommand::Rules { network, change })?;
-    Out::new().text(&changed.networks.iter().map(text).collect::<String>())
+    Out::new().text(
+        &changed
+            .networks
+            .iter()
+            .map(|network| text(network, unix_s()))
+            .collect::<String>(),
+    )
 }
 
 /// Prints whether a flow passes and which rule says so. It is an error if it does not, so that a
 /// script can ask.
 pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
+    let (Some(to), Some(service)) = (args.to, args.service) else {
+        let unread = |error| Failure::Usage(format!("'{}' is {error}", args.from.escape_debug()));
+        let peer: PeerRef = args.from.parse().map_err(|error: BadPeerRef| unread(error))?;
+        return match args.hops {
+            true => hops::why(paths, peer, args.json),
+            false => reach::why(paths, peer, args.json),
+        };
+    };
     let command = ControlCommand::Network(NetworkCommand::Why {
         from: args.from,
-        to: args.to,
+        to,
         behind: args.behind,
-        service: args.service,
+        service,
     });
     let why: Why = control::call(&paths.control(), &command)?;
     if args.json {
@@ -119,13 +144,23 @@ pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
     if why.allowed { Ok(()) } else { Err(Failure::DoesNotPass) }
 }
 
+/// Checks a protocol and port, which the daemon reads.
+fn service(text: &str) -> Result<String, String> {
+    weft_node::rules::why::service(text).map(|_| text.to_owned())
+}
+
 fn list(paths: &StatePaths, of: &Of) -> Result<(), Failure> {
     let list = ask(paths, NetworkCommand::List {})?;
     let wanted = |network: &&NetworkStatus| {
         let named = |name: &String| *name == network.id || Some(name) == network.label.as_ref();
         of.network.as_ref().is_none_or(named)
     };
-    let found: String = list.networks.iter().filter(wanted).map(text).collect();
+    let found: String = list
+        .networks
+        .iter()
+        .filter(wanted)
+        .map(|network| text(network, unix_s()))
+        .collect();
     match (found.is_empty(), &of.network) {
         (true, Some(name)) => Err(Failure::NoNetwork(name.escape_debug().to_string())),
         (true, None) => Out::new().text("No network. `weft create` makes one, and `weft join` joins one.\n"),
@@ -133,14 +168,22 @@ fn list(paths: &StatePaths, of: &Of) -> Result<(), Failure> {
     }
 }
 
-fn text(network: &NetworkStatus) -> String {
+/// Whether a rule ends with a time before `now`, in seconds since 1970.
+fn has_expired(rule: &str, now: u64) -> bool {
+    let mut words = rule.split_ascii_whitespace().rev();
+    let until = words.next().and_then(|time| time.parse::<u64>().ok());
+    words.next() == Some("until") && until.is_some_and(|until| until < now)
+}
+
+fn text(network: &NetworkStatus, now: u64) -> String {
     let name = network.label.as_deref().unwrap_or("(joining)").escape_debug();
     let Some(rules) = &network.rules else {
         return format!("{name}: rules of a later version of weft, so nothing passes; update this node\n");
     };
     let mut text = format!("{name}\n");
     for (number, rule) in (1..).zip(rules) {
-        text.push_str(&format!("  {number:>4}  {}\n", rule.escape_debug()));
+        let mark = if has_expired(rule, now) { "  (expired)" } else { "" };
+        text.push_str(&format!("  {number:>4}  {}{mark}\n", rule.escape_debug()));
     }
     text.push_str(&format!("  else  {}\n", network.default));
     text
@@ -161,4 +204,31 @@ fn read(path: PathBuf) -> Result<Vec<String>, Failure> {
     let lines = text.lines().map(str::trim);
     let rules = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(rules.map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_expire_behind_their_last_second() {
+        let rule = "allow from any to nas tcp/22 until 1000";
+        assert!(!has_expired(rule, 1_000) && has_expired(rule, 1_001));
+        for other in [
+            "allow from any to nas tcp/22",
+            "allow from any to any until",
+            "deny from until to 5",
+            "",
+        ] {
+            assert!(!has_expired(other, u64::MAX), "{other}");
+        }
+    }
+
+    #[test]
+    fn services_are_checked_before_the_daemon_is_asked() {
+        assert_eq!(service("tcp/22"), Ok("tcp/22".to_owned()));
+        for bad in ["tcp/99999", "tcp", "x", "tcp/1-2", ""] {
+            assert!(service(bad).is_err(), "{bad}");
+        }
+    }
 }

@@ -92,7 +92,7 @@ pub(super) fn clip(text: &str, width: usize) -> String {
 }
 
 /// At most two units.
-pub(super) fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match seconds {
         0..60 => format!("{seconds} s"),
