@@ -84,7 +84,7 @@ enum Command {
     Networks(network::ListArgs),
     /// List the members of the networks
     Members(network::ListArgs),
-    /// Remove, rename, tag or replace a member of a network
+    /// Remove, rename, tag or replace a member of a network, or fix its address
     #[command(subcommand)]
     Member(network::MemberAction),
     /// Let a member invite and remove others, or no longer
@@ -105,7 +105,7 @@ enum Command {
     /// List or revoke open invites
     Invites(network::InvitesArgs),
     /// Leave a network
-    Leave(network::Of),
+    Leave(network::LeaveArgs),
     /// Add or remove a peer
     #[command(subcommand)]
     Peer(configure::PeerAction),
@@ -197,7 +197,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Routes(args) => network::route::routes(&daemon()?, &args),
         Command::Route(action) => network::route::route(&daemon()?, action),
         Command::Invites(args) => network::invites(&daemon()?, args),
-        Command::Leave(of) => network::leave(&daemon()?, of),
+        Command::Leave(args) => network::leave(&daemon()?, args),
         Command::Peer(action) => configure::peer(&daemon()?, action),
         Command::Set(args) => configure::set(&daemon()?, &args),
         Command::Reload => configure::reload(&daemon()?),

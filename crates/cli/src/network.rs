@@ -1,6 +1,8 @@
-//! Commands about private networks: `create`, `invite`, `join`, `networks`, `members`, `member`,
-//! `admin`, `invites`, `leave`; in `membership` those about membership without an invite.
+//! Commands about private networks: `create`, `invite`, `join`, `networks`, `members`, `invites`,
+//! `leave`; in `member` those about one member, in `membership` those about membership without an
+//! invite.
 
+mod member;
 mod membership;
 mod qr;
 pub(crate) mod route;
@@ -13,8 +15,10 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::member::{AdminAction, MemberAction, admin, member};
+pub(crate) use self::text::hints;
 pub(crate) use membership::{ApproveArgs, DenyArgs, RequestsArgs, approve, deny, requests};
-use weft_node::control::{self, ControlCommand, ControlError, MemberChange, NetworkCommand};
+use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand};
 use weft_node::state::StatePaths;
 use weft_node::status::{Invited, NetworkList, NetworkState, Status};
 use weft_noise::PublicKey;
@@ -104,66 +108,25 @@ pub(crate) struct ListArgs {
     /// Print the document weft.networks/1
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    of: One,
 }
 
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum MemberAction {
-    /// Remove a member from the network
-    Remove {
-        /// Its name or npub
-        member: String,
-        #[command(flatten)]
-        of: Of,
-    },
-    /// Give a member another name
-    Rename {
-        /// Its name or npub
-        member: String,
-        /// Its new name
-        name: String,
-        #[command(flatten)]
-        of: Of,
-    },
-    /// Give a member tags
-    Tag {
-        /// Its name or npub
-        member: String,
-        /// The tags: letters a to z, digits, hyphens
-        #[arg(required = true)]
-        tag: Vec<String>,
-        /// Take these tags from it instead
-        #[arg(long)]
-        remove: bool,
-        #[command(flatten)]
-        of: Of,
-    },
-    /// Let a new machine take over name, tags and fixed address of an old one, which is removed
-    Replace {
-        /// Name or npub of the old machine
-        old: String,
-        /// Name or npub of the new one: a member, or a machine whose request waits
-        new: String,
-        #[command(flatten)]
-        of: Of,
-    },
+/// The networks that a list is about.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct One {
+    /// This network alone: its name or identifier
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
 }
 
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum AdminAction {
-    /// Let a member invite and remove others
-    Add {
-        /// Its name or npub
-        member: String,
-        #[command(flatten)]
-        of: Of,
-    },
-    /// Take that right back; what it signed and still holds is signed again
-    Remove {
-        /// Its name or npub
-        member: String,
-        #[command(flatten)]
-        of: Of,
-    },
+#[derive(Debug, clap::Args)]
+pub(crate) struct LeaveArgs {
+    /// Leave also as the only administrator: no machine can be added or removed any more then
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    of: Of,
 }
 
 #[derive(Debug, clap::Args)]
@@ -171,6 +134,8 @@ pub(crate) enum AdminAction {
 pub(crate) struct InvitesArgs {
     #[command(subcommand)]
     action: Option<InvitesAction>,
+    #[command(flatten)]
+    of: One,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -254,10 +219,11 @@ fn wait_for_membership(paths: &StatePaths, id: String) -> Result<(), Failure> {
         }
         if network.refused {
             // Nothing is left of it.
-            ask(paths, NetworkCommand::Leave {
+            let leave = NetworkCommand::Leave {
                 network: Some(id),
                 sure: false,
-            })?;
+            };
+            ask(paths, leave)?;
             return Err(Failure::Refused(network.why));
         }
         if Instant::now() >= end {
@@ -299,7 +265,14 @@ pub(crate) fn members(paths: &StatePaths, args: &ListArgs) -> Result<(), Failure
 
 pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failure> {
     match args.action {
-        None => show(paths, &ListArgs { json: false }, text::invites),
+        None => show(
+            paths,
+            &ListArgs {
+                json: false,
+                of: args.of,
+            },
+            text::invites,
+        ),
         Some(InvitesAction::Revoke { key, of }) => {
             let network = of.network;
             ask(paths, NetworkCommand::Revoke { network, invite: key })?;
@@ -308,101 +281,10 @@ pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failu
     }
 }
 
-pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Failure> {
-    match action {
-        MemberAction::Remove { member, of } => {
-            change(paths, of, &member, Change::of(MemberChange::Remove))?;
-            Out::new().text(&format!("{} removed\n", member.escape_debug()))
-        }
-        MemberAction::Rename { member, name, of } => {
-            let renamed = Change {
-                name: Some(name.clone()),
-                ..Change::of(MemberChange::Rename)
-            };
-            change(paths, of, &member, renamed)?;
-            Out::new().text(&format!("renamed to {}\n", name.escape_debug()))
-        }
-        MemberAction::Tag {
-            member,
-            tag,
-            remove,
-            of,
-        } => {
-            let (kind, done) = match remove {
-                true => (MemberChange::Untag, "has no longer"),
-                false => (MemberChange::Tag, "has"),
-            };
-            let text = format!("{} {done} {}\n", member.escape_debug(), tag.join(", ").escape_debug());
-            let tagged = Change {
-                tags: tag,
-                ..Change::of(kind)
-            };
-            change(paths, of, &member, tagged)?;
-            Out::new().text(&text)
-        }
-        MemberAction::Replace { old, new, of } => {
-            let text = format!(
-                "{} takes the place of {}, which is removed; the rights of an administrator do not pass on\n",
-                new.escape_debug(),
-                old.escape_debug()
-            );
-            let replaced = Change {
-                by: Some(new),
-                ..Change::of(MemberChange::Replace)
-            };
-            change(paths, of, &old, replaced)?;
-            Out::new().text(&text)
-        }
-    }
-}
-
-pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failure> {
-    let (member, of, kind, text) = match action {
-        AdminAction::Add { member, of } => (member, of, MemberChange::MakeAdmin, "an administrator now"),
-        AdminAction::Remove { member, of } => (member, of, MemberChange::RevokeAdmin, "an administrator no longer"),
-    };
-    change(paths, of, &member, Change::of(kind))?;
-    Out::new().text(&format!("{} is {text}\n", member.escape_debug()))
-}
-
-pub(crate) fn leave(paths: &StatePaths, of: Of) -> Result<(), Failure> {
-    ask(paths, NetworkCommand::Leave {
-        network: of.network,
-        sure: false,
-    })?;
+pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> {
+    let (network, sure) = (args.of.network, args.yes);
+    ask(paths, NetworkCommand::Leave { network, sure })?;
     Out::new().text("left; the other members list this node until an administrator removes it\n")
-}
-
-/// A change of a member, with what belongs to it.
-struct Change {
-    kind: MemberChange,
-    name: Option<String>,
-    tags: Vec<String>,
-    by: Option<String>,
-}
-
-impl Change {
-    const fn of(kind: MemberChange) -> Self {
-        Self {
-            kind,
-            name: None,
-            tags: Vec::new(),
-            by: None,
-        }
-    }
-}
-
-fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<NetworkList, ControlError> {
-    let command = NetworkCommand::Member {
-        network: of.network,
-        member: member.to_owned(),
-        change: change.kind,
-        name: change.name,
-        tags: change.tags,
-        ipv4: None,
-        by: change.by,
-    };
-    ask(paths, command)
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {
@@ -411,10 +293,23 @@ fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, Contr
 
 fn show(paths: &StatePaths, args: &ListArgs, text: fn(&NetworkList, usize) -> String) -> Result<(), Failure> {
     let command = ControlCommand::Network(NetworkCommand::List {});
+    let wanted = args.of.network.as_deref();
+    let none = || Failure::NoNetwork(wanted.unwrap_or_default().escape_debug().to_string());
     if args.json {
-        return Out::new().json(&control::call_raw(&paths.control(), &command)?);
+        let mut document = control::call_raw(&paths.control(), &command)?;
+        if let Some(wanted) = wanted {
+            text::keep(&mut document, wanted).ok_or_else(none)?;
+        }
+        return Out::new().json(&document);
     }
-    let list: NetworkList = control::call(&paths.control(), &command)?;
+    let mut list: NetworkList = control::call(&paths.control(), &command)?;
+    if wanted.is_some() {
+        list.networks.retain(|network| text::is_named(network, wanted));
+        list.asked.clear();
+        if list.networks.is_empty() {
+            return Err(none());
+        }
+    }
     Out::new().text(&text(&list, human::width()))
 }
 

@@ -89,7 +89,7 @@ impl Foreground {
         // From here on the signals of the terminal go to the daemon first.
         let interrupt = Interrupt::catch_all()?;
         let mut command = Command::new(PROGRAM);
-        command.arg("up");
+        command.args(["up", "--for-network"]);
         if let Some(directory) = &place.0 {
             command.arg("--state").arg(Path::new(directory));
         }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use weft_node::control::{self, ControlCommand, ControlError, Visible};
+use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::{PublicStatus, Status};
+use weft_node::status::{NetworkList, PublicStatus, Status};
 
 use crate::failure::Failure;
 use crate::feed::Feed;
 use crate::human;
 use crate::interrupt::{Interrupt, Next};
+use crate::network;
 use crate::output::Out;
 
 /// The interval between two updates of the screen if nothing changes.
@@ -85,7 +86,12 @@ fn pause(interrupt: &mut Interrupt, feed: &mut Option<Feed>, paths: &StatePaths)
 fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
     let width = human::width();
     let (mut text, counters) = match control::call_visible(&paths.control(), &ControlCommand::Status {})? {
-        Visible::Full::<Status, PublicStatus>(status) => (human::status(&status, width), status.counters),
+        Visible::Full::<Status, PublicStatus>(status) => {
+            let networks =
+                control::call::<NetworkList>(&paths.control(), &ControlCommand::Network(NetworkCommand::List {}));
+            let hints = networks.map(|list| network::hints(&list, width)).unwrap_or_default();
+            (human::status(&status, width) + &hints, status.counters)
+        }
         Visible::Public(status) => (human::public_status(&status, width), status.counters),
     };
     if args.counters {

@@ -22,6 +22,9 @@ pub(crate) struct Args {
     /// What to log: error, warn, info, debug, trace, or directives [default: log.level]
     #[arg(long, value_name = "LEVEL")]
     log: Option<LogFilter>,
+    /// The first steps are those of `create` and `join`, which start the daemon
+    #[arg(long, hide = true)]
+    for_network: bool,
 }
 
 pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
@@ -63,7 +66,7 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         Config::write_starter(&path)?;
     }
     if new_config || new_key {
-        Out::new().text(&welcome(&identity, &path))?;
+        Out::new().text(&welcome(&identity, &path, args.for_network))?;
     }
     let log = logging::init(args.log.as_ref().unwrap_or(&config.log.filter), config.log.format)?;
     daemon::run(daemon::Options {
@@ -79,16 +82,37 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The next steps, at first use.
-fn welcome(identity: &Identity, config: &Path) -> String {
+/// The next steps, at first use. `for_network`: the command that starts the daemon says them itself.
+fn welcome(identity: &Identity, config: &Path, for_network: bool) -> String {
+    let steps = match for_network {
+        true => "",
+        false => {
+            "For a private network, run this in another terminal: `weft create NAME`, or `weft join` with the code of an invite.\n\
+             To add a peer alone, the same here and, with this node's public key, at the peer:\n\n  \
+             weft peer add npub1... --address 192.0.2.2:2121\n\n\
+             The npub is from `weft identity show` there. Leave --address out if the peer dials this node.\n"
+        }
+    };
     format!(
-        "This node is new. Its public key, and its address in the mesh:\n\n  {}\n  {}\n\n\
-         To add a peer, run this in another terminal, and the same with this node's public key at the peer:\n\n  \
-         weft peer add npub1... --address 192.0.2.2:2121\n\n\
-         The npub is from `weft identity show` there. Leave --address out if the peer dials this node.\n\
+        "This node is new. Its public key, and its address in the mesh:\n\n  {}\n  {}\n\n{steps}\
          `weft status` shows the state of each peer, Ctrl-C stops this node, and its configuration is\n{}\n",
         identity.public(),
         identity.node_addr().to_ipv6(),
         config.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_noise::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn a_node_of_a_network_is_not_told_to_add_peers() {
+        let identity = Identity::new(SecretKey::from_bytes(&[1; 32]).unwrap());
+        let text = |for_network| welcome(&identity, Path::new("/var/lib/weft/weft.toml"), for_network);
+        assert!(text(false).contains("weft peer add") && text(false).contains("weft create"));
+        assert!(!text(true).contains("peer add") && text(true).contains("/var/lib/weft/weft.toml"));
+    }
 }

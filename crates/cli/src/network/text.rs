@@ -1,10 +1,16 @@
 //! Documents about networks as text for the user. Names come from other nodes, which the daemon has
 //! checked to be labels of DNS.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use serde_json::Value;
 use weft_node::networks::fingerprint;
 use weft_node::status::{Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, RequestList, ShadowedStatus};
 use weft_noise::PublicKey;
 use weft_os::clock::unix_s;
+
+use crate::human;
 
 /// What `create` prints.
 pub(super) fn created(network: Option<&NetworkStatus>, interface: &str) -> String {
@@ -30,11 +36,18 @@ pub(super) fn invited(invited: &Invited, qr: &str, seconds: u32) -> String {
     };
     format!(
         "{}\n\n{qr}On the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
-         within {}.\n",
+         within {}.\n{}",
         invited.code,
         time(seconds.into()),
+        if invited.local_only { LOCAL_ONLY } else { "" },
     )
 }
+
+/// What `invite` says of a code without an address that other networks reach.
+const LOCAL_ONLY: &str = "\n\
+    Machines of other networks do not reach the addresses in it. What helps: a member with a public address; --address with one\n\
+    whose port is forwarded to this machine; if the machine that joins has a public address, here, before it joins:\n\
+    sudo weft peer add NPUB-OF-IT --address ADDRESS\n";
 
 /// What `join` prints.
 pub(super) fn joined(network: &NetworkStatus, interface: &str) -> String {
@@ -110,9 +123,9 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
     }
     let line = |network: &NetworkStatus| match network.state {
         NetworkState::Member => format!(
-            "{}  {} members, this machine {}  {}\n",
+            "{}  {}, this machine {}  {}\n",
             name(network),
-            network.members.len(),
+            human::count(network.members.len(), "member"),
             network
                 .ipv4
                 .map_or_else(|| "without IPv4".to_owned(), |ip| ip.to_string()),
@@ -120,8 +133,36 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
         ),
         _ => format!("{}  {}\n", name(network), network.why),
     };
-    let lines = list.networks.iter().map(|network| line(network) + &shadowed(network));
+    let lines = list
+        .networks
+        .iter()
+        .map(|network| line(network) + &shadowed(network) + &only_admin(network));
     lines.collect::<String>() + &asked
+}
+
+/// A line about a network with one administrator, as seen by a member.
+fn only_admin(network: &NetworkStatus) -> String {
+    let mut admins = network.members.iter().filter(|member| member.admin);
+    let (Some(admin), None, NetworkState::Member) = (admins.next(), admins.next(), network.state) else {
+        return String::new();
+    };
+    let (who, there) = match (admin.own, &admin.name) {
+        (true, _) => ("this machine", ""),
+        (false, Some(name)) => (name.as_str(), " there"),
+        (false, None) => (admin.npub.as_str(), " there"),
+    };
+    format!(
+        "{} has one administrator, {who}: `weft admin add MEMBER`{there} makes another one, `weft key export` keeps its key.\n",
+        name(network)
+    )
+}
+
+/// The lines of `status` about networks: those that have this machine as their only administrator.
+pub(crate) fn hints(list: &NetworkList, width: usize) -> String {
+    let own = |network: &&NetworkStatus| network.members.iter().any(|member| member.own && member.admin);
+    let hints = list.networks.iter().filter(own).map(only_admin);
+    let paragraph = |hint: String| human::paragraph(hint.trim_end(), width);
+    hints.filter(|hint| !hint.is_empty()).map(paragraph).collect()
 }
 
 /// What `join --ask` prints before it waits.
@@ -214,6 +255,79 @@ pub(super) fn invites(list: &NetworkList, width: usize) -> String {
     text
 }
 
+/// What `member address` prints: the address that the member named so has now.
+pub(super) fn address(list: &NetworkList, named: &str, fixed: Option<Ipv4Addr>) -> String {
+    let is_named = |member: &&MemberStatus| member.name.as_deref() == Some(named) || member.npub == named;
+    let members = list.networks.iter().flat_map(|network| &network.members);
+    let mut has = members.filter(is_named).filter_map(|member| member.ipv4);
+    // Members of several networks may have the name.
+    let has = has.find(|ipv4| fixed.is_none_or(|fixed| *ipv4 == fixed));
+    let address = fixed
+        .or(has)
+        .map_or_else(|| "no IPv4 address".to_owned(), |ip| ip.to_string());
+    format!("{} has {address}\n", named.escape_debug())
+}
+
+/// The approved routes of a member, `exit` among them, each once.
+pub(super) fn routes_of(list: &NetworkList, network: Option<&str>, member: &str) -> BTreeSet<String> {
+    let networks = list.networks.iter().filter(|known| is_named(known, network));
+    let routes = networks.flat_map(|network| &network.routes);
+    let of_member = routes.filter(|route| route.name.as_deref() == Some(member) || route.npub == member);
+    let approved = of_member.filter(|route| route.approved);
+    approved
+        .map(|route| {
+            if route.exit {
+                "exit".to_owned()
+            } else {
+                route.subnet.clone()
+            }
+        })
+        .collect()
+}
+
+/// What `member replace` prints about routes that end with the old machine.
+pub(super) fn to_approve(routes: &BTreeSet<String>, new: &str) -> String {
+    if routes.is_empty() {
+        return String::new();
+    }
+    let mut text = "Its routes end; once the new machine offers them, approve them again:\n".to_owned();
+    for route in routes {
+        text.push_str(&format!(
+            "  weft route approve {} {}\n",
+            new.escape_debug(),
+            route.escape_debug()
+        ));
+    }
+    text
+}
+
+/// Keeps one network of the document `weft.networks/1`, and drops the others; `None` if it is not in it.
+pub(super) fn keep(document: &mut Value, wanted: &str) -> Option<()> {
+    let networks = document.get_mut("networks")?.as_array_mut()?;
+    networks.retain(|network| network["id"] == wanted || network["label"] == wanted);
+    (!networks.is_empty()).then_some(())?;
+    document.as_object_mut()?.remove("asked");
+    Some(())
+}
+
+/// Whether a network is the one that `--network` names, or there is none named.
+pub(super) fn is_named(network: &NetworkStatus, named: Option<&str>) -> bool {
+    named.is_none_or(|named| network.id == named || network.label.as_deref() == Some(named))
+}
+
+/// What was signed again with the removal of an administrator. Its owner may have signed what others
+/// should look at.
+pub(super) fn signed_again(list: &NetworkList) -> String {
+    if list.signed_again.is_empty() {
+        return String::new();
+    }
+    let mut text = "It had signed what follows; this node has signed that again, so it stays:\n".to_owned();
+    for record in &list.signed_again {
+        text.push_str(&format!("  {}\n", record.escape_debug()));
+    }
+    text
+}
+
 fn table(network: &NetworkStatus) -> String {
     let width = network
         .members
@@ -226,6 +340,7 @@ fn table(network: &NetworkStatus) -> String {
         let mut notes = Vec::new();
         notes.extend(member.own.then(|| "this machine".to_owned()));
         notes.extend(member.admin.then(|| "administrator".to_owned()));
+        notes.extend(member.successor.then(|| "successor".to_owned()));
         notes.extend(member.tags.iter().map(|tag| format!("tag {tag}")));
         let line = format!(
             "  {:<width$}  {:<15}  {}  {}",
@@ -256,3 +371,6 @@ fn time(seconds: u64) -> String {
         _ => format!("{} days", seconds / 86_400),
     }
 }
+
+#[cfg(test)]
+mod tests;

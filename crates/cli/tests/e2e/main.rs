@@ -32,6 +32,7 @@ mod alone {
 }
 
 mod beside {
+    mod administrators;
     mod configure;
     mod detour;
     mod errors;

@@ -1,0 +1,214 @@
+//! Commands about one member: `member` and `admin`.
+
+use std::net::Ipv4Addr;
+
+use weft_node::control::{ControlError, MemberChange, NetworkCommand};
+use weft_node::state::StatePaths;
+use weft_node::status::NetworkList;
+
+use super::{Of, ask, text};
+use crate::failure::Failure;
+use crate::output::Out;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum MemberAction {
+    /// Remove a member from the network
+    Remove {
+        /// Its name or npub
+        member: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Give a member another name
+    Rename {
+        /// Its name or npub
+        member: String,
+        /// Its new name
+        name: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Give a member tags
+    Tag {
+        /// Its name or npub
+        member: String,
+        /// The tags: letters a to z, digits, hyphens
+        #[arg(required = true)]
+        tag: Vec<String>,
+        /// Take these tags from it instead
+        #[arg(long)]
+        remove: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Fix the IPv4 address of a member
+    Address {
+        /// Its name or npub
+        member: String,
+        /// The address: a free one of 10.44.0.0/16, as 10.44.3.4
+        #[arg(required_unless_present = "default")]
+        address: Option<Ipv4Addr>,
+        /// Go back to the address that follows from its key
+        #[arg(long, conflicts_with = "address")]
+        default: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Let a new machine take over name, tags and fixed address of an old one, which is removed
+    Replace {
+        /// Name or npub of the old machine
+        old: String,
+        /// Name or npub of the new one: a member, or a machine whose request waits
+        new: String,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum AdminAction {
+    /// Let a member invite and remove others
+    Add {
+        /// Its name or npub
+        member: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Take that right back; what it signed and still holds is signed again
+    Remove {
+        /// Its name or npub
+        member: String,
+        #[command(flatten)]
+        of: Of,
+    },
+    /// Name the member that has the rights of the founder, too, on the founder's machine
+    Successor {
+        /// Its name or npub
+        #[arg(required_unless_present = "none")]
+        member: Option<String>,
+        /// Name none, and take the rights of the former one back
+        #[arg(long, conflicts_with = "member")]
+        none: bool,
+        #[command(flatten)]
+        of: Of,
+    },
+}
+
+pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Failure> {
+    match action {
+        MemberAction::Remove { member, of } => {
+            let list = change(paths, of, &member, Change::of(MemberChange::Remove))?;
+            let text = format!("{} removed\n", member.escape_debug());
+            Out::new().text(&(text + &text::signed_again(&list)))
+        }
+        MemberAction::Rename { member, name, of } => {
+            let renamed = Change {
+                name: Some(name.clone()),
+                ..Change::of(MemberChange::Rename)
+            };
+            change(paths, of, &member, renamed)?;
+            Out::new().text(&format!("renamed to {}\n", name.escape_debug()))
+        }
+        MemberAction::Tag {
+            member,
+            tag,
+            remove,
+            of,
+        } => {
+            let (kind, done) = match remove {
+                true => (MemberChange::Untag, "has no longer"),
+                false => (MemberChange::Tag, "has"),
+            };
+            let text = format!("{} {done} {}\n", member.escape_debug(), tag.join(", ").escape_debug());
+            let tagged = Change {
+                tags: tag,
+                ..Change::of(kind)
+            };
+            change(paths, of, &member, tagged)?;
+            Out::new().text(&text)
+        }
+        MemberAction::Address {
+            member,
+            address,
+            default: _,
+            of,
+        } => {
+            let fixed = Change {
+                ipv4: address,
+                ..Change::of(MemberChange::Address)
+            };
+            let list = change(paths, of, &member, fixed)?;
+            Out::new().text(&text::address(&list, &member, address))
+        }
+        MemberAction::Replace { old, new, of } => {
+            let text = format!(
+                "{} takes the place of {}, which is removed; the rights of an administrator do not pass on\n",
+                new.escape_debug(),
+                old.escape_debug()
+            );
+            let lost = text::routes_of(&ask(paths, NetworkCommand::List {})?, of.network.as_deref(), &old);
+            let lost = text::to_approve(&lost, &new);
+            let replaced = Change {
+                by: Some(new),
+                ..Change::of(MemberChange::Replace)
+            };
+            let list = change(paths, of, &old, replaced)?;
+            Out::new().text(&(text + &lost + &text::signed_again(&list)))
+        }
+    }
+}
+
+pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failure> {
+    let (member, of, kind, text) = match action {
+        AdminAction::Add { member, of } => (member, of, MemberChange::MakeAdmin, "an administrator now"),
+        AdminAction::Remove { member, of } => (member, of, MemberChange::RevokeAdmin, "an administrator no longer"),
+        AdminAction::Successor { member, none: _, of } => return successor(paths, member, of),
+    };
+    let list = change(paths, of, &member, Change::of(kind))?;
+    let text = format!("{} is {text}\n", member.escape_debug());
+    Out::new().text(&(text + &text::signed_again(&list)))
+}
+
+fn successor(paths: &StatePaths, member: Option<String>, of: Of) -> Result<(), Failure> {
+    let text = match &member {
+        Some(member) => format!("{} is the successor of the founder\n", member.escape_debug()),
+        None => "the founder has no successor\n".to_owned(),
+    };
+    let network = of.network;
+    let list = ask(paths, NetworkCommand::Successor { network, member })?;
+    Out::new().text(&(text + &text::signed_again(&list)))
+}
+
+/// A change of a member, with what belongs to it.
+struct Change {
+    kind: MemberChange,
+    name: Option<String>,
+    tags: Vec<String>,
+    ipv4: Option<Ipv4Addr>,
+    by: Option<String>,
+}
+
+impl Change {
+    const fn of(kind: MemberChange) -> Self {
+        Self {
+            kind,
+            name: None,
+            tags: Vec::new(),
+            ipv4: None,
+            by: None,
+        }
+    }
+}
+
+fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<NetworkList, ControlError> {
+    let command = NetworkCommand::Member {
+        network: of.network,
+        member: member.to_owned(),
+        change: change.kind,
+        name: change.name,
+        tags: change.tags,
+        ipv4: change.ipv4,
+        by: change.by,
+    };
+    ask(paths, command)
+}

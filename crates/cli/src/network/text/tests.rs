@@ -1,0 +1,116 @@
+use weft_node::status::MemberRouteStatus;
+
+use super::*;
+
+fn member(npub: &str, admin: bool, own: bool) -> MemberStatus {
+    MemberStatus {
+        npub: npub.to_owned(),
+        name: Some(npub.to_owned()),
+        address: "fd00::1".parse().unwrap(),
+        ipv4: None,
+        admin,
+        successor: false,
+        own,
+        tags: Vec::new(),
+    }
+}
+
+fn list(members: Vec<MemberStatus>) -> NetworkList {
+    NetworkList {
+        schema: String::new(),
+        networks: vec![NetworkStatus {
+            id: "0123".to_owned(),
+            name: Some("home".to_owned()),
+            label: Some("home".to_owned()),
+            state: NetworkState::Member,
+            why: String::new(),
+            refused: false,
+            ipv4: None,
+            members,
+            invites: Vec::new(),
+            rules: None,
+            default: String::new(),
+            routes: Vec::new(),
+            shadowed: Vec::new(),
+        }],
+        asked: Vec::new(),
+        signed_again: Vec::new(),
+    }
+}
+
+#[test]
+fn one_network_of_several_is_listed() {
+    let mut all = list(Vec::new());
+    let mut other = all.networks[0].clone();
+    (other.id, other.label) = ("4567".to_owned(), Some("home-2".to_owned()));
+    all.networks.push(other);
+    for (wanted, id) in [("home", "0123"), ("home-2", "4567"), ("4567", "4567")] {
+        let mut document = serde_json::to_value(&all).unwrap();
+        keep(&mut document, wanted).unwrap();
+        let kept: NetworkList = serde_json::from_value(document).unwrap();
+        assert_eq!(
+            kept.networks.iter().map(|network| &*network.id).collect::<Vec<_>>(),
+            [id]
+        );
+    }
+    assert_eq!(keep(&mut serde_json::to_value(&all).unwrap(), "work"), None);
+}
+
+#[test]
+fn a_replacement_says_which_routes_end() {
+    let mut all = list(vec![member("old", false, false), member("new", false, false)]);
+    let route = |subnet: &str, exit, approved| MemberRouteStatus {
+        subnet: subnet.to_owned(),
+        exit,
+        npub: "old".to_owned(),
+        name: Some("old".to_owned()),
+        own: false,
+        offered: true,
+        approved,
+        used: false,
+        why: String::new(),
+    };
+    all.networks[0].routes = vec![
+        route("192.168.7.0/24", false, true),
+        route("0.0.0.0/0", true, true),
+        route("::/0", true, true),
+        route("10.1.0.0/16", false, false),
+    ];
+    let text = to_approve(&routes_of(&all, None, "old"), "new");
+    assert!(
+        text.ends_with(":\n  weft route approve new 192.168.7.0/24\n  weft route approve new exit\n"),
+        "{text}"
+    );
+    assert_eq!(to_approve(&routes_of(&all, None, "new"), "old"), "");
+}
+
+#[test]
+fn one_administrator_is_said() {
+    let alone = list(vec![member("desk", true, true)]);
+    assert!(networks(&alone, 80).starts_with("home  1 member, this machine"));
+    assert!(networks(&alone, 80).contains("one administrator, this machine"));
+    assert!(hints(&alone, 200).contains("weft admin add MEMBER` makes"));
+    let elsewhere = list(vec![member("desk", true, false), member("nas", false, true)]);
+    assert!(networks(&elsewhere, 80).contains("one administrator, desk: `weft admin add MEMBER` there"));
+    assert_eq!(hints(&elsewhere, 200), "");
+    let two = list(vec![member("desk", true, true), member("nas", true, false)]);
+    assert!(!networks(&two, 80).contains("administrator") && hints(&two, 200).is_empty());
+}
+
+#[test]
+fn a_code_that_serves_one_network_says_so() {
+    let mut made = Invited {
+        schema: String::new(),
+        code: "AE6EVC5O".to_owned(),
+        network: Some("home".to_owned()),
+        uses: 1,
+        expires_unix: 0,
+        local_only: true,
+    };
+    let text = invited(&made, "", 3_600);
+    for part in ["other networks", "--address", "weft peer add", "public address"] {
+        assert!(text.contains(part), "{text}");
+    }
+    made.local_only = false;
+    assert!(!invited(&made, "", 3_600).contains("other networks"));
+}

@@ -1,0 +1,86 @@
+//! What administrators do with members, and what the commands refuse.
+
+use std::net::Ipv4Addr;
+
+use super::join::{Net, code, done, failed, members, network, pings_ipv4};
+use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+
+#[test]
+fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
+    beside(|| {
+        let net = Net::start(&["a", "b"]);
+        let [a, b] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        done(b, &["join", &code(a, &[]), "--host", "nas"]);
+        wait_until(PATIENCE, "a knows b", || members(a).len() == 2);
+
+        // One administrator, and what that means.
+        for list in ["status", "networks"] {
+            let text = done(a, &[list]);
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(text.contains("one administrator, this machine"), "{text}");
+        }
+        assert!(done(b, &["networks"]).contains("one administrator, desk"));
+        let line = failed(a, &["leave"]);
+        assert!(line.contains("only administrator") && line.contains("--yes"), "{line}");
+
+        // An address, a name, a request.
+        let fixed: Ipv4Addr = "10.44.3.4".parse().unwrap();
+        assert_eq!(
+            done(a, &["member", "address", "nas", "10.44.3.4"]),
+            "nas has 10.44.3.4\n"
+        );
+        wait_until(PATIENCE, "b has the address", || network(b)["ipv4"] == "10.44.3.4");
+        wait_until(MINUTE, "it is reached there", || pings_ipv4(a, fixed));
+        for (address, word) in [("10.45.3.4", "10.44.0.0/16"), ("10.44.3.255", "10.44.0.0/16")] {
+            let line = failed(a, &["member", "address", "nas", address]);
+            assert!(line.contains(word), "{line}");
+        }
+        let line = failed(a, &["member", "address", "desk", "10.44.3.4"]);
+        assert!(line.contains("the address of nas"), "{line}");
+        assert!(done(a, &["member", "address", "nas", "--default"]).starts_with("nas has 10.44."));
+        let line = failed(a, &["member", "rename", "nas", "desk"]);
+        assert!(line.contains("desk is the name of another member"), "{line}");
+        let line = failed(a, &["deny", &b.identity().npub]);
+        assert!(line.contains("nas is a member of home already"), "{line}");
+
+        // Rules, and questions about them.
+        let line = failed(a, &["rule", "add", "allow from bob to any"]);
+        assert!(
+            line.contains("no member is named bob; `weft members` lists them"),
+            "{line}"
+        );
+        let list = done(a, &["rule", "add", "allow from any to nas tcp/22 until 1000"]);
+        assert!(list.contains("until 1000  (expired)"), "{list}");
+        let line = failed(a, &["why", "desk", "192.168.7.5", "tcp/22"]);
+        assert!(line.contains("--behind"), "{line}");
+
+        // A successor has the founder's rank, and is a member as before.
+        let line = failed(b, &["admin", "successor", "nas"]);
+        assert!(line.contains("no administrator"), "{line}");
+        assert_eq!(
+            done(a, &["admin", "successor", "nas"]),
+            "nas is the successor of the founder\n"
+        );
+        wait_until(PATIENCE, "b is the successor", || {
+            done(b, &["members"]).contains("administrator, successor")
+        });
+        assert_eq!(members(b), ["desk", "nas"]);
+        let line = failed(b, &["admin", "remove", "desk"]);
+        assert!(line.contains("senior"), "{line}");
+        done(a, &["admin", "successor", "--none"]);
+        wait_until(PATIENCE, "b is none any more", || {
+            !done(b, &["members"]).contains("successor")
+        });
+        assert_eq!(members(b), ["desk", "nas"]);
+
+        // With another administrator this one may leave; the other one goes on listing it.
+        done(a, &["admin", "add", "nas"]);
+        wait_until(PATIENCE, "b is an administrator", || {
+            !done(b, &["networks"]).contains("one administrator")
+        });
+        done(a, &["leave"]);
+        assert_eq!(members(b), ["desk", "nas"]);
+        net.finish();
+    });
+}
