@@ -21,6 +21,7 @@ use weft_noise::PublicKey;
 
 use self::change::Change;
 use crate::failure::Failure;
+use crate::human;
 use crate::output::Out;
 
 /// The setting with the subnets that this node offers to its networks.
@@ -30,6 +31,7 @@ const ACCEPT: &str = "networks.accept_routes";
 
 /// Options of `set` that take the place of a setting and its value.
 const OPTIONS: &[&str] = &[
+    "operator",
     "advertise_route",
     "accept_routes",
     "advertise_exit",
@@ -87,12 +89,15 @@ pub(crate) struct SetArgs {
     /// Remove it from the configuration, so that its default applies
     #[arg(long, conflicts_with = "value")]
     default: bool,
+    /// The user who may do everything that root may: control.operator
+    #[arg(long, value_name = "USER", conflicts_with_all = ["key", "default"])]
+    operator: Option<String>,
     /// Offer this subnet behind this machine to its networks, as 192.168.7.0/24; several times for
     /// several subnets, which replace those before
     #[arg(long, value_name = "SUBNET", conflicts_with_all = ["key", "default"])]
     advertise_route: Vec<String>,
     /// Whether subnets behind other members are used, once an administrator has approved them
-    #[arg(long, value_name = "BOOL", conflicts_with_all = ["key", "default"])]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     accept_routes: Option<bool>,
     /// Offer this machine to its networks as exit: members that choose it send to all other addresses
     /// by it, once an administrator has approved it; =false withdraws that
@@ -186,7 +191,7 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
         settings.iter().try_fold(text.to_owned(), set)
     })?;
     let what = |(key, value): &(String, Option<String>)| match value {
-        Some(value) => format!("{key} = {}", value.escape_debug()),
+        Some(value) => format!("{key} = {}", human::plain(value)),
         None => format!("{key} has its default"),
     };
     let mut lines: Vec<String> = settings.iter().map(what).collect();
@@ -237,6 +242,8 @@ fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
         Some(key) => settings.push((key.to_owned(), args.value.clone())),
         None => {}
     }
+    let operator = args.operator.clone();
+    settings.extend(operator.map(|user| ("control.operator".to_owned(), Some(user))));
     if !args.advertise_route.is_empty() {
         settings.push((ADVERTISE.to_owned(), Some(list(&args.advertise_route))));
     }
@@ -352,6 +359,13 @@ mod tests {
             exit("exit_lan", "false"),
         ];
         assert_eq!(of(&words), Some(three.to_vec()));
+        assert_eq!(of(&["--accept-routes"]), Some(vec![pair("accept_routes", "true")]));
+        assert_eq!(
+            of(&["--accept-routes=false"]),
+            Some(vec![pair("accept_routes", "false")])
+        );
+        let operator = ("control.operator".to_owned(), Some("alice".to_owned()));
+        assert_eq!(of(&["--operator", "alice"]), Some(vec![operator]));
         assert_eq!(of(&["--advertise-exit"]), Some(vec![exit("advertise_exit", "true")]));
         assert_eq!(of(&["--exit", ""]), Some(vec![exit("exit", "\"\"")]));
         assert_eq!(of(&["--no-exit"]), Some(vec![("tun.exit".to_owned(), None)]));

@@ -2,13 +2,18 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use weft_node::Identity;
 use weft_node::config::{Config, ConfigError};
+use weft_node::control::{self, ControlCommand};
+use weft_node::host_addresses;
 use weft_node::keyfile;
 use weft_node::state::{StateDir, StatePaths};
+use weft_node::status::Status;
+use weft_os::netlink::Netlink;
 use weft_os::process::forbid_core_dumps;
 
 use crate::failure::Failure;
@@ -46,7 +51,10 @@ pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
     match action {
         Action::New { force } => store(paths, &key, force, || Ok(keyfile::generate()?)),
         Action::Import { file, force } => store(paths, &key, force, || import(&file)),
-        Action::Show { json: false } => Out::new().text(&text(&keyfile::load(&key)?)),
+        Action::Show { json: false } => {
+            let identity = keyfile::load(&key)?;
+            Out::new().text(&text(&identity, own_address(&paths)))
+        }
         Action::Show { json: true } => {
             let identity = keyfile::load(&key)?;
             Out::new().json(&json!({
@@ -76,6 +84,7 @@ fn store(
     force: bool,
     identity: impl FnOnce() -> Result<Identity, Failure>,
 ) -> Result<(), Failure> {
+    let address = own_address(&paths);
     let _state = StateDir::open(paths)?;
     let identity = identity()?;
     if force {
@@ -83,7 +92,7 @@ fn store(
     } else {
         keyfile::create(path, &identity)?;
     }
-    Out::new().text(&text(&identity))
+    Out::new().text(&text(&identity, address))
 }
 
 fn import(file: &Path) -> Result<Identity, Failure> {
@@ -109,15 +118,59 @@ fn import(file: &Path) -> Result<Identity, Failure> {
     }
 }
 
-fn text(identity: &Identity) -> String {
+/// An address of this host at which other machines reach the node: that of the running daemon, or of
+/// the configuration.
+fn own_address(paths: &StatePaths) -> Option<SocketAddr> {
+    let status = control::call::<Status>(&paths.control(), &ControlCommand::Status {});
+    let (listen, interface) = match status {
+        Ok(status) => (status.node.listen, status.node.tun.name),
+        Err(_) => {
+            let config = config(paths).ok()?;
+            (config.udp.listen, config.tun.name)
+        }
+    };
+    let mut netlink = Netlink::open().ok()?;
+    // The interface exists only while the daemon runs.
+    let own = netlink.interface(&interface).map_or(0, |interface| interface.index);
+    let mut addresses = host_addresses::of_one_version(own, &listen).ok()?.into_iter();
+    addresses.find(|address| address.port() != 0)
+}
+
+fn text(identity: &Identity, address: Option<SocketAddr>) -> String {
+    let (address, note) = match address {
+        Some(address) => (address.to_string(), "where this node listens"),
+        None => (
+            "192.0.2.1:2121".to_owned(),
+            "an example: put the address here at which this node is reached",
+        ),
+    };
     format!(
         "npub     {npub}\naddress  {}\nnode     {}\n\n\
          For the configuration of a peer, where no network is wanted:\n\n  \
          [[peer]]\n  \
          npub = \"{npub}\"\n  \
-         addresses = [\"192.0.2.1:2121\"]  # where this node listens; leave out if it dials the peer\n",
+         addresses = [\"{address}\"]  # {note}; leave out if it dials the peer\n",
         identity.node_addr().to_ipv6(),
         identity.node_addr(),
         npub = identity.public(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_noise::SecretKey;
+
+    use super::*;
+
+    #[test]
+    fn an_example_of_an_address_is_named_as_one() {
+        let identity = Identity::new(SecretKey::from_bytes(&[1; 32]).unwrap());
+        let own = text(&identity, Some("203.0.113.7:2121".parse().unwrap()));
+        assert!(
+            own.contains("\"203.0.113.7:2121\"") && !own.contains("example"),
+            "{own}"
+        );
+        let none = text(&identity, None);
+        assert!(none.contains("192.0.2.1:2121") && none.contains("example"), "{none}");
+    }
 }

@@ -77,7 +77,23 @@ fn one_line(text: &str) -> String {
     // Other tips are about the syntax of a command line.
     let tip = tips.into_iter().find(|tip| tip.contains("similar"));
     let tip = tip.map(|tip| format!("; {}", words(tip)));
-    format!("{what}{}; see `weft --help`", tip.unwrap_or_default())
+    format!("{what}{}; see `{} --help`", tip.unwrap_or_default(), command(text))
+}
+
+/// The command that the message is about, from its line of usage: the words in front of its
+/// arguments.
+fn command(text: &str) -> String {
+    let usage = text.lines().find_map(|line| line.trim().strip_prefix("Usage: "));
+    let is_name = |word: &&str| word.starts_with(|c: char| c.is_ascii_lowercase());
+    let words: Vec<&str> = usage
+        .unwrap_or_default()
+        .split_whitespace()
+        .take_while(is_name)
+        .collect();
+    match words.is_empty() {
+        true => "weft".to_owned(),
+        false => words.join(" "),
+    }
 }
 
 #[cfg(test)]
@@ -89,8 +105,10 @@ mod tests {
         let text = "error: the following arguments are required:\n  <PEER>\n\nUsage: weft ping <PEER>\n";
         assert_eq!(
             one_line(text),
-            "the following arguments are required: <PEER>; see `weft --help`"
+            "the following arguments are required: <PEER>; see `weft ping --help`"
         );
+        let text = "error: unexpected argument\n\nUsage: weft member rename [OPTIONS] <MEMBER> <NAME>\n";
+        assert_eq!(one_line(text), "unexpected argument; see `weft member rename --help`");
         let text =
             "error: unrecognized subcommand 'pign'\n\n  tip: a similar subcommand exists: 'ping'\n\nUsage: weft\n";
         assert_eq!(

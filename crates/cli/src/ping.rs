@@ -1,13 +1,14 @@
 //! `weft ping`: echoes to a peer, one request to the daemon each.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weft_node::control::{self, ControlCommand, ControlError, MAX_PING_MS};
+use weft_node::control::{self, ControlCommand, ControlError, MAX_PING_MS, Visible};
 use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
-use weft_node::status::Pong;
+use weft_node::status::{Peers, Pong, PublicPeers};
 
 use crate::failure::Failure;
 use crate::human;
@@ -16,7 +17,7 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name, NAME.fips or fd00 address
+    /// The peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
     peer: PeerRef,
     /// How many echoes to send [default: until Ctrl-C]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -37,6 +38,13 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut out = Out::new();
     let mut summary = Summary::default();
     let mut next = Instant::now();
+    // Printed before the first answer, which may be long in coming. What is wrong with the peer is said
+    // by the echo.
+    let mut has_header = args.json;
+    if let Some(header) = announced(paths, args).filter(|_| !args.json) {
+        out.text(&header)?;
+        has_header = true;
+    }
     while args.count.is_none_or(|count| summary.sent < count) {
         if summary.sent > 0 && !interrupt.pause(next.saturating_duration_since(Instant::now())) {
             break;
@@ -46,12 +54,9 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
             break;
         };
         let pong = pong?;
-        if summary.sent == 0 && !args.json {
-            out.text(&format!(
-                "PING {} ({})\n",
-                human::name(pong.name.as_deref(), &pong.npub),
-                pong.address
-            ))?;
+        if !has_header {
+            out.text(&header(pong.name.as_deref(), &pong.npub, pong.address))?;
+            has_header = true;
         }
         summary.note(pong.rtt_ms);
         if args.json {
@@ -70,6 +75,27 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     } else {
         Ok(())
     }
+}
+
+/// The header, if the daemon knows the peer.
+fn announced(paths: &StatePaths, args: &Args) -> Option<String> {
+    let command = ControlCommand::Peers {
+        peer: Some(args.peer.clone()),
+    };
+    match control::call_visible(&paths.control(), &command).ok()? {
+        Visible::Full::<Peers, PublicPeers>(peers) => {
+            let peer = peers.peers.first()?;
+            Some(header(peer.name.as_deref(), &peer.npub, peer.address))
+        }
+        Visible::Public(peers) => {
+            let peer = peers.peers.first()?;
+            Some(header(peer.name.as_deref(), &peer.npub, peer.address))
+        }
+    }
+}
+
+fn header(name: Option<&str>, npub: &str, address: Ipv6Addr) -> String {
+    format!("PING {} ({address})\n", human::name(name, npub))
 }
 
 /// One echo; `None` if Ctrl-C came before its answer.

@@ -168,8 +168,13 @@ fn no_key_says_how_to_make_one() {
 fn wrong_usage_is_one_line_and_2() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["nonsense"][..], "unrecognized subcommand 'nonsense'"),
-        (&["up", "--nonsense"], "unexpected argument '--nonsense'"),
+        (&["why", "a", "b"][..], "<SERVICE>; see `weft why --help`"),
+        (&["why", "a", "b", "tcp/99999"], "tcp/99999"),
+        (&["nonsense"], "unrecognized subcommand 'nonsense'"),
+        (
+            &["up", "--nonsense"],
+            "unexpected argument '--nonsense' found; see `weft up --help`",
+        ),
         (&["up", "--log", "inof"], "'inof' is no log level"),
         (&["ping"], "<PEER>"),
         (&["ping", "2001:db8::1"], "not in fd00::/8"),
@@ -179,7 +184,7 @@ fn wrong_usage_is_one_line_and_2() {
         (&["peers", "a.b"], "letters"),
     ] {
         let line = failed(&place.run(arguments), 2);
-        assert!(line.contains(words) && line.contains("`weft --help`"), "{line}");
+        assert!(line.contains(words) && line.contains(" --help`"), "{line}");
     }
     let nothing = Command::new(WEFT).output().unwrap();
     assert_eq!(nothing.status.code(), Some(2));
@@ -443,7 +448,18 @@ fn ctrl_c_ends_ping_with_a_summary_and_watch_with_0() {
         assert!(sent.unwrap().success());
     };
     let mut ping = daemon.place.command(&["ping", "bob", "-i", "0.01"]);
-    let output = after_first_output(&mut ping, interrupt);
+    // The header comes before the first answer, and a ping without an answer fails.
+    let answered = |child: &mut std::process::Child| {
+        let mut byte = [0; 1];
+        for _ in 0..2 {
+            while byte != *b"\n" {
+                child.stdout.as_mut().unwrap().read_exact(&mut byte).unwrap();
+            }
+            byte = [0; 1];
+        }
+        interrupt(child);
+    };
+    let output = after_first_output(&mut ping, answered);
     assert!(done(&output).contains(" received, "));
     let mut watch = daemon.place.command(&["status", "--watch"]);
     done(&after_first_output(&mut watch, interrupt));
