@@ -8,6 +8,7 @@ use weft_os::ethtool;
 use weft_os::netlink::{InterfaceAddress, NetlinkError};
 
 use crate::emulator::{Emulator, Impairments, PipeCounts, Witness};
+use crate::firewall::FirewallCounts;
 use crate::host::Host;
 use crate::world::WorldError;
 
@@ -128,6 +129,12 @@ impl EmulatedLink {
     #[must_use]
     pub fn counts(&self, direction: Direction) -> PipeCounts {
         self.emulator.counts(direction)
+    }
+
+    /// The frames that its firewall has dropped so far; `None` without a firewall.
+    #[must_use]
+    pub fn firewall(&self) -> Option<FirewallCounts> {
+        self.emulator.firewall()
     }
 
     /// Makes `witness` see all frames from now on. The first witness stays.

@@ -23,7 +23,8 @@
 //! segments, and passes those that stay together on in one piece. A plain TAP passes plain frames,
 //! split and with checksums (L24b). Each direction is a thread that reads a batch, runs it through
 //! the pipe and writes what is due. The threads end with the [`Emulator`], and with the process. A
-//! [`Witness`] sees the frames at either end, as they would be on a wire.
+//! [`Witness`] sees the frames at either end, as they would be on a wire. A [firewall](Protection)
+//! stands between an end and the rest of the cable.
 
 mod pipe;
 mod super_frame;
@@ -45,6 +46,7 @@ use weft_os::tun::VNET_HEADER_LEN;
 pub use self::pipe::{GATHER, Impairments, Pipe, PipeCounts, TooBig};
 use self::super_frame::on_the_wire;
 use crate::cable::Direction;
+use crate::firewall::{Firewall, FirewallCounts, FirewallRules, Way};
 
 /// Frames that are read before due frames are written.
 const BATCH: usize = 64;
@@ -93,13 +95,28 @@ pub trait Witness: fmt::Debug + Send + Sync {
 #[derive(Debug)]
 pub struct Emulator {
     lanes: [Arc<Lane>; 2],
+    firewall: Option<Arc<Mutex<Firewall>>>,
     threads: Vec<JoinHandle<()>>,
+}
+
+/// A firewall at an end of a cable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Protection {
+    /// The end that it protects, and at which it stands.
+    pub end: End,
+    /// What it drops.
+    pub rules: FirewallRules,
 }
 
 impl Emulator {
     /// Starts the emulation between two interfaces.
-    pub(crate) fn start(a: Tap, b: Tap, cable: Cable) -> io::Result<Self> {
+    pub(crate) fn start(a: Tap, b: Tap, cable: Cable, protection: Option<Protection>) -> io::Result<Self> {
         let (a, b) = (Arc::new(a), Arc::new(b));
+        let firewall = protection.map(|with| Arc::new(Mutex::new(Firewall::new(with.rules))));
+        let at = |end| {
+            let firewall = firewall.as_ref().zip(protection);
+            firewall.and_then(|(firewall, with)| (with.end == end).then(|| Arc::clone(firewall)))
+        };
         let start = Instant::now();
         let lane = |(near, from): (End, &Arc<Tap>), (far, to): (End, &Arc<Tap>), impairments, seed| {
             Ok::<_, io::Error>(Arc::new(Lane {
@@ -107,6 +124,8 @@ impl Emulator {
                 from: Arc::clone(from),
                 far,
                 to: Arc::clone(to),
+                before: at(near),
+                behind: at(far),
                 witness: OnceLock::new(),
                 pipe: Mutex::new(Pipe::new(impairments, seed)),
                 ended: AtomicBool::new(false),
@@ -120,6 +139,7 @@ impl Emulator {
         ];
         let mut emulator = Self {
             lanes,
+            firewall,
             threads: Vec::new(),
         };
         for lane in &emulator.lanes {
@@ -139,6 +159,13 @@ impl Emulator {
     #[must_use]
     pub fn counts(&self, direction: Direction) -> PipeCounts {
         self.lane(direction).pipe().counts()
+    }
+
+    /// The frames that the firewall has dropped so far; `None` without a firewall.
+    #[must_use]
+    pub fn firewall(&self) -> Option<FirewallCounts> {
+        let firewall = self.firewall.as_ref()?;
+        Some(firewall.lock().unwrap_or_else(PoisonError::into_inner).counts())
     }
 
     /// Makes `witness` see all frames from now on. The first witness stays.
@@ -176,6 +203,10 @@ struct Lane {
     from: Arc<Tap>,
     far: End,
     to: Arc<Tap>,
+    /// The firewall through which frames leave their sender, and that through which they reach their
+    /// receiver.
+    before: Option<Arc<Mutex<Firewall>>>,
+    behind: Option<Arc<Mutex<Firewall>>>,
     witness: OnceLock<Arc<dyn Witness>>,
     pipe: Mutex<Pipe>,
     ended: AtomicBool,
@@ -210,6 +241,9 @@ impl Lane {
                 return;
             };
             self.tell(self.near, frame);
+            if !self.admits(self.before.as_ref(), Way::Out, frame) {
+                continue;
+            }
             self.pipe().push(self.now(), frame, |answer| {
                 let whole = [&[0; VNET_HEADER_LEN], answer].concat();
                 self.tell(self.near, &whole);
@@ -225,9 +259,19 @@ impl Lane {
             if !is_due {
                 return;
             }
-            self.tell(self.far, frame);
-            write(&self.to, frame);
+            if self.admits(self.behind.as_ref(), Way::In, frame) {
+                self.tell(self.far, frame);
+                write(&self.to, frame);
+            }
         }
+    }
+
+    fn admits(&self, firewall: Option<&Arc<Mutex<Firewall>>>, way: Way, frame: &[u8]) -> bool {
+        let Some(firewall) = firewall else { return true };
+        let now = self.now() / 1_000_000;
+        let frame = frame.get(VNET_HEADER_LEN..).unwrap_or_default();
+        let mut firewall = firewall.lock().unwrap_or_else(PoisonError::into_inner);
+        firewall.admits(now, way, frame)
     }
 
     fn tell(&self, end: End, frame: &[u8]) {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`world`], [`host`], [`cable`] | hosts (network namespaces), cables and switches between them, roaming |
 //! | [`emulator`] | cables with delay, loss, reordering, a rate, an MTU hole |
-//! | [`nat`] | NAT boxes: full cone, restricted, port-restricted, symmetric |
+//! | [`firewall`] | firewalls: only answers enter, or no UDP passes |
+//! | [`nat`] | NAT boxes: mapping, filtering and port assignment as RFC 4787 names them |
 //! | [`child`], [`log`] | a process under test: its exit, its log, its resource use |
 //! | [`daemon`], [`fips`], [`spec`] | a weft daemon, the reference daemon, the settings of both |
 //! | [`traffic`] | pings, TCP with verified content, UDP flows |
@@ -26,6 +27,7 @@ pub mod cpu_hog;
 pub mod daemon;
 pub mod emulator;
 pub mod fips;
+pub mod firewall;
 pub mod host;
 pub mod interrupt;
 pub mod log;

@@ -33,6 +33,8 @@ pub struct NodeSpec {
     pub settings: Vec<(String, toml::Value)>,
     /// Text to append to weft's TOML; the reference daemon gets none of it.
     pub extra_toml: String,
+    /// Environment variables of weft, by name.
+    pub environment: Vec<(String, String)>,
     /// Settings of the reference daemon only.
     pub fips: FipsSettings,
 }
@@ -47,6 +49,32 @@ pub struct FipsSettings {
     /// Whether it answers DNS queries, on `[::1]:5354`; see
     /// [`FipsDaemon::resolve`](crate::fips::FipsDaemon::resolve).
     pub dns: bool,
+    /// Relays of Nostr, through which it also finds the peers that have no address.
+    pub nostr: Option<FipsNostr>,
+    /// The scope in which it announces itself by mDNS and looks for others; `None` if it does neither.
+    pub lan_scope: Option<String>,
+}
+
+/// How the reference daemon finds peers through relays of Nostr.
+#[derive(Debug, Clone)]
+pub struct FipsNostr {
+    /// The URL of its relay.
+    pub relay: String,
+    /// Its STUN server, as `host:port`.
+    pub stun: String,
+    /// Whether it publishes there that it takes offers.
+    pub advertise: bool,
+}
+
+impl FipsNostr {
+    /// The table `node.rendezvous.nostr` in one line.
+    fn to_yaml(&self) -> String {
+        let Self { relay, stun, advertise } = self;
+        format!(
+            "{{enabled: true, advertise: {advertise}, advert_relays: [{relay:?}], dm_relays: [{relay:?}], \
+             stun_servers: [\"stun:{stun}\"]}}"
+        )
+    }
 }
 
 impl Default for FipsSettings {
@@ -56,6 +84,22 @@ impl Default for FipsSettings {
             log_level: "info".to_owned(),
             rekey_after_messages: 1 << 16,
             dns: false,
+            nostr: None,
+            lan_scope: None,
+        }
+    }
+}
+
+impl FipsSettings {
+    /// The table `node.rendezvous` with the end of its line, if it has to be there.
+    fn rendezvous(&self) -> String {
+        let nostr = self.nostr.as_ref().map(|nostr| format!("nostr: {}", nostr.to_yaml()));
+        let lan = self.lan_scope.as_ref();
+        let lan = lan.map(|scope| format!("lan: {{enabled: true, scope: {scope:?}}}"));
+        let tables: Vec<String> = nostr.into_iter().chain(lan).collect();
+        match tables.is_empty() {
+            true => String::new(),
+            false => format!("  rendezvous: {{{}}}\n", tables.join(", ")),
         }
     }
 }
@@ -87,6 +131,7 @@ impl Default for NodeSpec {
             peers: Vec::new(),
             settings: Vec::new(),
             extra_toml: String::new(),
+            environment: Vec::new(),
             fips: FipsSettings::default(),
         }
     }
@@ -149,27 +194,37 @@ impl NodeSpec {
     /// `docs/reference/configuration.md`), with the secret key `nsec` and the control socket at
     /// `socket`. It contains only differences from the defaults, with which the daemon would create
     /// a new identity at each start and have no TUN interface. Peers without an address are left
-    /// out: it refuses them, and it accepts every node that dials it.
+    /// out unless there is a relay of Nostr: it refuses them, and it accepts every node that dials it.
     #[must_use]
     pub fn to_fips_yaml(&self, nsec: &str, socket: &Path) -> String {
         let listen = self.listen.first().copied();
         let listen = listen.unwrap_or(SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)));
+        let advertise = match &self.fips.nostr {
+            Some(nostr) => format!(", advertise_on_nostr: {}", nostr.advertise),
+            None => String::new(),
+        };
         let mut text = format!(
             "node:\n  log_level: {}\n  identity: {{nsec: {nsec:?}}}\n  \
              control: {{enabled: true, socket_path: {socket:?}}}\n  \
-             rekey: {{after_secs: {}, after_messages: {}}}\n\
+             rekey: {{after_secs: {}, after_messages: {}}}\n{}\
              tun: {{enabled: true, name: {:?}, mtu: {}}}\n\
              dns: {{enabled: {}}}\n\
-             transports:\n  udp: {{bind_addr: \"{listen}\", mtu: {}}}\n",
+             transports:\n  udp: {{bind_addr: \"{listen}\", mtu: {}{advertise}}}\n",
             self.fips.log_level,
             self.rekey_s,
             self.fips.rekey_after_messages,
+            self.fips.rendezvous(),
             self.tun_name,
             self.tun_mtu.unwrap_or(FIPS_MTU),
             self.fips.dns,
             self.udp_mtu.unwrap_or(FIPS_MTU),
         );
-        let mut peers = self.peers.iter().filter(|peer| !peer.addresses.is_empty()).peekable();
+        let via_nostr = self.fips.nostr.is_some();
+        let mut peers = self
+            .peers
+            .iter()
+            .filter(|peer| via_nostr || !peer.addresses.is_empty())
+            .peekable();
         text.push_str(if peers.peek().is_none() {
             "peers: []\n"
         } else {
@@ -185,6 +240,9 @@ impl NodeSpec {
                 "  - npub: {:?}\n    addresses: [{addresses}]\n    connect_policy: auto_connect\n",
                 peer.npub,
             );
+            if via_nostr {
+                text.push_str("    via_nostr: true\n");
+            }
         }
         text
     }
@@ -285,5 +343,26 @@ peers:
         let alone = NodeSpec::default().with_peer("npub1x", "waits", &[]);
         let alone = alone.to_fips_yaml("n", Path::new("/s"));
         assert!(alone.ends_with("peers: []\n"));
+    }
+
+    #[test]
+    fn the_reference_daemon_finds_peers_by_relay_and_in_the_lan() {
+        let mut spec = NodeSpec::default().with_peer("npub1x", "somewhere", &[]);
+        spec.fips.nostr = Some(FipsNostr {
+            relay: "ws://11.0.0.7:7777".to_owned(),
+            stun: "11.0.0.8:3478".to_owned(),
+            advertise: true,
+        });
+        spec.fips.lan_scope = Some("fips-overlay-v1".to_owned());
+        let text = spec.to_fips_yaml("n", Path::new("/s"));
+        for part in [
+            "  rendezvous: {nostr: {enabled: true, advertise: true, advert_relays: [\"ws://11.0.0.7:7777\"], \
+             dm_relays: [\"ws://11.0.0.7:7777\"], stun_servers: [\"stun:11.0.0.8:3478\"]}, \
+             lan: {enabled: true, scope: \"fips-overlay-v1\"}}\ntun:",
+            "mtu: 1280, advertise_on_nostr: true}\n",
+            "    addresses: []\n    connect_policy: auto_connect\n    via_nostr: true\n",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
     }
 }

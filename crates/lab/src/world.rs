@@ -16,7 +16,7 @@ use weft_os::tun::TunError;
 
 use crate::cable::{Cidr, Socket, parse_all};
 pub use crate::cable::{EmulatedLink, Link, Port};
-use crate::emulator::{Cable, Emulator};
+use crate::emulator::{Cable, Emulator, Protection};
 use crate::host::Host;
 use crate::nat::{NatBox, NatConfig};
 
@@ -108,13 +108,27 @@ impl World {
         (b, b_addresses): (&Host, &[&str]),
         cable: Cable,
     ) -> Result<EmulatedLink, WorldError> {
+        self.protected_link((a, a_addresses), (b, b_addresses), cable, None)
+    }
+
+    /// Like [`World::emulated_link`], with a firewall at one end.
+    ///
+    /// # Errors
+    /// Like [`World::emulated_link`].
+    pub fn protected_link(
+        &self,
+        (a, a_addresses): (&Host, &[&str]),
+        (b, b_addresses): (&Host, &[&str]),
+        cable: Cable,
+        protection: Option<Protection>,
+    ) -> Result<EmulatedLink, WorldError> {
         let (a_tap, b_tap) = (tap(a)?, tap(b)?);
         let bring_up = |host, tap: &Tap, addresses| {
             let addresses = parse_all(addresses)?;
             Port::bring_up(Socket::new(host, tap.name()), None, addresses)
         };
         let (a, b) = (bring_up(a, &a_tap, a_addresses)?, bring_up(b, &b_tap, b_addresses)?);
-        let emulator = Emulator::start(a_tap, b_tap, cable).map_err(WorldError::Thread)?;
+        let emulator = Emulator::start(a_tap, b_tap, cable, protection).map_err(WorldError::Thread)?;
         Ok(EmulatedLink::new(a, b, emulator))
     }
 
@@ -256,7 +270,7 @@ fn tap_by(host: &Host, create: fn(&str) -> Result<Tap, TunError>) -> Result<Tap,
     Ok(tap)
 }
 
-fn parse_v4(text: &str) -> Result<(Ipv4Addr, u8), WorldError> {
+pub(crate) fn parse_v4(text: &str) -> Result<(Ipv4Addr, u8), WorldError> {
     let cidr: Cidr = text.parse()?;
     match cidr.address {
         IpAddr::V4(address) => Ok((address, cidr.prefix_len)),
