@@ -1,5 +1,4 @@
-//! NAT boxes: a router with one outer address, in user space, with the exact behaviour of its
-//! [`NatKind`].
+//! NAT boxes: a router with one outer address, in user space, with an exact [`Behaviour`].
 //!
 //! A NAT box connects two [switches](crate::world::Switch). Hosts inside take its inner address as
 //! their gateway:
@@ -19,8 +18,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`behaviour`] | mapping, filtering, port assignment and the rest, as RFC 4787 names them |
 //! | [`packet`] | IPv4 packets: their endpoints, and changing them with their checksums |
-//! | [`table`] | mappings and filters, by kind |
+//! | [`table`] | mappings and filters |
 //! | [`translate`] | packet in, packet out or drop: both directions, hairpin, ICMP errors |
 //! | [`router`] | Ethernet and ARP around it |
 //!
@@ -28,6 +28,7 @@
 //! ports of the switches; it ends with the [`NatBox`], and with the process. It translates UDP, TCP
 //! and ICMP echo, with the ICMP errors about them; it drops fragments, IPv6 and everything else.
 
+pub mod behaviour;
 pub mod packet;
 pub mod router;
 pub mod table;
@@ -45,27 +46,22 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use weft_os::poll::EventFd;
 use weft_os::tap::{FRAME_BUFFER_LEN, Tap};
 
+pub use self::behaviour::{Behaviour, Dependence, MappingLife, NatKind, PortAssignment, Refresh};
 use self::router::{Mac, Router, RouterPort};
-pub use self::table::{MappingLife, NatKind};
 pub use self::translate::NatCounts;
-use self::translate::{Rules, Side, Translator};
+use self::translate::{Side, Translator};
 
 /// Frames read from one side before the other is served.
 const BATCH: usize = 64;
 
-/// The behaviour of a NAT box.
+/// What a NAT box is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NatConfig {
-    /// Mapping and filtering.
-    pub kind: NatKind,
-    /// How long a mapping lasts without packets.
-    pub life: MappingLife,
-    /// Whether two hosts inside reach each other through their outer ports. Off by default, as in
-    /// most home routers.
-    pub hairpin: bool,
+    /// Its behaviour.
+    pub behaviour: Behaviour,
     /// The router outside, for packets to other networks. None by default.
     pub gateway: Option<Ipv4Addr>,
-    /// The seed for ports that cannot be kept.
+    /// The seed for ports that are assigned at random.
     pub seed: u64,
 }
 
@@ -73,10 +69,14 @@ impl NatConfig {
     /// A NAT box of this kind, with defaults otherwise.
     #[must_use]
     pub fn new(kind: NatKind) -> Self {
+        Self::behaving(kind.behaviour())
+    }
+
+    /// A NAT box with this behaviour, with defaults otherwise.
+    #[must_use]
+    pub fn behaving(behaviour: Behaviour) -> Self {
         Self {
-            kind,
-            life: MappingLife::default(),
-            hairpin: false,
+            behaviour,
             gateway: None,
             seed: 1,
         }
@@ -87,8 +87,6 @@ impl NatConfig {
 #[derive(Debug)]
 pub struct NatBox {
     shared: Arc<Shared>,
-    inner: Ipv4Addr,
-    outer: Ipv4Addr,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -106,14 +104,8 @@ impl NatBox {
         (inner_tap, inner, inner_len): (Tap, Ipv4Addr, u8),
         (outer_tap, outer, outer_len): (Tap, Ipv4Addr, u8),
     ) -> io::Result<Self> {
-        let rules = Rules {
-            kind: config.kind,
-            life: config.life,
-            hairpin: config.hairpin,
-            seed: config.seed,
-        };
         let router = Router::new(
-            Translator::new(rules, outer),
+            Translator::new(config.behaviour, config.seed, outer),
             RouterPort::new(next_mac(), inner, inner_len, None),
             RouterPort::new(next_mac(), outer, outer_len, config.gateway),
         );
@@ -132,8 +124,6 @@ impl NatBox {
         let thread = thread.spawn(move || worker.run())?;
         Ok(Self {
             shared,
-            inner,
-            outer,
             thread: Some(thread),
         })
     }
@@ -141,13 +131,13 @@ impl NatBox {
     /// Its address inside: the gateway of the hosts there.
     #[must_use]
     pub fn inner(&self) -> IpAddr {
-        self.inner.into()
+        self.router().address(Side::Inside).into()
     }
 
     /// Its address outside.
     #[must_use]
     pub fn outer(&self) -> IpAddr {
-        self.outer.into()
+        self.router().address(Side::Outside).into()
     }
 
     /// The counters so far.
@@ -162,9 +152,15 @@ impl NatBox {
         self.router().translator().table().len()
     }
 
-    /// Deletes all mappings, as a restart of the NAT box does.
+    /// Deletes all mappings.
     pub fn forget(&self) {
         self.router().translator().table().clear();
+    }
+
+    /// Restarts the NAT box: it has no mappings and knows no neighbours. `outer` is its new address
+    /// outside, with the prefix length; without it, it keeps the old one.
+    pub fn reboot(&self, outer: Option<(Ipv4Addr, u8)>) {
+        self.router().reboot(outer);
     }
 
     fn router(&self) -> MutexGuard<'_, Router> {

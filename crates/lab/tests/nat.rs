@@ -1,15 +1,18 @@
 //! NAT boxes between two switches: mapping and filtering of each kind, with real sockets.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::io::ErrorKind;
+mod datagrams;
+
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use weft_lab::host::Host;
-use weft_lab::nat::{MappingLife, NatBox, NatConfig, NatKind};
+use weft_lab::nat::{Behaviour, Dependence, MappingLife, NatBox, NatConfig, NatKind, PortAssignment};
 use weft_lab::traffic::transfer;
 use weft_lab::world::{Switch, World};
 use weft_os::test_support::in_namespaces;
+
+use self::datagrams::{addr, pass, socket};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -51,33 +54,6 @@ impl Net {
     }
 }
 
-fn socket(host: &Host, port: u16) -> UdpSocket {
-    let socket = host.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
-    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    socket
-}
-
-fn addr(text: &str) -> SocketAddr {
-    text.parse().unwrap()
-}
-
-/// Sends `text` and waits for it at `to`; returns the source address that `to` sees.
-fn pass(from: &UdpSocket, target: SocketAddr, to: &UdpSocket, text: &str) -> SocketAddr {
-    from.send_to(text.as_bytes(), target).unwrap();
-    let mut buf = [0; 100];
-    let end = Instant::now() + MINUTE;
-    loop {
-        match to.recv_from(&mut buf) {
-            Ok((len, source)) => {
-                assert_eq!(&buf[..len], text.as_bytes());
-                return source;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => assert!(Instant::now() < end, "{text} is lost"),
-            Err(error) => panic!("{error}"),
-        }
-    }
-}
-
 /// Whether the NAT box refuses what `from` sends to it, by its counters rather than by time.
 fn refused(net: &Net, from: &UdpSocket, target: SocketAddr) -> bool {
     let before = net.nat.counts();
@@ -99,13 +75,15 @@ fn refused(net: &Net, from: &UdpSocket, target: SocketAddr) -> bool {
 #[test]
 fn each_kind_maps_and_filters_as_its_name_says() {
     in_namespaces(|| {
-        use NatKind::{FullCone, PortRestricted, Restricted, Symmetric};
-        // Refused: the contacted address from another port, and a stranger.
-        for (kind, other_port, stranger) in [
-            (FullCone, false, false),
-            (Restricted, false, true),
-            (PortRestricted, true, true),
-            (Symmetric, true, true),
+        // Refused: the contacted address from another port, and a stranger. Kept: the inner port, and the
+        // outer one towards another host.
+        for (kind, [other_port, stranger], [inner, outer_port]) in [
+            (NatKind::FullCone, [false, false], [true, true]),
+            (NatKind::Restricted, [false, true], [true, true]),
+            (NatKind::PortRestricted, [true, true], [true, true]),
+            (NatKind::Symmetric, [true, true], [false, false]),
+            (NatKind::SymmetricPreserving, [true, true], [true, true]),
+            (NatKind::SymmetricRandom, [true, true], [false, false]),
         ] {
             let net = Net::new(NatConfig::new(kind));
             let a = socket(&net.inside[0], 5000);
@@ -113,14 +91,14 @@ fn each_kind_maps_and_filters_as_its_name_says() {
             let y = socket(&net.outside[1], 1000);
             let outer = pass(&a, addr("203.0.113.7:1000"), &x, "out");
             assert_eq!(outer.ip(), net.nat.outer());
-            assert_eq!(outer.port() == 5000, kind != Symmetric, "{kind:?}");
+            assert_eq!(outer.port() == 5000, inner, "{kind:?}");
             assert_eq!(pass(&x, outer, &a, "back"), addr("203.0.113.7:1000"));
             assert_eq!(refused(&net, &x2, outer), other_port, "{kind:?}");
             assert_eq!(refused(&net, &y, outer), stranger, "{kind:?}");
             let again = pass(&a, addr("203.0.113.7:1000"), &x, "again");
             let second = pass(&a, addr("203.0.113.8:1000"), &y, "second");
             assert_eq!(again, outer);
-            assert_eq!(second == outer, kind != Symmetric, "{kind:?}");
+            assert_eq!(second == outer, outer_port, "{kind:?}");
             // The former stranger is admitted at the port that has sent to it.
             assert!(!refused(&net, &y, second), "{kind:?}");
             // Two hosts with the same port get two outer ports.
@@ -154,11 +132,11 @@ fn tcp_goes_out_and_not_in() {
 fn hosts_behind_one_box_meet_by_their_outer_ports_only_where_it_hairpins() {
     in_namespaces(|| {
         for hairpin in [false, true] {
-            let config = NatConfig {
+            let behaviour = Behaviour {
                 hairpin,
-                ..NatConfig::new(NatKind::FullCone)
+                ..NatKind::FullCone.behaviour()
             };
-            let net = Net::new(config);
+            let net = Net::new(NatConfig::behaving(behaviour));
             let (a, b) = (socket(&net.inside[0], 5000), socket(&net.inside[1], 6000));
             let x = socket(&net.outside[0], 1000);
             let outer_a = pass(&a, addr("203.0.113.7:1000"), &x, "a");
@@ -175,18 +153,59 @@ fn hosts_behind_one_box_meet_by_their_outer_ports_only_where_it_hairpins() {
     });
 }
 
+/// With mappings that last 700 ms.
+fn short_lived(behaviour: Behaviour) -> Behaviour {
+    let life = MappingLife {
+        udp_ms: 700,
+        ..MappingLife::default()
+    };
+    Behaviour { life, ..behaviour }
+}
+
+#[test]
+fn a_box_of_address_dependent_mapping_has_a_port_for_each_host() {
+    in_namespaces(|| {
+        let behaviour = Behaviour {
+            ports: PortAssignment::Sequential,
+            ..Behaviour::new(Dependence::AddressDependent, Dependence::EndpointIndependent)
+        };
+        let net = Net::new(NatConfig::behaving(behaviour));
+        let a = socket(&net.inside[0], 5000);
+        let (x, x2) = (socket(&net.outside[0], 1000), socket(&net.outside[0], 1001));
+        let y = socket(&net.outside[1], 1000);
+        let first = pass(&a, addr("203.0.113.7:1000"), &x, "one");
+        assert_eq!(pass(&a, addr("203.0.113.7:1001"), &x2, "same"), first);
+        let second = pass(&a, addr("203.0.113.8:1000"), &y, "two");
+        assert_eq!(second.port(), first.port() + 1);
+        // Endpoint-independent filtering admits the other host at either port.
+        assert!(!refused(&net, &y, first));
+        assert!(!refused(&net, &x2, second));
+    });
+}
+
+#[test]
+fn a_box_that_restarts_may_have_another_address() {
+    in_namespaces(|| {
+        let net = Net::new(NatConfig::new(NatKind::FullCone));
+        let (a, x) = (socket(&net.inside[0], 5000), socket(&net.outside[0], 1000));
+        let target = addr("203.0.113.7:1000");
+        let first = pass(&a, target, &x, "one");
+        net.nat.reboot(None);
+        assert_eq!(net.nat.mappings(), 0);
+        assert!(refused(&net, &x, first));
+        assert_eq!(pass(&a, target, &x, "two"), first);
+        net.nat.reboot(Some(("203.0.113.77".parse().unwrap(), 24)));
+        let second = pass(&a, target, &x, "three");
+        assert_eq!(second, addr("203.0.113.77:5000"));
+        assert_eq!(net.nat.outer(), second.ip());
+        assert_eq!(pass(&x, second, &a, "back"), target);
+    });
+}
+
 #[test]
 fn a_mapping_ends_with_its_life_and_with_a_restart_of_the_box() {
     in_namespaces(|| {
-        let life = MappingLife {
-            udp_ms: 700,
-            ..MappingLife::default()
-        };
-        let config = NatConfig {
-            life,
-            ..NatConfig::new(NatKind::Symmetric)
-        };
-        let net = Net::new(config);
+        let net = Net::new(NatConfig::behaving(short_lived(NatKind::Symmetric.behaviour())));
         let (a, x) = (socket(&net.inside[0], 5000), socket(&net.outside[0], 1000));
         let first = pass(&a, addr("203.0.113.7:1000"), &x, "one");
         std::thread::sleep(Duration::from_secs(1));
@@ -196,6 +215,59 @@ fn a_mapping_ends_with_its_life_and_with_a_restart_of_the_box() {
         assert_eq!(net.nat.mappings(), 1);
         net.nat.forget();
         assert!(refused(&net, &x, second));
+    });
+}
+
+/// Two homes, each behind a box of its own, behind a carrier's: both reach a public host by the
+/// carrier's address, and each other by it only if the carrier's box hairpins.
+#[test]
+fn boxes_behind_a_carriers_box_compose() {
+    in_namespaces(|| {
+        for hairpin in [false, true] {
+            let world = World::new().unwrap();
+            let (carrier, wan) = (world.switch("carrier").unwrap(), world.switch("wan").unwrap());
+            let behaviour = Behaviour {
+                hairpin,
+                port_range: [40_000, 40_511],
+                ..NatKind::Symmetric.behaviour()
+            };
+            let open = Behaviour {
+                filtering: Dependence::EndpointIndependent,
+                ..behaviour
+            };
+            let sides = ((&carrier, "100.64.0.1/16"), (&wan, "11.0.0.1/8"));
+            let cgnat = world.nat(NatConfig::behaving(open), sides.0, sides.1).unwrap();
+            let home = |outer: &str| {
+                let lan = world.switch("home").unwrap();
+                let config = NatConfig {
+                    gateway: Some("100.64.0.1".parse().unwrap()),
+                    ..NatConfig::new(NatKind::FullCone)
+                };
+                let nat = world.nat(config, (&lan, "192.168.1.1/24"), (&carrier, outer)).unwrap();
+                let host = world.host("inside").unwrap();
+                lan.connect(&host, &["192.168.1.2/24"]).unwrap();
+                host.add_default_route(nat.inner()).unwrap();
+                (host, nat)
+            };
+            let [(a_host, _a_box), (b_host, _b_box)] = ["100.64.1.2/16", "100.64.1.3/16"].map(home);
+            let public = world.host("x").unwrap();
+            wan.connect(&public, &["11.0.0.7/8"]).unwrap();
+            let (a, b, x) = (socket(&a_host, 5000), socket(&b_host, 5000), socket(&public, 1000));
+            let [outer_a, outer_b] = [&a, &b].map(|inside| pass(inside, addr("11.0.0.7:1000"), &x, "out"));
+            for (outer, inside) in [(outer_a, &a), (outer_b, &b)] {
+                assert_eq!(outer.ip(), cgnat.outer());
+                assert!((40_000..40_512).contains(&outer.port()), "{outer}");
+                assert_eq!(pass(&x, outer, inside, "back"), addr("11.0.0.7:1000"));
+            }
+            let before = cgnat.counts();
+            if hairpin {
+                assert_eq!(pass(&a, outer_b, &b, "over the carrier").ip(), cgnat.outer());
+                assert_eq!(cgnat.counts().hairpinned, before.hairpinned + 1);
+            } else {
+                a.send_to(b"lost", outer_b).unwrap();
+                wait_until(|| cgnat.counts().dropped == before.dropped + 1);
+            }
+        }
     });
 }
 

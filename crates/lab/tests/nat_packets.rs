@@ -7,24 +7,18 @@ use proptest::prelude::*;
 use weft_lab::nat::packet::{Protocol, Unfit, checksum};
 use weft_lab::nat::router::{Router, RouterPort};
 use weft_lab::nat::table::{Refusal, Table};
-use weft_lab::nat::translate::{Drop, Rules, Side, Translator};
-use weft_lab::nat::{MappingLife, NatKind};
+use weft_lab::nat::translate::{Drop, Side, Translator};
+use weft_lab::nat::{Behaviour, Dependence, MappingLife, NatKind, PortAssignment, Refresh};
 
 const OUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
-const KINDS: [NatKind; 4] = [
-    NatKind::FullCone,
-    NatKind::Restricted,
-    NatKind::PortRestricted,
-    NatKind::Symmetric,
-];
 
-fn rules(kind: NatKind) -> Rules {
-    Rules {
-        kind,
-        life: MappingLife::default(),
+/// A NAT box of this kind that hairpins.
+fn nat(kind: NatKind) -> Translator {
+    let behaviour = Behaviour {
         hairpin: true,
-        seed: 1,
-    }
+        ..kind.behaviour()
+    };
+    Translator::new(behaviour, 1, OUTER)
 }
 
 fn at(text: &str) -> SocketAddrV4 {
@@ -111,10 +105,10 @@ fn any_protocol() -> impl Strategy<Value = Protocol> {
 proptest! {
     #[test]
     fn what_goes_out_and_is_answered_comes_back_to_its_sender(
-        protocol in any_protocol(), kind in 0..4_usize, inner in any::<(u8, u16)>(), remote in any::<(u8, u16)>(),
+        protocol in any_protocol(), kind in any_kind(), inner in any::<(u8, u16)>(), remote in any::<(u8, u16)>(),
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
-        let mut nat = Translator::new(rules(KINDS[kind]), OUTER);
+        let mut nat = nat(kind);
         let inside = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, inner.0), inner.1);
         let remote_port = if protocol == Protocol::Echo { 0 } else { remote.1 };
         let remote = SocketAddrV4::new(Ipv4Addr::new(198, 51, 100, remote.0), remote_port);
@@ -140,7 +134,7 @@ proptest! {
     fn nothing_that_comes_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), ip in any::<bool>(), inside in any::<bool>()) {
         let mac = [2, 0, 0, 0, 0, 1];
         let port = |mac| RouterPort::new(mac, Ipv4Addr::new(10, 0, 0, 1), 24, None);
-        let mut router = Router::new(Translator::new(rules(NatKind::FullCone), OUTER), port(mac), port(mac));
+        let mut router = Router::new(nat(NatKind::FullCone), port(mac), port(mac));
         let kind: &[u8] = if ip { &[8, 0, 0x45] } else { &[8, 6, 0, 1, 8, 0, 6, 4] };
         let mut frame = [&mac[..], &[0; 6], kind, &bytes].concat();
         let side = if inside { Side::Inside } else { Side::Outside };
@@ -150,10 +144,8 @@ proptest! {
     }
 
     #[test]
-    fn mappings_are_those_of_a_slow_model(kind in 0..4_usize, steps in proptest::collection::vec(step(), 1..200)) {
-        let kind = KINDS[kind];
-        let life = MappingLife { udp_ms: 1000, ..MappingLife::default() };
-        let (mut table, mut model) = (Table::new(kind, life, 3), Model::new(kind, 1000));
+    fn mappings_are_those_of_a_slow_model(behaviour in any_behaviour(), steps in proptest::collection::vec(step(), 1..200)) {
+        let (mut table, mut model) = (Table::new(behaviour, 3), Model::new(behaviour));
         let mut now = 0;
         for step in steps {
             match step {
@@ -164,7 +156,7 @@ proptest! {
                 Step::In(choice, remote) => {
                     let port = model.some_port(choice);
                     prop_assert_eq!(
-                        table.inbound(now, Protocol::Udp, port, remote).ok(),
+                        table.inbound(now, Protocol::Udp, port, remote),
                         model.inbound(now, port, remote)
                     );
                 }
@@ -172,6 +164,39 @@ proptest! {
             }
         }
     }
+}
+
+fn any_kind() -> impl Strategy<Value = NatKind> {
+    proptest::sample::select(NatKind::ALL.to_vec())
+}
+
+fn any_dependence() -> impl Strategy<Value = Dependence> {
+    prop_oneof![
+        Just(Dependence::EndpointIndependent),
+        Just(Dependence::AddressDependent),
+        Just(Dependence::AddressAndPortDependent)
+    ]
+}
+
+fn any_behaviour() -> impl Strategy<Value = Behaviour> {
+    let ports = prop_oneof![
+        Just(PortAssignment::Preserving),
+        Just(PortAssignment::Overloading),
+        Just(PortAssignment::Random),
+        Just(PortAssignment::Sequential)
+    ];
+    let refresh = prop_oneof![Just(Refresh::Both), Just(Refresh::Outbound), Just(Refresh::Inbound)];
+    (any_dependence(), any_dependence(), ports, refresh).prop_map(|(mapping, filtering, ports, refresh)| Behaviour {
+        ports,
+        // Few, so that all are taken and used again; more than there are mappings.
+        port_range: [40_000, 40_020],
+        refresh,
+        life: MappingLife {
+            udp_ms: 1000,
+            ..MappingLife::default()
+        },
+        ..Behaviour::new(mapping, filtering)
+    })
 }
 
 #[derive(Debug, Clone)]
@@ -192,37 +217,80 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All packets that ever passed, in order. The present state is derived from this history.
+/// All packets that ever passed, in order. Each mapping is derived from this history when it is
+/// needed.
 struct Model {
-    kind: NatKind,
-    life: u64,
+    with: Behaviour,
     history: Vec<Passed>,
 }
 
+#[derive(Clone, Copy)]
 struct Passed {
     at: u64,
-    inside: SocketAddrV4,
+    /// The inner endpoint, and what the mapping distinguishes of the remote one.
+    key: (SocketAddrV4, Option<SocketAddrV4>),
     remote: SocketAddrV4,
     port: u16,
     outbound: bool,
 }
 
+/// A mapping as its packets made it.
+struct Derived {
+    port: u16,
+    used: u64,
+    /// The contacted endpoints that may still send, and when each was last refreshed.
+    permitted: Vec<(SocketAddrV4, u64)>,
+}
+
 impl Model {
-    fn new(kind: NatKind, life: u64) -> Self {
+    fn new(with: Behaviour) -> Self {
         let history = Vec::new();
-        Self { kind, life, history }
+        Self { with, history }
     }
 
-    /// The packets of the present mapping with this port: its uninterrupted sequence of uses.
-    fn mapping(&self, now: u64, port: u16) -> Vec<&Passed> {
-        let mut last = now;
-        let uses = self.history.iter().rev().filter(|passed| passed.port == port);
-        let row = uses.take_while(|passed| {
-            let unbroken = last - passed.at < self.life;
-            last = passed.at;
-            unbroken
-        });
-        row.collect()
+    fn is_live(&self, now: u64, at: u64) -> bool {
+        now - at < self.with.life.udp_ms
+    }
+
+    /// The live mapping of a key.
+    fn mapping(&self, now: u64, key: (SocketAddrV4, Option<SocketAddrV4>)) -> Option<Derived> {
+        let mut mapping: Option<Derived> = None;
+        for passed in self.history.iter().filter(|passed| passed.key == key) {
+            let refreshes = match passed.outbound {
+                true => self.with.refresh.is_outbound(),
+                false => self.with.refresh.is_inbound(),
+            };
+            let old = mapping.take().filter(|old| self.is_live(passed.at, old.used));
+            let mut next = old.unwrap_or(Derived {
+                port: passed.port,
+                used: passed.at,
+                permitted: Vec::new(),
+            });
+            assert_eq!(next.port, passed.port);
+            next.permitted.retain(|(_, at)| self.is_live(passed.at, *at));
+            let known = next.permitted.iter_mut().find(|(remote, _)| *remote == passed.remote);
+            match known {
+                Some((_, at)) if refreshes => *at = passed.at,
+                None if passed.outbound => next.permitted.push((passed.remote, passed.at)),
+                _ => {}
+            }
+            if refreshes {
+                next.used = passed.at;
+            }
+            mapping = Some(next);
+        }
+        let mut mapping = mapping.filter(|mapping| self.is_live(now, mapping.used))?;
+        mapping.permitted.retain(|(_, at)| self.is_live(now, *at));
+        Some(mapping)
+    }
+
+    /// The keys of the live mappings of a port.
+    fn of_port(&self, now: u64, port: u16) -> Vec<(SocketAddrV4, Option<SocketAddrV4>)> {
+        let mut keys: Vec<_> = self.history.iter().map(|passed| passed.key).collect();
+        keys.sort();
+        keys.dedup();
+        keys.retain(|key| self.mapping(now, *key).is_some_and(|mapping| mapping.port == port));
+        keys
     }
 
     fn outbound(
@@ -232,21 +300,30 @@ impl Model {
         remote: SocketAddrV4,
         port: u16,
     ) -> Result<(), TestCaseError> {
-        let same_key =
-            |passed: &&Passed| passed.inside == inside && (self.kind != NatKind::Symmetric || passed.remote == remote);
-        let known: Vec<u16> = self.history.iter().filter(same_key).map(|passed| passed.port).collect();
-        let live = known
-            .into_iter()
-            .rev()
-            .find(|port| self.mapping(now, *port).iter().any(same_key));
-        match live {
-            Some(live) => prop_assert_eq!(port, live),
-            // A new mapping takes a free port.
-            None => prop_assert!(self.mapping(now, port).is_empty()),
+        let key = (inside, self.with.mapping.part(remote));
+        match self.mapping(now, key) {
+            Some(mapping) => prop_assert_eq!(port, mapping.port),
+            None => {
+                let overloads = self.with.ports == PortAssignment::Overloading;
+                let free = |port| {
+                    let mut others = self.of_port(now, port).into_iter();
+                    others.all(|other| overloads && other.1 != key.1)
+                };
+                prop_assert!(free(port));
+                let [first, last] = self.with.port_range;
+                let keeps = overloads || self.with.ports == PortAssignment::Preserving;
+                match keeps && free(inside.port()) {
+                    true => prop_assert_eq!(port, inside.port()),
+                    false => prop_assert!((first..=last).contains(&port)),
+                }
+                if self.with.ports == PortAssignment::Sequential {
+                    self.is_next(now, port)?;
+                }
+            }
         }
         self.history.push(Passed {
             at: now,
-            inside,
+            key,
             remote,
             port,
             outbound: true,
@@ -254,41 +331,51 @@ impl Model {
         Ok(())
     }
 
-    fn inbound(&mut self, now: u64, port: u16, remote: SocketAddrV4) -> Option<SocketAddrV4> {
-        let mapping = self.mapping(now, port);
-        let inside = mapping.first()?.inside;
-        let admitted = mapping.iter().any(|passed| match self.kind {
-            NatKind::FullCone => true,
-            NatKind::Restricted => passed.remote.ip() == remote.ip() && self.knows(now, &mapping, passed.remote),
-            _ => passed.remote == remote && self.knows(now, &mapping, remote),
+    /// Whether no port is free between the one that was assigned last and this one.
+    fn is_next(&self, now: u64, port: u16) -> Result<(), TestCaseError> {
+        let [first, last] = self.with.port_range;
+        let after = |port: u16| if port == last { first } else { port + 1 };
+        // The last packet that made a mapping is the last whose port is not that of an older one.
+        let made = (0..self.history.len()).rev().find(|n| {
+            let (before, rest) = self.history.split_at(*n);
+            let model = Self {
+                with: self.with,
+                history: before.to_vec(),
+            };
+            model.mapping(rest[0].at, rest[0].key).is_none()
         });
-        admitted.then(|| {
-            self.history.push(Passed {
-                at: now,
-                inside,
-                remote,
-                port,
-                outbound: false,
-            });
-            inside
-        })
+        let Some(made) = made else { return Ok(()) };
+        let mut next = after(self.history[made].port);
+        while next != port {
+            prop_assert!(!self.of_port(now, next).is_empty(), "{next} is free");
+            next = after(next);
+        }
+        Ok(())
     }
 
-    /// Whether the mapping has sent to `remote`, and since then the packets of these two were never
-    /// too far apart.
-    fn knows(&self, now: u64, mapping: &[&Passed], remote: SocketAddrV4) -> bool {
-        let mut last = now;
-        for passed in mapping.iter().filter(|passed| passed.remote == remote) {
-            // A longer pause starts a new sequence; the search begins at the latest packet.
-            if last - passed.at >= self.life {
-                return false;
-            }
-            if passed.outbound {
-                return true;
-            }
-            last = passed.at;
+    fn inbound(&mut self, now: u64, port: u16, remote: SocketAddrV4) -> Result<SocketAddrV4, Refusal> {
+        let keys = self.of_port(now, port);
+        if keys.is_empty() {
+            return Err(Refusal::NoMapping);
         }
-        false
+        let filtering = self.with.filtering;
+        let admits = |key: &(SocketAddrV4, Option<SocketAddrV4>)| {
+            let permitted = self.mapping(now, *key).unwrap().permitted;
+            let mut parts = permitted.iter().map(|(known, _)| filtering.part(*known));
+            filtering == Dependence::EndpointIndependent || parts.any(|part| part == filtering.part(remote))
+        };
+        let part = self.with.mapping.part(remote);
+        let admitted = keys.into_iter().filter(admits);
+        let best = admitted.max_by_key(|key| (key.1 == part, self.mapping(now, *key).unwrap().used, *key));
+        let key = best.ok_or(Refusal::Filtered)?;
+        self.history.push(Passed {
+            at: now,
+            key,
+            remote,
+            port,
+            outbound: false,
+        });
+        Ok(key.0)
     }
 
     fn some_port(&self, choice: usize) -> u16 {
@@ -317,13 +404,13 @@ fn error(from: Ipv4Addr, to: Ipv4Addr, quoted: &[u8]) -> Vec<u8> {
 fn an_error_about_a_packet_reaches_its_sender_in_its_own_words() {
     let router = Ipv4Addr::new(198, 51, 100, 254);
     let (inside, remote) = (at("10.0.0.2:5000"), at("198.51.100.7:443"));
-    for kind in KINDS {
+    for kind in NatKind::ALL {
         for (protocol, remote) in [
             (Protocol::Udp, remote),
             (Protocol::Tcp, remote),
             (Protocol::Echo, at("198.51.100.7:0")),
         ] {
-            let mut nat = Translator::new(rules(kind), OUTER);
+            let mut nat = nat(kind);
             let sent = packet(protocol, inside, remote, true, b"payload");
             let mut out = sent.clone();
             nat.translate(0, Side::Inside, &mut out).unwrap();
@@ -366,7 +453,7 @@ fn an_error_about_a_packet_reaches_its_sender_in_its_own_words() {
 
 #[test]
 fn a_udp_packet_without_a_checksum_keeps_none() {
-    let mut nat = Translator::new(rules(NatKind::FullCone), OUTER);
+    let mut nat = nat(NatKind::FullCone);
     let mut out = packet(Protocol::Udp, at("10.0.0.2:5000"), at("198.51.100.7:1"), true, b"x");
     out[26..28].copy_from_slice(&[0, 0]);
     nat.translate(0, Side::Inside, &mut out).unwrap();
@@ -375,7 +462,7 @@ fn a_udp_packet_without_a_checksum_keeps_none() {
 
 #[test]
 fn what_cannot_be_translated_is_dropped_by_name() {
-    let mut nat = Translator::new(rules(NatKind::FullCone), OUTER);
+    let mut nat = nat(NatKind::FullCone);
     let good = packet(Protocol::Udp, at("10.0.0.2:5000"), at("198.51.100.7:1"), true, b"x");
     let mut judge = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut packet = good.clone();
@@ -393,7 +480,7 @@ fn what_cannot_be_translated_is_dropped_by_name() {
 
 #[test]
 fn a_box_without_free_ports_says_so() {
-    let mut table = Table::new(NatKind::Symmetric, MappingLife::default(), 1);
+    let mut table = Table::new(NatKind::Symmetric.behaviour(), 1);
     let inside = at("10.0.0.2:5000");
     let mut ports = std::collections::BTreeSet::new();
     for i in 0..28_232_u32 {
@@ -404,4 +491,56 @@ fn a_box_without_free_ports_says_so() {
     // Expired ports are free again.
     assert!(table.outbound(30_000, Protocol::Udp, inside, at("9.9.9.9:9")).is_some());
     assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn packets_of_the_refresh_direction_keep_a_mapping_alive_and_no_others() {
+    let (inside, remote) = (at("10.0.0.2:5000"), at("198.51.100.7:443"));
+    for (refresh, by_out, by_in) in [
+        (Refresh::Both, true, true),
+        (Refresh::Outbound, true, false),
+        (Refresh::Inbound, false, true),
+    ] {
+        let behaviour = Behaviour {
+            refresh,
+            ..NatKind::SymmetricRandom.behaviour()
+        };
+        let mut table = Table::new(behaviour, 1);
+        let mut out = |now| table.outbound(now, Protocol::Udp, inside, remote).unwrap();
+        let (first, second) = (out(0), out(20_000));
+        assert_eq!(first, second);
+        assert_eq!(out(40_000) == first, by_out, "{refresh:?}");
+        let mut table = Table::new(behaviour, 1);
+        let port = table.outbound(0, Protocol::Udp, inside, remote).unwrap();
+        assert_eq!(table.inbound(20_000, Protocol::Udp, port, remote), Ok(inside));
+        let late = table.inbound(40_000, Protocol::Udp, port, remote);
+        assert_eq!(late.is_ok(), by_in, "{refresh:?}");
+    }
+}
+
+/// Two hosts with the same port share the outer port towards different hosts, and the one that the
+/// sender belongs to receives.
+#[test]
+fn ports_are_overloaded_where_the_remote_endpoint_tells_mappings_apart() {
+    let (a, b) = (at("10.0.0.2:5000"), at("10.0.0.3:5000"));
+    let (x, y) = (at("198.51.100.7:443"), at("198.51.100.8:443"));
+    let mut table = Table::new(NatKind::SymmetricPreserving.behaviour(), 1);
+    let mut out = |from, to| table.outbound(0, Protocol::Udp, from, to).unwrap();
+    assert_eq!([out(a, x), out(b, y)], [5000, 5000]);
+    let other = out(b, x);
+    assert_ne!(other, 5000);
+    let mut arrives = |port, from| table.inbound(1, Protocol::Udp, port, from);
+    assert_eq!([arrives(5000, x), arrives(5000, y)], [Ok(a), Ok(b)]);
+    assert_eq!(arrives(other, x), Ok(b));
+    assert_eq!(arrives(5000, at("198.51.100.9:443")), Err(Refusal::Filtered));
+    assert_eq!(table.inside_of(1, Protocol::Udp, 5000, y), Some(b));
+    // Without overloading the second host gets another port at once.
+    let behaviour = Behaviour {
+        ports: PortAssignment::Preserving,
+        ..NatKind::SymmetricPreserving.behaviour()
+    };
+    let mut table = Table::new(behaviour, 1);
+    let mut out = |from, to| table.outbound(0, Protocol::Udp, from, to).unwrap();
+    assert_eq!(out(a, x), 5000);
+    assert!(out(b, y) != 5000 && out(a, y) != 5000);
 }

@@ -182,6 +182,28 @@ impl Router {
         &mut self.translator
     }
 
+    /// The address on a side.
+    #[must_use]
+    pub fn address(&self, side: Side) -> Ipv4Addr {
+        match side {
+            Side::Inside => self.inside.address,
+            Side::Outside => self.outside.address,
+        }
+    }
+
+    /// Restarts: mappings, neighbours and the packets that wait for them are gone. `outer` is the
+    /// new outer address with its prefix length.
+    pub fn reboot(&mut self, outer: Option<(Ipv4Addr, u8)>) {
+        for port in [&mut self.inside, &mut self.outside] {
+            port.neighbours.clear();
+        }
+        if let Some((address, prefix_len)) = outer {
+            self.outside.address = address;
+            self.outside.prefix_len = prefix_len;
+        }
+        self.translator.restart(self.outside.address);
+    }
+
     /// Processes a frame from one side. Returns the frames to be sent, each with its side. The
     /// bytes of the frame are overwritten.
     pub fn handle_frame(&mut self, now: u64, from: Side, bytes: &mut [u8]) -> Vec<(Side, Vec<u8>)> {

@@ -3,68 +3,23 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 
-use serde::Serialize;
-
+use super::behaviour::{Behaviour, MappingLife, PortAssignment};
 use super::packet::Protocol;
 use crate::random::SplitMix64;
-
-/// The ports that are assigned if the inner one is not kept: Linux's ephemeral range.
-const FIRST_PORT: u16 = 32_768;
-const PORTS: u16 = 28_232;
 
 /// Milliseconds between removals of expired mappings.
 const SWEEP: u64 = 1000;
 
-/// The mapping and filtering behaviour of a NAT box: the kinds of RFC 3489, section 5, which are
-/// still common, in the terms of RFC 4787.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NatKind {
-    /// One outer port for each inner endpoint (endpoint-independent mapping); any host may send to it
-    /// (endpoint-independent filtering).
-    FullCone,
-    /// One outer port for each inner endpoint; addresses to which it has sent may send to it
-    /// (address-dependent filtering).
-    Restricted,
-    /// One outer port for each inner endpoint; endpoints to which it has sent may send to it
-    /// (address and port-dependent filtering).
-    PortRestricted,
-    /// An outer port for each pair of endpoints (address and port-dependent mapping), hard to
-    /// guess; only the remote endpoint of the pair may send to it.
-    Symmetric,
-}
-
-/// How long a mapping, and the permission to send to it, outlive the last packet, in milliseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MappingLife {
-    /// UDP. RFC 4787 requires at least two minutes; NAT boxes with half a minute are common.
-    pub udp_ms: u64,
-    /// TCP, closed or not.
-    pub tcp_ms: u64,
-    /// ICMP echo.
-    pub echo_ms: u64,
-}
-
-impl Default for MappingLife {
-    /// 30 s for UDP, Linux's value for a flow in one direction; 2 h 4 min for TCP (RFC 5382); 60 s
-    /// for echo (RFC 5508).
-    fn default() -> Self {
-        Self {
-            udp_ms: 30_000,
-            tcp_ms: 7_440_000,
-            echo_ms: 60_000,
-        }
-    }
-}
-
 /// All mappings of a NAT box. Times are milliseconds.
 #[derive(Debug)]
 pub struct Table {
-    kind: NatKind,
-    life: MappingLife,
+    behaviour: Behaviour,
     random: SplitMix64,
+    /// The place in the range of ports from which [`PortAssignment::Sequential`] goes on.
+    next: u32,
     mappings: BTreeMap<Key, Mapping>,
-    by_port: BTreeMap<(Protocol, u16), Key>,
+    /// The mappings of each outer port: several only with [`PortAssignment::Overloading`].
+    by_port: BTreeMap<(Protocol, u16), Vec<Key>>,
     swept: u64,
 }
 
@@ -72,7 +27,7 @@ pub struct Table {
 struct Key {
     protocol: Protocol,
     inside: SocketAddrV4,
-    /// The remote endpoint, for a symmetric NAT box.
+    /// What the mapping distinguishes of the remote endpoint.
     remote: Option<SocketAddrV4>,
 }
 
@@ -80,19 +35,20 @@ struct Key {
 struct Mapping {
     port: u16,
     used: u64,
-    /// The endpoints to which the inner endpoint has sent, and when it last received from or sent
-    /// to them.
+    /// The endpoints to which the inner endpoint has sent, and when a packet last refreshed the
+    /// permission of each.
     remotes: BTreeMap<SocketAddrV4, u64>,
 }
 
 impl Table {
     /// A table without mappings. The ports follow from `seed`.
     #[must_use]
-    pub fn new(kind: NatKind, life: MappingLife, seed: u64) -> Self {
+    pub fn new(behaviour: Behaviour, seed: u64) -> Self {
+        let mut random = SplitMix64::new(seed);
         Self {
-            kind,
-            life,
-            random: SplitMix64::new(seed),
+            next: random.below(count(behaviour.port_range).into()) as u32,
+            behaviour,
+            random,
             mappings: BTreeMap::new(),
             by_port: BTreeMap::new(),
             swept: 0,
@@ -115,13 +71,21 @@ impl Table {
             Some(mapping) if is_live(now, mapping.used, life) => {}
             _ => self.make(now, key)?,
         }
+        let refreshes = self.behaviour.refresh.is_outbound();
         let mapping = self.mappings.get_mut(&key)?;
-        mapping.used = now;
-        mapping.remotes.insert(remote, now);
+        if refreshes {
+            mapping.used = now;
+        }
+        let at = mapping.remotes.entry(remote).or_insert(now);
+        if refreshes || !is_live(now, *at, life) {
+            *at = now;
+        }
         Some(mapping.port)
     }
 
-    /// Returns the inner endpoint for a packet of `remote` to an outer port.
+    /// Returns the inner endpoint for a packet of `remote` to an outer port. Of several mappings of
+    /// the port that admit the sender, that for its endpoint receives the packet, or else the one
+    /// that was used last.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -133,25 +97,21 @@ impl Table {
         remote: SocketAddrV4,
     ) -> Result<SocketAddrV4, Refusal> {
         let life = self.life(protocol);
-        let key = self.by_port.get(&(protocol, port)).copied();
-        let mapping = key.and_then(|key| self.mappings.get_mut(&key));
-        let (Some(key), Some(mapping)) = (key, mapping.filter(|mapping| is_live(now, mapping.used, life))) else {
-            return Err(Refusal::NoMapping);
-        };
-        let mut known = mapping.remotes.iter().filter(|(_, at)| is_live(now, **at, life));
-        let admitted = match self.kind {
-            NatKind::FullCone => true,
-            NatKind::Restricted => known.any(|(known, _)| known.ip() == remote.ip()),
-            NatKind::PortRestricted | NatKind::Symmetric => known.any(|(known, _)| *known == remote),
-        };
-        if !admitted {
-            return Err(Refusal::Filtered);
-        }
-        mapping.used = now;
-        // A sender that is admitted because of another endpoint does not become a contacted one.
-        let at = mapping.remotes.get_mut(&remote);
-        if let Some(at) = at.filter(|at| is_live(now, **at, life)) {
-            *at = now;
+        let part = self.behaviour.mapping.part(remote);
+        let mut live = self.of_port(now, protocol, port).peekable();
+        live.peek().ok_or(Refusal::NoMapping)?;
+        let admitted = live.filter(|(_, mapping)| self.admits(now, life, mapping, remote));
+        let best = admitted.max_by_key(|(key, mapping)| (key.remote == part, mapping.used, *key));
+        let (key, _) = best.ok_or(Refusal::Filtered)?;
+        if let Some(mapping) = self.mappings.get_mut(&key)
+            && self.behaviour.refresh.is_inbound()
+        {
+            mapping.used = now;
+            // A sender that is admitted because of another endpoint does not become a contacted one.
+            let at = mapping.remotes.get_mut(&remote);
+            if let Some(at) = at.filter(|at| is_live(now, **at, life)) {
+                *at = now;
+            }
         }
         Ok(key.inside)
     }
@@ -160,10 +120,10 @@ impl Table {
     /// errors about a packet.
     #[must_use]
     pub fn inside_of(&self, now: u64, protocol: Protocol, port: u16, remote: SocketAddrV4) -> Option<SocketAddrV4> {
-        let key = self.by_port.get(&(protocol, port))?;
-        let mapping = self.mappings.get(key)?;
-        let at = mapping.remotes.get(&remote)?;
-        is_live(now, *at, self.life(protocol)).then_some(key.inside)
+        let life = self.life(protocol);
+        let sent = |mapping: &Mapping| mapping.remotes.get(&remote).is_some_and(|at| is_live(now, *at, life));
+        let mut live = self.of_port(now, protocol, port);
+        live.find(|(_, mapping)| sent(mapping)).map(|(key, _)| key.inside)
     }
 
     /// The outer port of an inner endpoint towards `remote`, without counting as use.
@@ -191,12 +151,32 @@ impl Table {
         self.by_port.clear();
     }
 
+    /// Whether a mapping lets packets of `remote` in.
+    fn admits(&self, now: u64, life: u64, mapping: &Mapping, remote: SocketAddrV4) -> bool {
+        let filtering = self.behaviour.filtering;
+        let part = filtering.part(remote);
+        let mut contacted = mapping.remotes.iter().filter(|(_, at)| is_live(now, **at, life));
+        part.is_none() || contacted.any(|(contacted, _)| filtering.part(*contacted) == part)
+    }
+
+    /// The live mappings of an outer port.
+    fn of_port(&self, now: u64, protocol: Protocol, port: u16) -> impl Iterator<Item = (Key, &Mapping)> {
+        let life = self.life(protocol);
+        let keys = self.by_port.get(&(protocol, port)).into_iter().flatten();
+        keys.filter_map(|key| Some((*key, self.mappings.get(key)?)))
+            .filter(move |(_, mapping)| is_live(now, mapping.used, life))
+    }
+
     fn make(&mut self, now: u64, key: Key) -> Option<()> {
         self.remove(key);
         let port = self.free_port(now, key)?;
-        // The previous mapping of the port has expired.
-        if let Some(old) = self.by_port.insert((key.protocol, port), key) {
-            self.mappings.remove(&old);
+        // The other mappings of the port have expired, or may share it.
+        let live: Vec<_> = self.of_port(now, key.protocol, port).map(|(key, _)| key).collect();
+        let keys = self.by_port.entry((key.protocol, port)).or_default();
+        let expired: Vec<_> = keys.extract_if(.., |other| !live.contains(other)).collect();
+        keys.push(key);
+        for other in expired {
+            self.mappings.remove(&other);
         }
         let mapping = Mapping {
             port,
@@ -207,25 +187,35 @@ impl Table {
         Some(())
     }
 
-    /// A cone keeps the inner port if possible. A symmetric NAT box never does: a peer that guesses
-    /// the port would make it look like a cone.
     fn free_port(&mut self, now: u64, key: Key) -> Option<u16> {
         let inner = key.inside.port();
-        if self.kind != NatKind::Symmetric && self.is_free(now, key.protocol, inner) {
+        let ports = self.behaviour.ports;
+        let keeps = matches!(ports, PortAssignment::Preserving | PortAssignment::Overloading);
+        if keeps && self.is_free(now, key, inner) {
             return Some(inner);
         }
-        let start = self.random.below(u64::from(PORTS)) as u16;
-        let mut ports =
-            (0..PORTS).map(|step| FIRST_PORT + ((u32::from(start) + u32::from(step)) % u32::from(PORTS)) as u16);
-        ports.find(|port| *port != inner && self.is_free(now, key.protocol, *port))
+        let [first, _] = self.behaviour.port_range;
+        let count = count(self.behaviour.port_range);
+        let start = match ports {
+            PortAssignment::Sequential => self.next,
+            _ => self.random.below(count.into()) as u32,
+        };
+        let mut places = (0..count).map(|step| (start + step) % count);
+        let place = places.find(|place| {
+            let port = first + *place as u16;
+            port != inner && self.is_free(now, key, port)
+        })?;
+        if ports == PortAssignment::Sequential {
+            self.next = (place + 1) % count;
+        }
+        Some(first + place as u16)
     }
 
-    fn is_free(&self, now: u64, protocol: Protocol, port: u16) -> bool {
-        let taken = self
-            .by_port
-            .get(&(protocol, port))
-            .and_then(|key| self.mappings.get(key));
-        taken.is_none_or(|mapping| !is_live(now, mapping.used, self.life(protocol)))
+    /// Whether a mapping may get an outer port.
+    fn is_free(&self, now: u64, key: Key, port: u16) -> bool {
+        let overloads = self.behaviour.ports == PortAssignment::Overloading;
+        let mut live = self.of_port(now, key.protocol, port);
+        live.all(|(other, _)| overloads && other.remote != key.remote)
     }
 
     fn sweep(&mut self, now: u64) {
@@ -233,19 +223,25 @@ impl Table {
             return;
         }
         self.swept = now;
-        let life = self.life;
+        let life = self.behaviour.life;
         self.mappings.retain(|key, mapping| {
             let life = of(life, key.protocol);
             mapping.remotes.retain(|_, at| is_live(now, *at, life));
             is_live(now, mapping.used, life)
         });
         let mappings = &self.mappings;
-        self.by_port.retain(|_, key| mappings.contains_key(key));
+        self.by_port.retain(|_, keys| {
+            keys.retain(|key| mappings.contains_key(key));
+            !keys.is_empty()
+        });
     }
 
     fn remove(&mut self, key: Key) {
-        if let Some(old) = self.mappings.remove(&key) {
-            self.by_port.remove(&(key.protocol, old.port));
+        let Some(old) = self.mappings.remove(&key) else {
+            return;
+        };
+        if let Some(keys) = self.by_port.get_mut(&(key.protocol, old.port)) {
+            keys.retain(|other| *other != key);
         }
     }
 
@@ -253,12 +249,12 @@ impl Table {
         Key {
             protocol,
             inside,
-            remote: (self.kind == NatKind::Symmetric).then_some(remote),
+            remote: self.behaviour.mapping.part(remote),
         }
     }
 
     fn life(&self, protocol: Protocol) -> u64 {
-        of(self.life, protocol)
+        of(self.behaviour.life, protocol)
     }
 }
 
@@ -269,6 +265,11 @@ pub enum Refusal {
     NoMapping,
     /// The port's inner endpoint has not sent to this sender.
     Filtered,
+}
+
+/// The number of ports in a range; 0 if it is empty.
+fn count([first, last]: [u16; 2]) -> u32 {
+    (u32::from(last) + 1).saturating_sub(first.into())
 }
 
 fn of(life: MappingLife, protocol: Protocol) -> u64 {

@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use serde::Serialize;
 
+use super::behaviour::Behaviour;
 use super::packet::{End, Packet, Unfit};
-use super::table::{MappingLife, NatKind, Refusal, Table};
+use super::table::{Refusal, Table};
 
 /// The sides of a NAT box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,19 +15,6 @@ pub enum Side {
     Inside,
     /// The side on which the NAT box has one address.
     Outside,
-}
-
-/// The behaviour of a translator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rules {
-    /// Mapping and filtering.
-    pub kind: NatKind,
-    /// How long a mapping lasts without packets.
-    pub life: MappingLife,
-    /// Whether two hosts inside reach each other through their outer ports.
-    pub hairpin: bool,
-    /// The seed for ports that cannot be kept.
-    pub seed: u64,
 }
 
 /// Why a packet was dropped.
@@ -76,10 +64,10 @@ pub struct Translator {
 impl Translator {
     /// A translator without mappings.
     #[must_use]
-    pub fn new(rules: Rules, outer: Ipv4Addr) -> Self {
+    pub fn new(behaviour: Behaviour, seed: u64, outer: Ipv4Addr) -> Self {
         Self {
-            table: Table::new(rules.kind, rules.life, rules.seed),
-            hairpin: rules.hairpin,
+            table: Table::new(behaviour, seed),
+            hairpin: behaviour.hairpin,
             outer,
             counts: NatCounts::default(),
         }
@@ -113,6 +101,12 @@ impl Translator {
     /// The mappings.
     pub fn table(&mut self) -> &mut Table {
         &mut self.table
+    }
+
+    /// Deletes the mappings and sets the outer address.
+    pub(super) fn restart(&mut self, outer: Ipv4Addr) {
+        self.table.clear();
+        self.outer = outer;
     }
 
     fn decide(&mut self, now: u64, from: Side, bytes: &mut [u8]) -> Result<(Side, usize), Drop> {
