@@ -264,15 +264,28 @@ impl Port {
     /// # Errors
     /// [`WorldError::BadAddress`]; the kernel's error, also if `old` is not set.
     pub fn change_address(&self, old: &str, new: &str) -> Result<(), WorldError> {
-        let (old, new): (Cidr, Cidr) = (old.parse()?, new.parse()?);
-        let mut addresses = self.addresses();
+        let new = new.parse()?;
+        self.remove_address(old.parse()?)?;
+        self.add(new)?;
+        self.addresses().push(new);
+        self.wait_until_usable()
+    }
+
+    /// Replaces an address of the interface while it is down.
+    ///
+    /// # Errors
+    /// The kernel's error, also if `old` is not set.
+    pub(crate) fn prepare_address(&self, old: Cidr, new: Cidr) -> Result<(), WorldError> {
+        self.remove_address(old)?;
+        self.addresses().push(new);
+        Ok(())
+    }
+
+    fn remove_address(&self, old: Cidr) -> Result<(), WorldError> {
         let gone = self.interface_address(old);
         self.socket.host.netlink(|netlink| netlink.delete_address(gone))?;
-        addresses.retain(|address| *address != old);
-        self.add(new)?;
-        addresses.push(new);
-        drop(addresses);
-        self.wait_until_usable()
+        self.addresses().retain(|address| *address != old);
+        Ok(())
     }
 
     /// The first address of the same IP version as `like`, with its prefix length.
@@ -299,6 +312,24 @@ impl Port {
         Ok(host.netlink(|netlink| {
             let index = netlink.interface(name)?.index;
             netlink.set_isolated(index, apart)
+        })?)
+    }
+
+    /// Takes the carrier from the interface, as if the cable were pulled out at the switch, or gives it
+    /// back. Addresses and routes stay.
+    ///
+    /// # Errors
+    /// [`WorldError::NotOnASwitch`], or the kernel's error.
+    pub fn set_carrier(&self, on: bool) -> Result<(), WorldError> {
+        let Some(Socket { host, name }) = &self.other else {
+            return Err(WorldError::NotOnASwitch(self.socket.name.clone()));
+        };
+        Ok(host.netlink(|netlink| {
+            let index = netlink.interface(name)?.index;
+            match on {
+                true => netlink.set_up(index),
+                false => netlink.set_down(index),
+            }
         })?)
     }
 

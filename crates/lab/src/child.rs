@@ -94,6 +94,22 @@ impl LoggedChild {
         })
     }
 
+    /// Suspends all its threads (SIGSTOP); no effect if it has ended.
+    ///
+    /// # Errors
+    /// [`ChildError::Wait`].
+    pub fn suspend(&mut self) -> Result<(), ChildError> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it run again (SIGCONT); no effect if it has ended.
+    ///
+    /// # Errors
+    /// [`ChildError::Wait`].
+    pub fn resume(&mut self) -> Result<(), ChildError> {
+        self.signal(Signal::CONT)
+    }
+
     /// Kills it (SIGKILL) and waits.
     ///
     /// # Errors

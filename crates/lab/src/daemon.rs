@@ -102,6 +102,7 @@ pub struct Daemon {
     identity: Identity,
     config: PathBuf,
     log: PathBuf,
+    environment: Vec<(String, String)>,
     child: LoggedChild,
 }
 
@@ -119,13 +120,15 @@ impl Daemon {
             source,
         })?;
         let log = identity.state.with_extension("log");
-        let child = start(host, weft, &identity.state, &config, &log)?;
+        let environment = spec.environment.clone();
+        let child = start(host, weft, &identity.state, &config, &log, &environment)?;
         Ok(Self {
             host: host.clone(),
             weft: weft.to_owned(),
             identity: identity.clone(),
             config,
             log,
+            environment,
             child,
         })
     }
@@ -259,6 +262,22 @@ impl Daemon {
         Ok(self.child.stop(STOP_LIMIT)?)
     }
 
+    /// Suspends it (SIGSTOP): none of its threads runs until [`Daemon::resume`].
+    ///
+    /// # Errors
+    /// If it cannot be signalled.
+    pub fn suspend(&mut self) -> Result<(), DaemonError> {
+        Ok(self.child.suspend()?)
+    }
+
+    /// Lets it run again (SIGCONT).
+    ///
+    /// # Errors
+    /// If it cannot be signalled.
+    pub fn resume(&mut self) -> Result<(), DaemonError> {
+        Ok(self.child.resume()?)
+    }
+
     /// Kills it (SIGKILL).
     ///
     /// # Errors
@@ -275,7 +294,7 @@ impl Daemon {
     pub fn restart(&mut self) -> Result<(), DaemonError> {
         self.kill()?;
         let (state, config) = (&self.identity.state, &self.config);
-        self.child = start(&self.host, &self.weft, state, config, &self.log)?;
+        self.child = start(&self.host, &self.weft, state, config, &self.log, &self.environment)?;
         Ok(())
     }
 
@@ -395,10 +414,18 @@ pub enum DaemonError {
     },
 }
 
-fn start(host: &Host, weft: &Path, state: &Path, config: &Path, log: &Path) -> Result<LoggedChild, DaemonError> {
+fn start(
+    host: &Host,
+    weft: &Path,
+    state: &Path,
+    config: &Path,
+    log: &Path,
+    environment: &[(String, String)],
+) -> Result<LoggedChild, DaemonError> {
     let mut command = Command::new(weft);
     command.arg("up").arg("--state").arg(state);
     command.arg("--config").arg(config);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
     Ok(LoggedChild::start(host, command, log)?)
 }
 

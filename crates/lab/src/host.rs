@@ -106,11 +106,36 @@ impl Host {
     /// # Errors
     /// Like [`Netlink::add_route`].
     pub fn add_default_route(&self, gateway: IpAddr) -> Result<(), WorldError> {
-        let any: IpAddr = match gateway {
-            IpAddr::V4(_) => [0; 4].into(),
-            IpAddr::V6(_) => [0_u16; 8].into(),
+        let route = default_route(gateway);
+        Ok(self.netlink(|netlink| netlink.add_route(route))?)
+    }
+
+    /// Adds a default route through `gateway` behind an interface; of several, that with the lowest
+    /// metric is used.
+    ///
+    /// # Errors
+    /// Like [`Netlink::add_route`].
+    pub fn add_default_route_on(&self, interface: u32, gateway: IpAddr, metric: Option<u32>) -> Result<(), WorldError> {
+        let route = Route {
+            interface: Some(interface),
+            metric,
+            ..default_route(gateway)
         };
-        self.add_route(any, 0, gateway)
+        Ok(self.netlink(|netlink| netlink.add_route(route))?)
+    }
+
+    /// Deletes the default routes of an IP version through an interface.
+    ///
+    /// # Errors
+    /// Like [`Netlink::delete_route`].
+    pub fn delete_default_routes_on(&self, interface: u32, ipv6: bool) -> Result<(), WorldError> {
+        Ok(self.netlink(|netlink| {
+            let routes = netlink.routes()?.into_iter();
+            let own = |route: &Route| {
+                route.prefix_len == 0 && route.interface == Some(interface) && route.destination.is_ipv6() == ipv6
+            };
+            routes.filter(own).try_for_each(|route| netlink.delete_route(route))
+        })?)
     }
 
     /// Makes the host a router: it forwards between its interfaces.
@@ -169,6 +194,14 @@ pub enum HostCommandError {
     /// The capability could not be dropped.
     #[error("the capability CAP_NET_ADMIN cannot be given up")]
     Capability(#[source] io::Error),
+}
+
+fn default_route(gateway: IpAddr) -> Route {
+    let any: IpAddr = match gateway {
+        IpAddr::V4(_) => [0; 4].into(),
+        IpAddr::V6(_) => [0_u16; 8].into(),
+    };
+    Route::via(any, 0, gateway)
 }
 
 /// Makes new interfaces ignore router advertisements and use their addresses at once. If

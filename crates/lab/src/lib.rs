@@ -17,8 +17,9 @@
 //! | [`interrupt`], [`random`] | Ctrl-C; random numbers from a seed |
 //!
 //! The lab runs the built `weft` binary and reads its JSON, as a user would; it never calls the
-//! node's code. Nothing has to be installed, and root is not needed if unprivileged user namespaces
-//! are enabled. Never here: protocol formats, and system calls that need `unsafe` (weft-os).
+//! node's code. Root is not needed if unprivileged user namespaces are enabled, and other programs
+//! only for NAT boxes that are not the lab's own. Never here: protocol formats, and system calls
+//! that need `unsafe` (weft-os).
 
 pub mod bench;
 pub mod cable;

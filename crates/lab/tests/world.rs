@@ -182,3 +182,74 @@ fn a_command_without_net_admin_cannot_change_the_network() {
         assert_eq!(without & (1 << 12), 0);
     });
 }
+
+/// A process that is suspended does not run, and goes on where it was.
+#[test]
+fn a_suspended_process_sleeps_until_it_is_resumed() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let host = world.host("a").unwrap();
+        let log = world.directory().join("a.log");
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        let mut child = LoggedChild::start(&host, command, &log).unwrap();
+        let stat = format!("/proc/{}/stat", child.pid());
+        // The state follows the name in parentheses (proc_pid_stat(5)).
+        let state = || {
+            std::fs::read_to_string(&stat)
+                .unwrap()
+                .split_once(") ")
+                .unwrap()
+                .1
+                .chars()
+                .next()
+        };
+        let wait_for = |states: &str| {
+            let end = std::time::Instant::now() + Duration::from_secs(60);
+            while !states.contains(state().unwrap()) {
+                assert!(std::time::Instant::now() < end, "{states}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        child.suspend().unwrap();
+        wait_for("T");
+        child.resume().unwrap();
+        wait_for("RS");
+        // Suspended, it is killed all the same.
+        child.suspend().unwrap();
+        assert!(!child.kill().unwrap().success());
+    });
+}
+
+/// A host with two uplinks uses the one with the lower metric, and the other when that is gone.
+#[test]
+fn a_host_with_two_uplinks_uses_that_of_the_lower_metric() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let (host, one, two) = (
+            world.host("a").unwrap(),
+            world.host("one").unwrap(),
+            world.host("two").unwrap(),
+        );
+        let first = world.link((&host, &["10.0.1.2/24"]), (&one, &["10.0.1.1/24"])).unwrap();
+        let second = world.link((&host, &["10.0.2.2/24"]), (&two, &["10.0.2.1/24"])).unwrap();
+        let towards = || {
+            host.netlink(|netlink| netlink.interface_towards("11.0.0.7".parse().unwrap()))
+                .unwrap()
+        };
+        let gateway = |text: &str| text.parse().unwrap();
+        let add = |index, text, metric| host.add_default_route_on(index, gateway(text), Some(metric)).unwrap();
+        add(second.a().index(), "10.0.2.1", 600);
+        add(first.a().index(), "10.0.1.1", 100);
+        assert_eq!(towards(), Some(first.a().index()));
+        first.a().cut().unwrap();
+        assert_eq!(towards(), Some(second.a().index()));
+        first.a().heal().unwrap();
+        add(first.a().index(), "10.0.1.1", 100);
+        assert_eq!(towards(), Some(first.a().index()));
+        host.delete_default_routes_on(first.a().index(), true).unwrap();
+        assert_eq!(towards(), Some(first.a().index()));
+        host.delete_default_routes_on(first.a().index(), false).unwrap();
+        assert_eq!(towards(), Some(second.a().index()));
+    });
+}
