@@ -23,12 +23,18 @@
 //! | [`table`] | mappings and filters |
 //! | [`translate`] | packet in, packet out or drop: both directions, hairpin, ICMP errors |
 //! | [`router`] | Ethernet and ARP around it |
+//! | [`kernel`] | NAT boxes of the kernel, with nftables: nothing of the above |
+//! | [`miniupnpd`] | NAT boxes of the kernel that map ports on request |
+//! | [`nat64`] | from IPv6 to IPv4, with tayga(8) |
 //!
-//! All of these are pure. The NAT box is a thread between them and two TAP interfaces, which are
+//! All but the last two are pure. The NAT box is a thread between them and two TAP interfaces, which are
 //! ports of the switches; it ends with the [`NatBox`], and with the process. It translates UDP, TCP
 //! and ICMP echo, with the ICMP errors about them; it drops fragments, IPv6 and everything else.
 
 pub mod behaviour;
+pub mod kernel;
+pub mod miniupnpd;
+pub mod nat64;
 pub mod packet;
 pub mod router;
 pub mod table;

@@ -5,6 +5,7 @@
 //! and the exchange are small enough to be written here.
 
 mod address;
+mod conntrack;
 mod link;
 mod monitor;
 mod neighbour;
@@ -23,6 +24,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 pub use self::address::InterfaceAddress;
+pub use self::conntrack::flush_connections;
 pub use self::link::{Interface, VethEnd};
 pub use self::monitor::Monitor;
 pub use self::policy::{DefaultRoute, MAIN, Rule};

@@ -24,9 +24,37 @@ pub fn require_namespaces() -> bool {
 /// Whether nft(8) can be run. If not, it reports that as [`skip`] does.
 #[must_use]
 pub fn require_nft() -> bool {
-    let found = Command::new("nft").arg("--version").output().is_ok();
+    require("nft")
+}
+
+/// Whether tayga(8) can be run. If not, it reports that as [`skip`] does.
+#[must_use]
+pub fn require_tayga() -> bool {
+    require("tayga")
+}
+
+/// Whether turnserver(1) of coturn can be run. If not, it reports that as [`skip`] does.
+#[must_use]
+pub fn require_turnserver() -> bool {
+    require("turnserver")
+}
+
+/// Whether miniupnpd(8) can be run. If not, it reports that as [`skip`] does.
+#[must_use]
+pub fn require_miniupnpd() -> bool {
+    require("miniupnpd")
+}
+
+/// Whether openssl(1) can be run. If not, it reports that as [`skip`] does.
+#[must_use]
+pub fn require_openssl() -> bool {
+    require("openssl")
+}
+
+fn require(program: &str) -> bool {
+    let found = Command::new(program).arg("--help").output().is_ok();
     if !found {
-        skip("nft is not installed");
+        skip(format!("{program} is not installed"));
     }
     found
 }

@@ -5,12 +5,13 @@ mod common;
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd as _;
+use std::process::Command;
 use std::time::Duration;
 
-use weft_os::netlink::{NetlinkError, Route, VethEnd};
+use weft_os::netlink::{NetlinkError, Route, VethEnd, flush_connections};
 use weft_os::netns::NetNs;
 use weft_os::sysctl::{self, SysctlError};
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, require_nft};
 
 fn end<'a>(name: &'a str, namespace: Option<&'a NetNs>) -> VethEnd<'a> {
     VethEnd {
@@ -244,5 +245,37 @@ fn settings_of_an_interface() {
                 }
             })
             .unwrap();
+    });
+}
+
+#[test]
+fn tracked_connections_are_deleted_in_one_namespace_alone() {
+    const RULES: &str = "table ip track {
+        chain enter {
+            type filter hook input priority filter
+            ct state new accept
+        }
+    }";
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let namespaces = [NetNs::new().unwrap(), NetNs::new().unwrap()];
+        let tracked = || {
+            let text = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count");
+            text.unwrap().trim().parse::<u32>().unwrap()
+        };
+        for namespace in &namespaces {
+            let work = || {
+                assert!(Command::new("nft").arg(RULES).status().unwrap().success());
+                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                socket.send_to(b"x", socket.local_addr().unwrap()).unwrap();
+                assert_eq!(tracked(), 1);
+            };
+            namespace.run(work).unwrap();
+        }
+        namespaces[0].run(flush_connections).unwrap().unwrap();
+        let counts = namespaces.each_ref().map(|namespace| namespace.run(tracked).unwrap());
+        assert_eq!(counts, [0, 1]);
     });
 }
