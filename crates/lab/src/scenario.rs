@@ -3,7 +3,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`source`] | a scenario's text: a file, or a built-in one |
-//! | [`file`](mod@file), [`steps`], [`expected`], [`flaws`] | the file format, read by weft-scenario |
+//! | [`file`](mod@file), [`link`], [`nat`], [`steps`], [`expected`], [`flaws`] | the file format, read by weft-scenario |
+//! | `matrix` | the compact form of two nodes behind NAT boxes with relays |
+//! | [`tries`] | many runs of each cell by itself, and their table |
 //! | `check` | validation |
 //! | [`topology`], [`wire`], `node_config` | machines, networks and links, built; the configurations of nodes |
 //! | [`load`] | traffic that a step starts |
@@ -25,6 +27,7 @@ pub mod file;
 pub mod flaws;
 pub mod hold;
 pub mod load;
+mod matrix;
 mod node_config;
 mod observe;
 pub mod pcap;
