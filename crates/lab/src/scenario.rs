@@ -7,8 +7,9 @@
 //! | `matrix` | the compact form of two nodes behind NAT boxes with relays |
 //! | [`tries`] | many runs of each cell by itself, and their table |
 //! | `check` | validation |
-//! | [`topology`], [`wire`], `node_config` | machines, networks and links, built; the configurations of nodes |
+//! | [`topology`], [`middlebox`], [`wire`], `node_config` | machines, networks, NAT boxes and links, built; the configurations of nodes |
 //! | [`load`] | traffic that a step starts |
+//! | `settled` | the path that two nodes have in the end, and the time until it is direct |
 //! | [`command`] | commands of the real program at a node |
 //! | [`mod@expect`], `resolve` | checking of expectations; names |
 //! | [`run`], `execute`, `observe`, [`results`] | a run from the first step to the last, and its results |
@@ -26,14 +27,18 @@ pub mod expected;
 pub mod file;
 pub mod flaws;
 pub mod hold;
+pub mod link;
 pub mod load;
 mod matrix;
+pub mod middlebox;
+pub mod nat;
 mod node_config;
 mod observe;
 pub mod pcap;
 mod resolve;
 pub mod results;
 pub mod run;
+mod settled;
 pub mod source;
 pub mod steps;
 pub mod story;

@@ -1,11 +1,13 @@
 //! Checks of a scenario: every name exists, once, and supports what is asked of it.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::command::WeftCommand;
-use super::expected::Expect;
-use super::file::{HostSpec, LinkSpec, Scenario, dialled};
+use super::expect::RELAYED;
+use super::expected::{Expect, Fate};
+use super::file::{HostSpec, Scenario, dialled};
+use super::link::LinkSpec;
 use super::steps::{Action, Step};
 use crate::cable::Cidr;
 
@@ -49,9 +51,7 @@ pub(super) fn topology(scenario: &Scenario) -> Result<(), Fault> {
         for side in [&nat.inside, &nat.outside] {
             network(scenario, side).map_err(fault)?;
         }
-        for address in [&nat.inner, &nat.outer] {
-            v4(address).map_err(fault)?;
-        }
+        nat.check().map_err(fault)?;
         if nat.inside == nat.outside {
             return Err(fault("inside and outside are the same network".to_owned()));
         }
@@ -89,8 +89,10 @@ fn link(scenario: &Scenario, link: &LinkSpec) -> Result<(), String> {
             cidr(address)?;
         }
     }
-    match link.gateways.keys().find(|end| !link.addresses.contains_key(*end)) {
-        Some(end) => Err(format!("gateways: this link ends at no host {end:?}")),
+    let gateways = link.gateways.keys().map(|end| ("gateways", end));
+    let mut ends = gateways.chain(link.metrics.keys().map(|end| ("metrics", end)));
+    match ends.find(|(_, end)| !link.addresses.contains_key(*end)) {
+        Some((key, end)) => Err(format!("{key}: this link ends at no host {end:?}")),
         None => Ok(()),
     }
 }
@@ -170,13 +172,10 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
                 _ => Ok(()),
             }
         }
+        Action::Gateway(step) => end_of(scenario, &step.link, &step.host),
+        Action::Suspend(step) => node(scenario, &step.node),
         Action::Roam(step) => {
-            let on = |name: &str| {
-                let link = find_link(scenario, name)?;
-                let host = link.addresses.contains_key(&step.host);
-                host.then_some(())
-                    .ok_or_else(|| format!("{} has no end of {name:?}", step.host))
-            };
+            let on = |name: &str| end_of(scenario, name, &step.host);
             match (&step.link, &step.address, &step.from, &step.to) {
                 (Some(link), Some(address), None, None) => on(link).and_then(|()| cidr(address).map(drop)),
                 (None, None, Some(from), Some(to)) => on(from).and_then(|()| on(to)),
@@ -186,10 +185,11 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
         Action::Stop(step) | Action::Kill(step) | Action::Start(step) | Action::Restart(step) => {
             node(scenario, &step.node)
         }
-        Action::Forget(step) => match scenario.nats.contains_key(&step.nat) {
-            true => Ok(()),
-            false => Err(format!("there is no nat {:?}", step.nat)),
-        },
+        Action::Forget(step) => nat(scenario, &step.nat),
+        Action::Reboot(step) => {
+            nat(scenario, &step.nat)?;
+            step.outer.as_deref().map_or(Ok(()), |outer| v4(outer).map(drop))
+        }
         Action::Ping(load) => {
             pair(&load.from, &load.to)?;
             if load.count.is_some() && load.time.is_some() {
@@ -264,15 +264,11 @@ fn expectation(
     match expect {
         Expect::Path(expect) => {
             pair(&expect.from, &expect.to)?;
-            let path = expect.is.strip_prefix("not ").unwrap_or(&expect.is);
-            match (path, path.strip_prefix("via ")) {
-                ("direct" | "none", _) => Ok(()),
-                (_, Some(relay)) => node(scenario, relay),
-                _ => Err(format!(
-                    "is = {:?}; write \"direct\", \"via NAME\" or \"none\", or \"not \" and one of these",
-                    expect.is
-                )),
-            }
+            path(scenario, &expect.is)
+        }
+        Expect::Settled(expect) => {
+            pair(&expect.from, &expect.to)?;
+            path(scenario, &expect.is)
         }
         Expect::State(expect) => {
             pair(&expect.from, &expect.to)?;
@@ -300,11 +296,26 @@ fn expectation(
         }
         Expect::Size(expect) => pair(&expect.from, &expect.to),
         Expect::Frames(expect) => {
-            find_link(scenario, &expect.link)?;
+            let link = find_link(scenario, &expect.link)?;
+            if expect.are == Fate::Refused && link.firewall.is_none() {
+                return Err(format!("{} has no firewall", expect.link));
+            }
             bounds(expect.at_least.is_some() || expect.at_most.is_some())
         }
         Expect::Name(expect) => node(scenario, &expect.on).and_then(|()| node(scenario, &expect.to)),
         Expect::Quiet(expect) => expect.nodes.iter().flatten().try_for_each(|name| node(scenario, name)),
+    }
+}
+
+/// Checks the word for a path.
+fn path(scenario: &Scenario, is: &str) -> Result<(), String> {
+    let path = is.strip_prefix("not ").unwrap_or(is);
+    match (path, path.strip_prefix("via ")) {
+        ("direct" | "none" | RELAYED, _) => Ok(()),
+        (_, Some(relay)) => node(scenario, relay),
+        _ => Err(format!(
+            "is = {is:?}; write \"direct\", \"relayed\", \"via NAME\" or \"none\", or \"not \" and one of these"
+        )),
     }
 }
 
@@ -333,6 +344,20 @@ fn network(scenario: &Scenario, name: &str) -> Result<(), String> {
     }
 }
 
+/// Checks that a host has an end of a link.
+fn end_of(scenario: &Scenario, link: &str, host: &str) -> Result<(), String> {
+    let ends = find_link(scenario, link)?.addresses.contains_key(host);
+    ends.then_some(())
+        .ok_or_else(|| format!("{host} has no end of {link:?}"))
+}
+
+fn nat(scenario: &Scenario, name: &str) -> Result<(), String> {
+    match scenario.nats.contains_key(name) {
+        true => Ok(()),
+        false => Err(format!("there is no nat {name:?}")),
+    }
+}
+
 fn find_link<'a>(scenario: &'a Scenario, name: &str) -> Result<&'a LinkSpec, String> {
     let link = scenario.links.get(name);
     link.ok_or_else(|| format!("there is no link {name:?}"))
@@ -350,5 +375,13 @@ pub(super) fn v4(text: &str) -> Result<Ipv4Addr, String> {
         IpAddr::V6(_) => Err(format!(
             "{text:?} is not an IPv4 address, and a NAT box translates no others"
         )),
+    }
+}
+
+/// The address in `2001:db8::1/64`.
+pub(super) fn v6(text: &str) -> Result<Ipv6Addr, String> {
+    match cidr(text)?.address {
+        IpAddr::V6(address) => Ok(address),
+        IpAddr::V4(_) => Err(format!("{text:?} is not an IPv6 address, which NAT64 has inside")),
     }
 }

@@ -12,6 +12,7 @@ use super::observe;
 use super::resolve;
 use super::results::{Record, StepResult};
 use super::run::RunError;
+use super::settled;
 use super::steps::{Action, Paths, PingLoad, Roam, Step, TcpLoad, UdpLoad};
 use super::topology::{Stage, StageError};
 use crate::world::WorldError;
@@ -61,6 +62,17 @@ impl Run<'_> {
     fn execute(&mut self, step: &Step) -> Result<(Finding, Record), StepError> {
         let seen = match &step.action {
             Action::Expect(Expect::Load(expect)) => return self.judge(expect),
+            Action::Expect(Expect::Settled(expect)) => {
+                let (finding, settled) = settled::watch(&self.stage, expect)?;
+                let settled = Some(settled);
+                return Ok((
+                    finding,
+                    Record {
+                        settled,
+                        ..Record::default()
+                    },
+                ));
+            }
             Action::Expect(expect) => return Ok((self.look(expect)?, Record::default())),
             Action::Ping(_) | Action::Tcp(_) | Action::Udp(_) => return self.load(step),
             Action::Paths(paths) => return self.paths(paths),
@@ -80,6 +92,8 @@ impl Run<'_> {
             }
             Action::Cut(cut) => {
                 self.stage.wire_mut(&cut.link)?.cut(cut.noticed)?;
+                // A default route through the link is gone; another link may give one.
+                self.route_ends(&cut.link)?;
                 String::new()
             }
             Action::Heal(heal) => {
@@ -96,6 +110,14 @@ impl Run<'_> {
                 String::new()
             }
             Action::Roam(roam) => self.roam(roam)?,
+            Action::Gateway(step) => {
+                self.stage.change_gateway(&step.host, &step.link, step.address)?;
+                String::new()
+            }
+            Action::Suspend(step) => {
+                self.stage.suspend(&step.node, step.time.0)?;
+                String::new()
+            }
             Action::Stop(of) => self.end(&of.node, false)?,
             Action::Kill(of) => self.end(&of.node, true)?,
             Action::Start(of) if self.stage.node(&of.node)?.is_running() => {
@@ -108,9 +130,15 @@ impl Run<'_> {
             }
             Action::Forget(of) => {
                 let nat = self.stage.nat_box(&of.nat)?;
-                let count = nat.mappings();
-                nat.forget();
+                let count = nat.mappings()?;
+                nat.forget()?;
                 format!("mappings: {count}")
+            }
+            Action::Reboot(step) => {
+                let nat = self.stage.nat_box(&step.nat)?;
+                let count = nat.mappings()?;
+                nat.reboot(step.outer.as_deref())?;
+                format!("mappings: {count}; its address is {}", nat.outer())
             }
         };
         Ok((Finding { holds: true, seen }, Record::default()))
@@ -128,8 +156,8 @@ impl Run<'_> {
             Expect::Frames(expect) => expect::frames(stage, expect),
             Expect::Name(expect) => resolve::name(stage, expect),
             Expect::Quiet(expect) => expect::quiet(stage, expect),
-            // A separate function judges it and ends the load.
-            Expect::Load(_) => Ok(Finding {
+            // Separate functions judge these: they have records, and end loads.
+            Expect::Load(_) | Expect::Settled(_) => Ok(Finding {
                 holds: false,
                 seen: String::new(),
             }),
@@ -202,8 +230,12 @@ impl Run<'_> {
 
     fn raise(&mut self, link: &str) -> Result<(), StepError> {
         self.stage.wire_mut(link)?.heal()?;
-        let hosts: Vec<_> = self.stage.link(link)?.addresses.keys().cloned().collect();
-        hosts.iter().try_for_each(|host| Ok(self.stage.route(host)?))
+        self.route_ends(link)
+    }
+
+    fn route_ends(&self, link: &str) -> Result<(), StepError> {
+        let mut hosts = self.stage.link(link)?.addresses.keys();
+        hosts.try_for_each(|host| Ok(self.stage.route(host)?))
     }
 
     fn roam(&mut self, roam: &Roam) -> Result<String, StepError> {

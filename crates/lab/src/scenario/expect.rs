@@ -12,6 +12,7 @@ use super::expected::{
 use super::load::Report;
 use super::topology::{Stage, StageError};
 use crate::daemon::PeerState;
+use crate::emulator::{End, Protection};
 use crate::traffic::{PingOptions, Pinger, TrafficError};
 use crate::world::WorldError;
 use weft_scenario::units::Time;
@@ -24,6 +25,8 @@ const TRIES: u32 = 2;
 /// The headers of IPv6 and ICMPv6, and the minimum payload of a ping.
 const HEADERS: u32 = 48;
 pub(super) const LEAST: u32 = HEADERS + 8;
+/// The path through any relay.
+pub(super) const RELAYED: &str = "relayed";
 
 /// The result of an expectation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,12 +121,16 @@ fn settle<T: PartialEq + Display>(
 pub(super) fn path(stage: &Stage, expect: &ExpectPath) -> Result<Finding, LookError> {
     let ways = ways(&expect.from, &expect.to, expect.both);
     let look = |from: &str, to: &str| path_of(stage, from, to);
-    settle(&ways, expect.within, &expect.is, look, |seen| {
-        match expect.is.strip_prefix("not ") {
-            Some(other) => seen != other,
-            None => *seen == expect.is,
-        }
-    })
+    settle(&ways, expect.within, &expect.is, look, |seen| is_path(&expect.is, seen))
+}
+
+/// Whether a path is the one that a file wants.
+pub(super) fn is_path(wanted: &str, seen: &str) -> bool {
+    match wanted.strip_prefix("not ") {
+        Some(other) => !is_path(other, seen),
+        None if wanted == RELAYED => seen.starts_with("via "),
+        None => seen == wanted,
+    }
 }
 
 /// `direct`, `via NAME` or `none`.
@@ -307,16 +314,24 @@ fn size_of(stage: &Stage, from: &str, to: &str) -> Result<String, LookError> {
 }
 
 pub(super) fn frames(stage: &Stage, expect: &ExpectFrames) -> Result<Finding, LookError> {
-    let counts = stage.wire(&expect.link)?.counts();
-    let of = |counts: &crate::emulator::PipeCounts| match expect.are {
-        Fate::Given => counts.given,
-        Fate::Lost => counts.lost,
-        Fate::Doubled => counts.duplicated,
-        Fate::Reordered => counts.reordered,
-        Fate::Overflowed => counts.overflowed,
-        Fate::TooBig => counts.too_big,
+    let wire = stage.wire(&expect.link)?;
+    let counts = wire.counts();
+    let of = |count: fn(&crate::emulator::PipeCounts) -> u64| counts.each_ref().map(count);
+    let [there, back] = match expect.are {
+        Fate::Given => of(|counts| counts.given),
+        Fate::Lost => of(|counts| counts.lost),
+        Fate::Doubled => of(|counts| counts.duplicated),
+        Fate::Reordered => of(|counts| counts.reordered),
+        Fate::Overflowed => of(|counts| counts.overflowed),
+        Fate::TooBig => of(|counts| counts.too_big),
+        Fate::Refused => {
+            let dropped = wire.firewall().unwrap_or_default();
+            match stage.link(&expect.link)?.firewall {
+                Some(Protection { end: End::B, .. }) => [dropped.dropped_in, dropped.dropped_out],
+                _ => [dropped.dropped_out, dropped.dropped_in],
+            }
+        }
     };
-    let [there, back] = counts.each_ref().map(of);
     let all = there + back;
     let holds = expect.at_least.is_none_or(|least| all >= least) && expect.at_most.is_none_or(|most| all <= most);
     let seen = format!("{all} frames ({there} and {back})");
@@ -394,6 +409,22 @@ pub(super) fn load(report: &Report, expect: &ExpectLoad) -> Finding {
 mod tests {
     use super::*;
     use crate::traffic::ProbeLog;
+
+    #[test]
+    fn a_relayed_path_has_any_relay() {
+        for (wanted, seen, holds) in [
+            ("relayed", "via c", true),
+            ("relayed", "direct", false),
+            ("relayed", "none", false),
+            ("not relayed", "direct", true),
+            ("not relayed", "via c", false),
+            ("via c", "via c", true),
+            ("via c", "via d", false),
+            ("not direct", "none", true),
+        ] {
+            assert_eq!(is_path(wanted, seen), holds, "{wanted} {seen}");
+        }
+    }
 
     fn expecting(text: &str) -> ExpectLoad {
         let table: toml::Table = format!("of = \"x\"\n{text}").parse().unwrap();

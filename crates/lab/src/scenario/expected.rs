@@ -14,6 +14,8 @@ use weft_scenario::units::{Rate, Time};
 pub enum Expect {
     /// The path from one node to another.
     Path(ExpectPath),
+    /// The path that two nodes have in the end.
+    Settled(ExpectSettled),
     /// The state of a peer.
     State(ExpectState),
     /// A node answers another's echo.
@@ -42,13 +44,27 @@ pub struct ExpectPath {
     pub from: String,
     /// The peer.
     pub to: String,
-    /// `direct`, `via NAME` or `none`; with `not ` in front of it, anything else.
+    /// `direct`, `relayed`, `via NAME` or `none`; with `not ` in front of it, anything else.
     pub is: String,
     /// Whether the reverse direction is checked as well.
     #[serde(default)]
     pub both: bool,
     /// How long the condition may take to become true.
     #[serde(default)]
+    pub within: Time,
+}
+
+/// `expect = "settled"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectSettled {
+    /// A node.
+    pub from: String,
+    /// Its peer.
+    pub to: String,
+    /// `direct`, `relayed`, `via NAME` or `none`; with `not ` in front of it, anything else.
+    pub is: String,
+    /// How long the paths of both are watched, unless they are direct before.
     pub within: Time,
 }
 
@@ -181,6 +197,8 @@ pub enum Fate {
     Overflowed,
     /// Dropped because they were too big.
     TooBig,
+    /// Dropped by the firewall; a super-frame counts once.
+    Refused,
 }
 
 /// `expect = "name"`
@@ -207,12 +225,14 @@ pub struct ExpectQuiet {
 }
 
 /// All expectations by name.
-pub(super) const EXPECTATIONS: &str = "path, state, answer, answers, load, largest, size, frames, name or quiet";
+pub(super) const EXPECTATIONS: &str =
+    "path, settled, state, answer, answers, load, largest, size, frames, name or quiet";
 
 /// Reads the rest of a step that expects something of this kind.
 pub(super) fn expectation(kind: &str, table: Table) -> Result<Expect, String> {
     Ok(match kind {
         "path" => Expect::Path(read(table)?),
+        "settled" => Expect::Settled(read(table)?),
         "state" => Expect::State(read(table)?),
         "answer" => Expect::Answer(read(table)?),
         "answers" => Expect::Answers(read(table)?),
@@ -231,6 +251,7 @@ impl fmt::Display for Expect {
         let to = |both: bool| if both { "and" } else { "to" };
         match self {
             Self::Path(e) => write!(f, "path {} {} {} {}", e.from, to(e.both), e.to, e.is),
+            Self::Settled(e) => write!(f, "settled {} and {} {}", e.from, e.to, e.is),
             Self::State(e) => write!(f, "state {} {} {}", e.from, to(e.both), e.to),
             Self::Answer(e) => write!(f, "answer {} {} {}", e.from, to(e.both), e.to),
             Self::Answers(e) => write!(f, "answers among {}", e.among.join(", ")),

@@ -9,14 +9,16 @@ use std::ops::Range;
 
 use serde::Deserialize;
 use toml::{Spanned, Table, Value};
-use weft_scenario::{Text, known, read};
+use weft_scenario::{Text, read};
 
 pub use weft_scenario::FileError;
 
 use super::check;
-use super::flaws::{FLAW_KEYS, Flaws};
+use super::link::LinkSpec;
+use super::matrix::{self, CellFault};
+use super::nat::NatSpec;
 use super::steps::{Action, Step};
-use crate::nat::NatKind;
+use crate::nat::kernel::is_installed;
 
 /// A topology, and the steps in it.
 #[derive(Debug, Clone)]
@@ -39,36 +41,6 @@ pub struct Scenario {
     pub links: BTreeMap<String, LinkSpec>,
     /// The steps, in order.
     pub steps: Vec<Step>,
-}
-
-/// A NAT box between two networks.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NatSpec {
-    /// Mapping and filtering.
-    #[serde(with = "NatKindName")]
-    pub kind: NatKind,
-    /// The network behind it.
-    pub inside: String,
-    /// Its address inside, with the prefix length.
-    pub inner: String,
-    /// The network on which it has one address for all hosts.
-    pub outside: String,
-    /// That address, with the prefix length.
-    pub outer: String,
-    /// Whether hosts inside reach each other through their outer ports.
-    #[serde(default)]
-    pub hairpin: bool,
-}
-
-/// [`NatKind`] in the spelling of files.
-#[derive(Deserialize)]
-#[serde(remote = "NatKind", rename_all = "kebab-case")]
-enum NatKindName {
-    FullCone,
-    Restricted,
-    PortRestricted,
-    Symmetric,
 }
 
 /// A machine.
@@ -95,47 +67,6 @@ pub struct HostSpec {
     pub config: Table,
 }
 
-/// A cable between two hosts, a host and a network, or two networks.
-#[derive(Debug, Clone)]
-pub struct LinkSpec {
-    /// Its two ends, by name.
-    pub between: [String; 2],
-    /// The addresses of its hosts, with prefix lengths.
-    pub addresses: BTreeMap<String, Vec<String>>,
-    /// Its hosts' default gateways, if no NAT box of the network is their gateway.
-    pub gateways: BTreeMap<String, std::net::IpAddr>,
-    /// Whether it is up from the start; otherwise a step brings it up.
-    pub up: bool,
-    /// Whether its frames are captured.
-    pub pcap: bool,
-    /// Its impairments, towards the second end and towards the first.
-    pub flaws: [Flaws; 2],
-}
-
-#[derive(Deserialize)]
-struct RawLink {
-    between: [String; 2],
-    #[serde(default)]
-    addresses: BTreeMap<String, OneOrMore>,
-    #[serde(default)]
-    gateways: BTreeMap<String, std::net::IpAddr>,
-    #[serde(default = "yes")]
-    up: bool,
-    #[serde(default)]
-    pcap: bool,
-    #[serde(default)]
-    toward: BTreeMap<String, Flaws>,
-}
-
-const LINK_KEYS: &[&str] = &["between", "addresses", "gateways", "up", "pcap", "toward"];
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OneOrMore {
-    One(String),
-    More(Vec<String>),
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
@@ -155,10 +86,46 @@ struct Raw {
     #[serde(default)]
     link: BTreeMap<String, Spanned<Table>>,
     #[serde(default)]
+    side: BTreeMap<String, Spanned<Table>>,
+    #[serde(default)]
+    cell: Vec<Spanned<Table>>,
+    #[serde(default)]
     step: Vec<Spanned<Table>>,
 }
 
+/// The setting that leaves only one cell.
+const CELL: &str = "cell=";
+
 impl Raw {
+    /// Adds what the cells stand for. Its steps come before those of the file.
+    fn expand(&mut self, only: &[&str]) -> Result<(), CellFault> {
+        let first = self.cell.first().map(Spanned::span);
+        let mut sides = BTreeMap::new();
+        for (name, table) in std::mem::take(&mut self.side) {
+            let span = table.span();
+            let side = read(table.into_inner()).map_err(|what| (span, format!("side.{name}"), what))?;
+            sides.insert(name, side);
+        }
+        let expansion = matrix::expand(std::mem::take(&mut self.cell), &sides, only)?;
+        let Some(span) = first else { return Ok(()) };
+        let internet = matrix::INTERNET;
+        if !self.networks.iter().any(|network| network == internet) {
+            self.networks.push(internet.to_owned());
+        }
+        for (relay, [host, link]) in matrix::relays(expansion.relays) {
+            for (tables, table) in [(&mut self.host, host), (&mut self.link, link)] {
+                let table = Spanned::new(span.clone(), table);
+                tables.entry(relay.to_owned()).or_insert(table);
+            }
+        }
+        self.networks.extend(expansion.networks);
+        self.nat.extend(expansion.nats);
+        self.host.extend(expansion.hosts);
+        self.link.extend(expansion.links);
+        self.step.splice(0..0, expansion.steps);
+        Ok(())
+    }
+
     /// The positions of its tables.
     fn spans(&self) -> BTreeMap<String, Range<usize>> {
         let kinds = [("nat", &self.nat), ("host", &self.host), ("link", &self.link)];
@@ -173,13 +140,20 @@ impl Raw {
 
 impl Scenario {
     /// Parses a scenario. `file` is its name for errors; each of `settings` is a `KEY=VALUE` that
-    /// replaces the file's value, such as `link.uplink.delay=50ms`.
+    /// replaces the file's value, such as `link.uplink.delay=50ms`, or `cell=NAME`, which leaves only
+    /// this cell, or the cells of all such settings.
     ///
     /// # Errors
     /// [`FileError`] for the first fault.
     pub fn parse(file: &str, text: &str, settings: &[String]) -> Result<Self, FileError> {
         let place = Text { file, text };
         let mut raw: Raw = place.parse()?;
+        let (cells, settings): (Vec<_>, Vec<_>) = settings.iter().partition(|setting| setting.starts_with(CELL));
+        let cells: Vec<_> = cells.iter().filter_map(|cell| cell.strip_prefix(CELL)).collect();
+        raw.expand(&cells).map_err(|(span, name, what)| match span.is_empty() {
+            true => place.fault(&name, what),
+            false => place.error(Some(span), &name, &what),
+        })?;
         for setting in settings {
             set(&mut raw, setting).map_err(|what| place.fault("--set", what))?;
         }
@@ -190,9 +164,9 @@ impl Scenario {
             drawing: raw.drawing,
             seed: raw.seed,
             networks: raw.networks,
-            nats: tables(place, "nat", raw.nat, read)?,
+            nats: tables(place, "nat", raw.nat, NatSpec::read)?,
             hosts: tables(place, "host", raw.host, read)?,
-            links: tables(place, "link", raw.link, link)?,
+            links: tables(place, "link", raw.link, LinkSpec::read)?,
             steps: Vec::new(),
         };
         for (table, number) in raw.step.into_iter().zip(1..) {
@@ -209,6 +183,22 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The names of the cells of a scenario, in the order of the file, each once.
+    ///
+    /// # Errors
+    /// [`FileError`]: the text is not that of a scenario.
+    pub fn cells(file: &str, text: &str) -> Result<Vec<String>, FileError> {
+        let raw: Raw = Text { file, text }.parse()?;
+        Ok(matrix::names(&raw.cell))
+    }
+
+    /// The first program that its NAT boxes need and that is not installed.
+    #[must_use]
+    pub fn missing_program(&self) -> Option<&'static str> {
+        let mut needed = self.nats.values().flat_map(|nat| nat.mechanism.programs());
+        needed.find(|program| !is_installed(program)).copied()
+    }
+
     /// Hosts with a node.
     pub fn nodes(&self) -> impl Iterator<Item = (&String, &HostSpec)> {
         self.hosts.iter().filter(|(_, host)| host.node)
@@ -218,20 +208,6 @@ impl Scenario {
     #[must_use]
     pub fn has(&self, kind: impl Fn(&Action) -> bool) -> bool {
         self.steps.iter().any(|step| kind(&step.action))
-    }
-}
-
-impl LinkSpec {
-    /// The number of the end with this name: 0 or 1.
-    #[must_use]
-    pub fn end(&self, name: &str) -> Option<usize> {
-        self.between.iter().position(|end| end == name)
-    }
-
-    /// The name of the other end.
-    #[must_use]
-    pub fn other(&self, name: &str) -> &str {
-        &self.between[usize::from(self.between[0] == name)]
     }
 }
 
@@ -260,33 +236,6 @@ pub fn dialled(entry: &str) -> (&str, Option<Result<SocketAddr, std::net::AddrPa
         Some((name, endpoint)) => (name, Some(endpoint.parse())),
         None => (entry, None),
     }
-}
-
-fn link(mut table: Table) -> Result<LinkSpec, String> {
-    let flaws = Flaws::take(&mut table)?;
-    known(&table, &[LINK_KEYS, FLAW_KEYS])?;
-    let raw: RawLink = read(table)?;
-    let mut both = [flaws.clone(), flaws];
-    for (end, flaws) in &raw.toward {
-        let Some(number) = raw.between.iter().position(|name| name == end) else {
-            return Err(format!("toward.{end}: this link does not end at {end:?}"));
-        };
-        flaws.check()?;
-        // Towards the second end comes first.
-        both[1 - number].merge(flaws);
-    }
-    let addresses = raw.addresses.into_iter().map(|(host, addresses)| match addresses {
-        OneOrMore::One(address) => (host, vec![address]),
-        OneOrMore::More(addresses) => (host, addresses),
-    });
-    Ok(LinkSpec {
-        between: raw.between,
-        addresses: addresses.collect(),
-        gateways: raw.gateways,
-        up: raw.up,
-        pcap: raw.pcap,
-        flaws: both,
-    })
 }
 
 /// Applies one `KEY=VALUE`.

@@ -23,7 +23,7 @@ use weft_os::lock::{FileLock, LockError};
 use weft_os::netns::{NamespaceError, NetNs};
 
 use super::source::Source;
-use super::topology::{Stage, StageError};
+use super::topology::{Stage, StageError, installed};
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
 
@@ -76,6 +76,9 @@ pub enum HoldError {
     /// The topology could not be built.
     #[error("the topology cannot be built")]
     Build(#[from] StageError),
+    /// The scenario needs a program that is not installed.
+    #[error(transparent)]
+    Skipped(StageError),
     /// Another lab of this user is up.
     #[error("a lab is up already; `weft lab down` ends it")]
     Up,
@@ -163,6 +166,7 @@ pub fn hold(source: &Source, weft: &Path, folder: &Path, tell: &mut dyn Write) -
         error => HoldError::Lock(error),
     })?;
     sweep(folder)?;
+    installed(&source.scenario).map_err(HoldError::Skipped)?;
     World::enter()?;
     let world = World::new()?;
     let interrupts = Interrupts::catch(world.directory().to_owned()).map_err(process("signals cannot be caught"))?;

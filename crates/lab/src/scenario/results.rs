@@ -5,11 +5,12 @@
 
 use std::net::Ipv6Addr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::load::Report;
 use super::topology::Stage;
 use crate::emulator::PipeCounts;
+use crate::firewall::FirewallCounts;
 use crate::nat::NatCounts;
 
 /// A run.
@@ -77,9 +78,24 @@ pub struct Record {
     /// The paths of nodes to each other.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathResult>,
+    /// The paths that two nodes have in the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settled: Option<Settled>,
     /// The paths of a node to a peer so far and the reason of each, in order, for display.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<String>,
+}
+
+/// The paths that two nodes have in the end: that of the first to the second one, and the reverse.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settled {
+    /// `direct`, `via NAME` or `none`.
+    pub paths: [String; 2],
+    /// Milliseconds from the first path, which the session brings, to the direct one; `None` without
+    /// a direct one.
+    pub direct_after_ms: [Option<u64>; 2],
+    /// Why the first node's path is what it is, as it says itself; empty for a direct one.
+    pub why: String,
 }
 
 /// What a daemon used.
@@ -128,6 +144,9 @@ pub struct LinkResult {
     pub to_second: PipeCounts,
     /// Frames to the first end.
     pub to_first: PipeCounts,
+    /// What its firewall has dropped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firewall: Option<FirewallCounts>,
     /// Its captures, next to this document.
     pub pcap: Vec<String>,
 }
@@ -137,9 +156,11 @@ pub struct LinkResult {
 pub struct NatResult {
     /// Its name.
     pub name: String,
-    /// Its counters.
-    pub counts: NatCounts,
-    /// The number of mappings, including those that have just expired.
+    /// Its counters; boxes of the kernel have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counts: Option<NatCounts>,
+    /// The number of mappings, including those that have just expired; of a box of the kernel, the
+    /// number of connections that it tracks.
     pub mappings: usize,
 }
 
@@ -160,10 +181,10 @@ pub(super) fn nodes(stage: &Stage) -> Vec<NodeResult> {
 
 /// The results of a stage's NAT boxes.
 pub(super) fn nats(stage: &Stage) -> Vec<NatResult> {
-    let nat = |(name, nat): (&String, &crate::nat::NatBox)| NatResult {
+    let nat = |(name, nat): (&String, &super::middlebox::Middlebox)| NatResult {
         name: name.clone(),
         counts: nat.counts(),
-        mappings: nat.mappings(),
+        mappings: nat.mappings().unwrap_or_default(),
     };
     stage.nat_boxes().map(nat).collect()
 }

@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use super::execute::Run;
-use super::file::LinkSpec;
+use super::link::LinkSpec;
 use super::pcap::Capture;
 use super::results::{self, LinkResult, Results};
 use super::source::Source;
 use super::steps::Action;
 use super::story::{Story, Style};
-use super::topology::{Stage, StageError};
+use super::topology::{Stage, StageError, installed};
 use crate::emulator::Witness;
 use crate::interrupt::Interrupts;
 use crate::world::{World, WorldError};
@@ -75,6 +75,9 @@ pub enum RunError {
         /// The folder of logs.
         logs: PathBuf,
     },
+    /// The scenario needs a program that is not installed.
+    #[error(transparent)]
+    Skipped(StageError),
     /// The folder is not empty.
     #[error("{} is not empty; name another folder with --out", .0.display())]
     NotEmpty(PathBuf),
@@ -112,6 +115,7 @@ impl RunError {
 pub fn run(options: &Options, out: &mut dyn Write) -> Result<Outcome, RunError> {
     let scenario = &options.source.scenario;
     let wanted = pcaps(options)?;
+    installed(scenario).map_err(RunError::Skipped)?;
     if let Some(out) = &options.out {
         prepare(out)?;
     }
@@ -260,12 +264,14 @@ impl Run<'_> {
 
     fn links(&self, captures: &BTreeMap<String, Vec<String>>) -> Vec<LinkResult> {
         let link = |(name, link): (&String, &LinkSpec)| {
-            let [to_second, to_first] = self.stage.wire(name).ok()?.counts();
+            let wire = self.stage.wire(name).ok()?;
+            let [to_second, to_first] = wire.counts();
             Some(LinkResult {
                 name: name.clone(),
                 between: link.between.clone(),
                 to_second,
                 to_first,
+                firewall: wire.firewall(),
                 pcap: captures.get(name).cloned().unwrap_or_default(),
             })
         };

@@ -1,6 +1,7 @@
 //! The steps of a scenario, and their actions.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -39,6 +40,10 @@ pub enum Action {
     Change(Change),
     /// Change a host's address, or attach it to another link.
     Roam(Roam),
+    /// Replace a host's default gateway.
+    Gateway(Gateway),
+    /// Suspend a node for a time.
+    Suspend(Suspend),
     /// Stop a node, which must end with status 0.
     Stop(OfNode),
     /// Kill a node.
@@ -49,6 +54,8 @@ pub enum Action {
     Restart(OfNode),
     /// Delete the mappings of a NAT box.
     Forget(OfNat),
+    /// Restart a NAT box.
+    Reboot(Reboot),
     /// Echoes from one node to another.
     Ping(PingLoad),
     /// A TCP stream from one node to another.
@@ -135,6 +142,29 @@ pub struct Roam {
     pub to: Option<String>,
 }
 
+/// `do = "gateway"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gateway {
+    /// The host.
+    pub host: String,
+    /// The link on which the gateway is.
+    pub link: String,
+    /// The new gateway, in place of that of the same IP version.
+    pub address: IpAddr,
+}
+
+/// `do = "suspend"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Suspend {
+    /// The node.
+    pub node: String,
+    /// How long.
+    #[serde(rename = "for")]
+    pub time: Time,
+}
+
 /// A step about a node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -149,6 +179,16 @@ pub struct OfNode {
 pub struct OfNat {
     /// The NAT box.
     pub nat: String,
+}
+
+/// `do = "reboot"`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reboot {
+    /// The NAT box.
+    pub nat: String,
+    /// Its new address outside, with the prefix length; `None`: it keeps the old one.
+    pub outer: Option<String>,
 }
 
 /// `do = "ping"`
@@ -213,8 +253,7 @@ pub struct UdpLoad {
     pub background: bool,
 }
 
-const DEEDS: &str =
-    "cut, heal, change, roam, stop, kill, start, restart, forget, ping, tcp, udp, weft, paths, hold or wait";
+const DEEDS: &str = "cut, heal, change, roam, gateway, suspend, stop, kill, start, restart, forget, reboot, ping, tcp, udp, weft, paths, hold or wait";
 
 impl Step {
     /// Parses a step; an error contains the step's title for messages.
@@ -272,11 +311,14 @@ fn deed(kind: &str, table: Table) -> Result<Action, String> {
         "heal" => Action::Heal(read(table)?),
         "change" => Action::Change(change(table)?),
         "roam" => Action::Roam(read(table)?),
+        "gateway" => Action::Gateway(read(table)?),
+        "suspend" => Action::Suspend(read(table)?),
         "stop" => Action::Stop(read(table)?),
         "kill" => Action::Kill(read(table)?),
         "start" => Action::Start(read(table)?),
         "restart" => Action::Restart(read(table)?),
         "forget" => Action::Forget(read(table)?),
+        "reboot" => Action::Reboot(read(table)?),
         "ping" => Action::Ping(read(table)?),
         "tcp" => Action::Tcp(read(table)?),
         "udp" => Action::Udp(read(table)?),
@@ -307,11 +349,14 @@ impl fmt::Display for Action {
             Self::Heal(step) => write!(f, "heal {}", step.link),
             Self::Change(step) => write!(f, "change {}", step.link),
             Self::Roam(step) => write!(f, "roam {}", step.host),
+            Self::Gateway(step) => write!(f, "gateway of {} {}", step.host, step.address),
+            Self::Suspend(step) => write!(f, "suspend {} {}", step.node, step.time),
             Self::Stop(step) => write!(f, "stop {}", step.node),
             Self::Kill(step) => write!(f, "kill {}", step.node),
             Self::Start(step) => write!(f, "start {}", step.node),
             Self::Restart(step) => write!(f, "restart {}", step.node),
             Self::Forget(step) => write!(f, "forget {}", step.nat),
+            Self::Reboot(step) => write!(f, "reboot {}", step.nat),
             Self::Ping(step) => write!(f, "ping {} to {}", step.from, step.to),
             Self::Tcp(step) => write!(f, "tcp {} to {}", step.from, step.to),
             Self::Udp(step) => write!(f, "udp {} to {}", step.from, step.to),

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use weft_os::netlink::NetlinkError;
 
-use super::check;
-use super::file::{LinkSpec, Scenario};
+use super::file::Scenario;
+use super::link::LinkSpec;
+use super::middlebox::Middlebox;
 use super::node_config;
 use super::wire::{Plug, Wire};
+use crate::cable::Cidr;
 use crate::daemon::{Daemon, DaemonError, Identity};
 use crate::emulator::Witness;
 use crate::host::Host;
-use crate::nat::{NatBox, NatConfig};
+use crate::nat::kernel::KernelNatError;
 use crate::spec::NodeSpec;
 use crate::world::{Switch, World, WorldError};
 
@@ -29,11 +31,11 @@ pub struct Stage {
     // Nodes end before their links do.
     places: BTreeMap<String, Place>,
     wires: BTreeMap<String, Wire>,
-    nats: BTreeMap<String, NatBox>,
-    _networks: BTreeMap<String, Switch>,
+    nats: BTreeMap<String, Middlebox>,
+    networks: BTreeMap<String, Switch>,
     links: BTreeMap<String, LinkSpec>,
-    /// The inner address of the NAT box that is the gateway of a network.
-    gateways: BTreeMap<String, IpAddr>,
+    /// The inner addresses of the NAT boxes that are the gateways of a network.
+    gateways: BTreeMap<String, Vec<IpAddr>>,
 }
 
 /// A machine.
@@ -59,8 +61,9 @@ impl Stage {
     /// Builds everything, and starts the nodes that start with it.
     ///
     /// # Errors
-    /// The error of the system, or a node that does not answer.
+    /// The error of the system, a program that is not installed, or a node that does not answer.
     pub fn set(scenario: &Scenario, world: &World, weft: &Path) -> Result<Self, StageError> {
+        installed(scenario)?;
         let mut stage = Self::build(scenario, world, weft)?;
         let started: Vec<_> = scenario.nodes().filter(|(_, host)| host.started).collect();
         for (name, _) in &started {
@@ -82,13 +85,16 @@ impl Stage {
             places: BTreeMap::new(),
             wires: BTreeMap::new(),
             nats: BTreeMap::new(),
-            _networks: networks,
+            networks,
             links: scenario.links.clone(),
             gateways: BTreeMap::new(),
         };
         for nat in scenario.nats.values() {
-            let inner = check::v4(&nat.inner).map_err(StageError::Scenario)?;
-            stage.gateways.insert(nat.inside.clone(), inner.into());
+            let inner: Cidr = nat.inner.parse()?;
+            let own = stage.gateways.entry(nat.inside.clone()).or_default();
+            // Of several boxes in a network, the last in the order of names is the gateway.
+            own.retain(|address| address.is_ipv4() != inner.address.is_ipv4());
+            own.push(inner.address);
         }
         for (name, seed) in scenario.nats.keys().zip(scenario.seed..) {
             let nat = stage.nat(scenario, world, name, seed)?;
@@ -108,27 +114,23 @@ impl Stage {
         Ok(stage)
     }
 
-    fn nat(&self, scenario: &Scenario, world: &World, name: &str, seed: u64) -> Result<NatBox, StageError> {
+    fn nat(&self, scenario: &Scenario, world: &World, name: &str, seed: u64) -> Result<Middlebox, StageError> {
         let spec = scenario.nats.get(name).ok_or_else(|| StageError::missing(name))?;
-        let config = NatConfig {
-            hairpin: spec.hairpin,
-            // Behind another NAT box, that one is its gateway.
-            gateway: self.gateways.get(&spec.outside).and_then(|address| match address {
-                IpAddr::V4(address) => Some(*address),
-                IpAddr::V6(_) => None,
-            }),
-            seed,
-            ..NatConfig::new(spec.kind)
-        };
-        let side = |network: &str| self._networks.get(network).ok_or_else(|| StageError::missing(network));
-        let (inside, outside) = (side(&spec.inside)?, side(&spec.outside)?);
-        Ok(world.nat(config, (inside, &spec.inner), (outside, &spec.outer))?)
+        let side = |network: &str| self.networks.get(network).ok_or_else(|| StageError::missing(network));
+        let sides = [side(&spec.inside)?, side(&spec.outside)?];
+        // Behind another NAT box, that one is its gateway.
+        let gateways = self.gateways.get(&spec.outside).into_iter().flatten();
+        let gateway = gateways.copied().find_map(|address| match address {
+            IpAddr::V4(address) => Some(address),
+            IpAddr::V6(_) => None,
+        });
+        Middlebox::start(world, (name, spec), sides, gateway, seed)
     }
 
     fn lay(&mut self, name: &str, seed: u64) -> Result<(), StageError> {
         let spec = self.links.get(name).ok_or_else(|| StageError::missing(name))?;
         let plug = |end: &String| {
-            if let Some(switch) = self._networks.get(end) {
+            if let Some(switch) = self.networks.get(end) {
                 return Ok(Plug::Switch(switch));
             }
             let place = self.places.get(end).ok_or_else(|| StageError::missing(end))?;
@@ -136,7 +138,7 @@ impl Stage {
             Ok::<_, StageError>(Plug::Host(&place.host, addresses))
         };
         let ends = [plug(&spec.between[0])?, plug(&spec.between[1])?];
-        let mut wire = Wire::lay(ends, spec.flaws.clone(), seed)?;
+        let mut wire = Wire::lay(ends, spec.flaws.clone(), spec.firewall, seed)?;
         if !spec.up {
             wire.cut(true)?;
         }
@@ -165,22 +167,53 @@ impl Stage {
         Ok(())
     }
 
-    /// Sets a host's default route through any of its links that is up. An existing one stays.
+    /// Sets a host's default routes through those of its links that are up. Existing ones stay: of
+    /// several links without a metric, the first is used.
     ///
     /// # Errors
     /// The kernel's error.
     pub fn route(&self, host: &str) -> Result<(), StageError> {
         for (name, link) in self.links.iter().filter(|(_, link)| link.addresses.contains_key(host)) {
-            let whole = self.wires.get(name).is_some_and(Wire::is_whole);
-            let gateway = link.gateways.get(host).or_else(|| self.gateways.get(link.other(host)));
-            if let Some(gateway) = gateway.filter(|_| whole) {
-                match self.place(host)?.host.add_default_route(*gateway) {
+            let wire = self.wires.get(name).filter(|wire| wire.is_whole());
+            let Some(port) = wire.and_then(|wire| wire.port(link.end(host)?)) else {
+                continue;
+            };
+            let metric = link.metrics.get(host).copied();
+            for gateway in self.gateways_of(host, link) {
+                let machine = &self.place(host)?.host;
+                match machine.add_default_route_on(port.index(), *gateway, metric) {
                     Err(WorldError::Netlink(NetlinkError::Exists { .. })) => {}
                     done => done?,
                 }
             }
         }
         Ok(())
+    }
+
+    /// Replaces a host's gateway of the same IP version on a link.
+    ///
+    /// # Errors
+    /// [`StageError::Missing`], or the kernel's error.
+    pub fn change_gateway(&mut self, host: &str, link: &str, gateway: IpAddr) -> Result<(), StageError> {
+        let spec = self.link(link)?;
+        let mut gateways = self.gateways_of(host, spec).to_vec();
+        gateways.retain(|old| old.is_ipv6() != gateway.is_ipv6());
+        gateways.push(gateway);
+        let port = spec.end(host).and_then(|end| self.wires.get(link)?.port(end));
+        let index = port.ok_or_else(|| StageError::missing(link))?.index();
+        let machine = &self.place(host)?.host;
+        machine.delete_default_routes_on(index, gateway.is_ipv6())?;
+        if let Some(spec) = self.links.get_mut(link) {
+            spec.gateways.insert(host.to_owned(), gateways);
+        }
+        self.route(host)
+    }
+
+    /// The gateways of a host on a link: its own, or those of the network.
+    fn gateways_of<'a>(&'a self, host: &str, link: &'a LinkSpec) -> &'a [IpAddr] {
+        let own = link.gateways.get(host);
+        let gateways = own.or_else(|| self.gateways.get(link.other(host)));
+        gateways.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Starts a node, or restarts it, without waiting.
@@ -223,6 +256,16 @@ impl Stage {
         };
         self.node_mut(name)?.running = false;
         ended?.map_err(|status| StageError::ExitStatus(name.to_owned(), status))
+    }
+
+    /// Suspends a node for this time, as a host does that sleeps: none of its threads runs.
+    ///
+    /// # Errors
+    /// [`StageError::NotRunning`].
+    pub fn suspend(&mut self, name: &str, time: Duration) -> Result<(), StageError> {
+        self.daemon_mut(name)?.suspend()?;
+        std::thread::sleep(time);
+        Ok(self.daemon_mut(name)?.resume()?)
     }
 
     /// Makes `witness` see all frames of a link.
@@ -318,12 +361,12 @@ impl Stage {
     ///
     /// # Errors
     /// [`StageError::Missing`].
-    pub fn nat_box(&self, name: &str) -> Result<&NatBox, StageError> {
+    pub fn nat_box(&self, name: &str) -> Result<&Middlebox, StageError> {
         self.nats.get(name).ok_or_else(|| StageError::missing(name))
     }
 
     /// All NAT boxes by name.
-    pub fn nat_boxes(&self) -> impl Iterator<Item = (&String, &NatBox)> {
+    pub fn nat_boxes(&self) -> impl Iterator<Item = (&String, &Middlebox)> {
         self.nats.iter()
     }
 }
@@ -342,6 +385,20 @@ impl Node {
     }
 }
 
+/// Checks that the programs that a scenario needs are installed.
+///
+/// # Errors
+/// [`StageError::NotInstalled`].
+pub(super) fn installed(scenario: &Scenario) -> Result<(), StageError> {
+    match scenario.missing_program() {
+        None => Ok(()),
+        Some(program) => Err(StageError::NotInstalled {
+            scenario: scenario.name.clone(),
+            program,
+        }),
+    }
+}
+
 /// Why a part of the network is not in the required state.
 #[derive(Debug, thiserror::Error)]
 pub enum StageError {
@@ -351,9 +408,17 @@ pub enum StageError {
     /// A daemon failed.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// The scenario was not checked.
-    #[error("{0}")]
-    Scenario(String),
+    /// A NAT box of the kernel failed.
+    #[error(transparent)]
+    Nat(#[from] KernelNatError),
+    /// A NAT box needs a program.
+    #[error("SKIPPED: {scenario}: {program} is not installed")]
+    NotInstalled {
+        /// The scenario.
+        scenario: String,
+        /// The program.
+        program: &'static str,
+    },
     /// Nothing has this name; a checked scenario refers only to existing names.
     #[error("there is no {0:?}")]
     Missing(String),

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::flaws::Flaws;
 use crate::cable::{Direction, Port, Socket, parse_all};
-use crate::emulator::{Cable, Emulator, Impairments, PipeCounts, Witness};
+use crate::emulator::{Cable, Emulator, Impairments, PipeCounts, Protection, Witness};
+use crate::firewall::FirewallCounts;
 use crate::host::Host;
 use crate::world::{Switch, WorldError, tap};
 
@@ -35,7 +36,12 @@ impl Wire {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn lay(ends: [Plug<'_>; 2], flaws: [Flaws; 2], seed: u64) -> Result<Self, WorldError> {
+    pub fn lay(
+        ends: [Plug<'_>; 2],
+        flaws: [Flaws; 2],
+        protection: Option<Protection>,
+        seed: u64,
+    ) -> Result<Self, WorldError> {
         let end = |plug| match plug {
             Plug::Switch(switch) => Ok::<_, WorldError>((switch.plug()?, None)),
             Plug::Host(host, addresses) => {
@@ -53,7 +59,7 @@ impl Wire {
         };
         Ok(Self {
             ports: [a_port, b_port],
-            emulator: Emulator::start(a_tap, b_tap, cable).map_err(WorldError::Thread)?,
+            emulator: Emulator::start(a_tap, b_tap, cable, protection).map_err(WorldError::Thread)?,
             flaws,
             is_cut: false,
         })
@@ -113,6 +119,12 @@ impl Wire {
     #[must_use]
     pub fn counts(&self) -> [PipeCounts; 2] {
         WAYS.map(|way| self.emulator.counts(way))
+    }
+
+    /// The frames that the firewall has dropped; `None` without a firewall.
+    #[must_use]
+    pub fn firewall(&self) -> Option<FirewallCounts> {
+        self.emulator.firewall()
     }
 
     fn apply(&self) {
