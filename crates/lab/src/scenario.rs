@@ -43,4 +43,5 @@ pub mod source;
 pub mod steps;
 pub mod story;
 pub mod topology;
+pub mod tries;
 pub mod wire;

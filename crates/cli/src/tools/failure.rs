@@ -7,6 +7,7 @@ use weft_lab::bench::BenchError;
 use weft_lab::scenario::hold::HoldError;
 use weft_lab::scenario::run::RunError;
 use weft_lab::scenario::source::SourceError;
+use weft_lab::scenario::tries::TryError;
 use weft_node::logging::causes;
 use weft_sim::scenario::FileError;
 
@@ -34,6 +35,12 @@ pub(crate) enum ToolFailure {
     Ended(u8),
     #[error("{failed} of {steps} steps failed; {} has logs, statuses and results.json", .out.display())]
     LabFailed { failed: usize, steps: usize, out: PathBuf },
+    #[error("{0} has no cells, which `weft lab cells` runs; `weft lab run` runs its steps")]
+    NoCells(String),
+    #[error("too few tries were as expected in {cells}; {} has their results", .out.display())]
+    CellsMissed { cells: String, out: PathBuf },
+    #[error("{}", causes(.0))]
+    LabTries(TryError),
     #[error("the path of this program is unknown ({0}); start it by its full path")]
     OwnPath(io::Error),
 }
@@ -58,6 +65,7 @@ impl ToolFailure {
                 | BenchError::CongestionNotAllowed(_),
             ) => 2,
             Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => 2,
+            Self::NoCells(_) | Self::LabTries(TryError::NotEmpty(_)) => 2,
             Self::LabHold(HoldError::NoHost(..)) => 2,
             Self::Incomplete => 3,
             Self::Ended(code) => *code,
@@ -71,6 +79,15 @@ impl From<RunError> for Failure {
         match error {
             RunError::Output(error) => error.into(),
             other => ToolFailure::LabRun(other).into(),
+        }
+    }
+}
+
+impl From<TryError> for Failure {
+    fn from(error: TryError) -> Self {
+        match error {
+            TryError::Output(error) => error.into(),
+            other => ToolFailure::LabTries(other).into(),
         }
     }
 }

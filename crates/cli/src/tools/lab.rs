@@ -1,6 +1,7 @@
 //! `weft lab`: topologies and measurements in namespaces of this host.
 
 mod bench;
+mod cells;
 mod compare;
 mod hold;
 mod null;
@@ -12,6 +13,8 @@ use crate::failure::Failure;
 pub(crate) enum Action {
     /// Run a scenario: build its hosts, NAT boxes and links, run its steps, report the results
     Run(scenario::Run),
+    /// Run the cells of a scenario many times, each by itself, and print tables of the results
+    Cells(cells::Args),
     /// List the built-in scenarios, or print one
     List(scenario::List),
     /// Build a scenario's hosts, NAT boxes and links, start its nodes, and keep them in the background
@@ -35,6 +38,7 @@ pub(crate) enum Action {
 pub(crate) fn run(action: Action) -> Result<(), Failure> {
     match action {
         Action::Run(args) => scenario::run(args),
+        Action::Cells(args) => cells::run(args),
         Action::List(args) => scenario::list(&args),
         Action::Up(args) => hold::up(&args),
         Action::Exec(args) => hold::exec(&args),

@@ -79,7 +79,7 @@ pub(crate) fn list(args: &List) -> Result<(), Failure> {
 }
 
 /// The first folder of this scenario that does not exist.
-fn free_folder(name: &str) -> PathBuf {
+pub(super) fn free_folder(name: &str) -> PathBuf {
     let folder = |number: u32| PathBuf::from("weft-lab").join(format!("{name}-{number}"));
     (1..)
         .map(folder)
