@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::Output;
 
 use serde_json::Value;
-use weft_os::test_support::require_namespaces;
+use weft_lab::scenario::source::READY;
+use weft_os::test_support::{require_namespaces, require_nft, require_tayga};
 
 use crate::common::lab::{PAIR, lab, text};
 use crate::common::shared_turn;
@@ -22,12 +23,17 @@ fn results(folder: &Path) -> Value {
 
 /// A built-in scenario: every expectation holds, and the folder has all files of a run.
 fn holds(name: &str) {
+    holds_with(name, &[]);
+}
+
+/// The same with further arguments.
+fn holds_with(name: &str, more: &[&str]) {
     if !require_namespaces() {
         return;
     }
     let _turn = shared_turn();
     let folder = tempfile::tempdir().unwrap();
-    let output = run(name, folder.path(), &[]);
+    let output = run(name, folder.path(), more);
     let said = text(&output.stdout) + &text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("steps, all as expected: "), "{said}");
@@ -81,6 +87,11 @@ fn relay_chain_holds() {
 }
 
 #[test]
+fn two_relays_holds() {
+    holds("two-relays");
+}
+
+#[test]
 fn mtu_black_hole_holds() {
     holds("mtu-black-hole");
 }
@@ -93,6 +104,65 @@ fn flapping_link_holds() {
 #[test]
 fn private_network_holds() {
     holds("private-network");
+}
+
+#[test]
+fn router_reboot_holds() {
+    holds("router-reboot");
+}
+
+#[test]
+fn cgnat_neighbours_holds() {
+    holds("cgnat-neighbours");
+}
+
+#[test]
+fn kernel_nat_holds() {
+    if require_nft() {
+        holds("kernel-nat");
+    }
+}
+
+#[test]
+fn nat64_holds() {
+    if require_nft() && require_tayga() {
+        holds("nat64");
+    }
+}
+
+#[test]
+fn ipv6_firewall_holds() {
+    holds("ipv6-firewall");
+}
+
+#[test]
+fn udp_blocked_holds() {
+    holds("udp-blocked");
+}
+
+#[test]
+fn two_uplinks_holds() {
+    holds("two-uplinks");
+}
+
+/// One cell of the matrix of NAT boxes; the path that it expects is a word of the scenario's file.
+#[test]
+fn two_port_restricted_boxes_and_a_public_neighbour_hold() {
+    holds_with("nat-matrix", &["--set", "cell=port-restricted+port-restricted"]);
+}
+
+#[test]
+fn a_run_without_a_program_that_it_needs_says_so_and_leaves_no_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut command = lab(&["run", "kernel-nat", "--out"]);
+    let output = command.arg(&out).env("PATH", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(
+        text(&output.stderr),
+        "weft: SKIPPED: kernel-nat: nft is not installed\n"
+    );
+    assert!(!out.exists());
 }
 
 #[test]
@@ -212,7 +282,7 @@ fn a_wrong_file_and_a_wrong_link_are_the_users_fault() {
 #[test]
 fn the_list_has_every_ready_scenario_and_its_file() {
     let listed = text(&lab(&["list"]).output().unwrap().stdout);
-    assert_eq!(listed.lines().count(), 11, "{listed}");
+    assert_eq!(listed.lines().count(), READY.len(), "{listed}");
     assert!(listed.contains("roaming-laptop      a laptop moves "), "{listed}");
     let file = text(&lab(&["list", "wan-26ms"]).output().unwrap().stdout);
     assert!(file.starts_with("name = \"wan-26ms\"\n"), "{file}");
