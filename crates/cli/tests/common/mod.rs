@@ -5,6 +5,7 @@
 pub mod lab;
 pub mod machine;
 pub mod net;
+pub mod servers;
 pub mod spoof;
 pub mod turn;
 

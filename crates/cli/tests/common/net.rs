@@ -83,7 +83,8 @@ impl Net {
     /// The same, but `mesh` are all lines of its `[mesh]`.
     pub fn choosy(&self, mesh: &str) -> NodeSpec {
         NodeSpec {
-            extra_toml: format!("\n[mesh]\n{mesh}"),
+            // All are on one switch: without this, no path through others would stay.
+            extra_toml: format!("\n[reach]\npunch = false\n\n[mesh]\n{mesh}"),
             ..NodeSpec::default()
         }
     }

@@ -39,6 +39,7 @@ mod beside {
     mod exit;
     mod fast;
     mod first_steps;
+    pub(crate) mod homes;
     pub(crate) mod join;
     mod join_nat;
     mod lab;
