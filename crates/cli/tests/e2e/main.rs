@@ -42,6 +42,7 @@ mod beside {
     pub(crate) mod homes;
     pub(crate) mod join;
     mod join_nat;
+    mod keepalives;
     mod lab;
     mod lab_ends;
     mod local_users;
@@ -54,6 +55,7 @@ mod beside {
     mod observe;
     mod one_command;
     mod perf;
+    mod reach;
     mod rekey;
     mod relay;
     mod relayed_fast;
@@ -71,5 +73,6 @@ mod beside {
     pub(crate) mod service;
     mod states;
     mod two_networks;
+    mod under_way;
     mod upstream;
 }

@@ -32,9 +32,11 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
-/// Maximum resident memory of a linked peer, bytes. A thousand take 27,100 each
-/// (docs/experiments/2026-11-21-idle-peers.md); with fewer peers, each has a larger part of a page.
-const MEMORY_OF_A_PEER: u64 = 48 << 10;
+/// Maximum resident memory of a linked peer in session, bytes. Two hundred take 19,600 each, and a
+/// thousand 13,800: the fewer the peers, the larger the share of each in the pages of the program
+/// that are read in for the first of them. These pages differ by 500 kB from run to run, which is
+/// 2,500 bytes for each of two hundred peers.
+const MEMORY_OF_A_PEER: u64 = 28 << 10;
 
 /// Maximum CPU time of an idle node, as a share of one processor, and the maximum that each peer
 /// adds. A thousand take 50 millionths each in a release build; these bounds are for a build with
@@ -127,7 +129,7 @@ fn measure(peers: u16, time: Duration) -> u64 {
 #[test]
 fn idle_peers_link_and_stay() {
     alone(|| {
-        let peers = setting("WEFT_IDLE_PEERS", 50) as u16;
+        let peers = setting("WEFT_IDLE_PEERS", 200) as u16;
         let time = Duration::from_secs(setting("WEFT_IDLE_SECONDS", 2));
         let alone = measure(0, time.min(Duration::from_secs(2)));
         let among = measure(peers, time);

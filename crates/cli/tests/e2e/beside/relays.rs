@@ -62,17 +62,22 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
     });
 }
 
-/// A and B have a relay each, and only the relays know each other.
+/// A and B, which have a relay each, C and D. Only the relays know each other.
+pub(super) fn in_a_row() -> Net {
+    let mut net = Net::new(&["a", "c", "d", "b"]);
+    net.start("c", &net.spec(""));
+    net.start("d", &net.knowing(&["c"], &[]));
+    net.start("a", &net.knowing(&["c"], &["b"]));
+    net.start("b", &net.knowing(&["d"], &["a"]));
+    net.reached_within(START, "a", "b");
+    net.reached_within(START, "b", "a");
+    net
+}
+
 #[test]
 fn two_relays_in_a_row_carry() {
     beside(|| {
-        let mut net = Net::new(&["a", "c", "d", "b"]);
-        net.start("c", &net.spec(""));
-        net.start("d", &net.knowing(&["c"], &[]));
-        net.start("a", &net.knowing(&["c"], &["b"]));
-        net.start("b", &net.knowing(&["d"], &["a"]));
-        net.reached_within(START, "a", "b");
-        net.reached_within(START, "b", "a");
+        let net = in_a_row();
         for report in net.ping_both(["a", "b"], PINGS, Duration::from_secs(10)) {
             assert!(report.lost.is_empty(), "{report:?}");
         }
