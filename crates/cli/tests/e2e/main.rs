@@ -55,6 +55,7 @@ mod beside {
     mod observe;
     mod one_command;
     mod perf;
+    mod port_mapping;
     mod reach;
     mod rekey;
     mod relay;
@@ -72,6 +73,7 @@ mod beside {
     mod secrets;
     pub(crate) mod service;
     mod states;
+    pub(crate) mod stun;
     mod two_networks;
     mod under_way;
     mod upstream;
