@@ -40,6 +40,7 @@ mod beside {
     mod fast;
     mod first_steps;
     pub(crate) mod homes;
+    mod hops;
     pub(crate) mod join;
     mod join_nat;
     mod keepalives;
@@ -75,6 +76,8 @@ mod beside {
     mod states;
     pub(crate) mod stun;
     mod two_networks;
+    mod two_paths;
     mod under_way;
+    mod uplinks;
     mod upstream;
 }
