@@ -41,11 +41,13 @@ mod beside {
     mod first_steps;
     pub(crate) mod homes;
     mod hops;
+    mod host_names;
     pub(crate) mod join;
     mod join_nat;
     mod keepalives;
     mod lab;
     mod lab_ends;
+    mod lan;
     mod local_users;
     mod meet;
     mod member_routes;
@@ -57,6 +59,7 @@ mod beside {
     mod one_command;
     mod perf;
     mod port_mapping;
+    mod presences;
     mod reach;
     mod rekey;
     mod relay;

@@ -217,6 +217,28 @@ fn members_that_accept_an_approved_route_reach_the_subnet() {
     });
 }
 
+/// One of the addresses of nas is in the subnet behind it, which packets of the laptop reach through
+/// the tunnel. A link to that address would lead through itself.
+#[test]
+fn a_link_does_not_lead_through_the_subnet_behind_its_peer() {
+    beside(|| {
+        let home = Home::start();
+        approve(&home);
+        wait_until(MINUTE, "the laptop tries the address", || {
+            counter(&home.laptop, "underlay_loops") > 0
+        });
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(5) {
+            assert!(prints(&home.laptop));
+        }
+        let peers: Value = serde_json::from_str(&done(&home.laptop, &["status", "--json"])).unwrap();
+        assert!(peers.to_string().contains("192.0.2.2:2121"), "{peers:#}");
+        let log = std::fs::read_to_string(home.laptop.log_path()).unwrap();
+        assert!(!log.contains("path=192.168.7.1"), "{log}");
+        home.finish();
+    });
+}
+
 #[test]
 fn a_source_address_in_a_route_of_another_member_passes_nowhere() {
     beside(|| {

@@ -1,0 +1,203 @@
+//! Members of a network that find each other in a LAN.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::Value;
+use weft_lab::daemon::Daemon;
+use weft_lab::host::Host;
+use weft_lab::nat::{NatBox, NatConfig, NatKind};
+use weft_lab::spec::NodeSpec;
+use weft_lab::world::{Switch, World};
+use weft_os::netlink::InterfaceAddress;
+
+use super::join::{code, done, members, pings};
+use crate::common::spoof::Tap;
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
+
+/// Two members behind one NAT box, and the founder outside. The two know the founder's address only,
+/// and send no probes, so that the LAN is the one way to a direct path.
+struct Net {
+    a: Daemon,
+    b: Daemon,
+    founder: Daemon,
+    /// What mDNS says in the LAN.
+    heard: Arc<Mutex<Vec<Vec<u8>>>>,
+    _tap: Tap,
+    _nat: NatBox,
+    _world: World,
+}
+
+fn start(world: &World, host: &Host, name: &'static str, underlay: Underlay, more: &str) -> Daemon {
+    let spec = NodeSpec {
+        extra_toml: more.to_owned(),
+        ..underlay.listener()
+    };
+    let mut node = Daemon::start(host, Path::new(WEFT), &identity(world, name), &spec).unwrap();
+    node.wait_ready(PATIENCE).unwrap();
+    node
+}
+
+impl Net {
+    fn start(announce: &str) -> Self {
+        let world = World::new().unwrap();
+        let (wan, lan) = (world.switch("wan").unwrap(), world.switch("lan").unwrap());
+        let public = world.host("p").unwrap();
+        wan.connect(&public, &["203.0.113.7/24"]).unwrap();
+        let inner = (&lan, "192.168.1.1/24");
+        let nat = world.nat(NatConfig::new(NatKind::Symmetric), inner, (&wan, "203.0.113.101/24"));
+        let nat = nat.unwrap();
+        let behind = |name, address: &str| -> Host {
+            let host = world.host(name).unwrap();
+            lan.connect(&host, &[address]).unwrap();
+            host.add_default_route(nat.inner()).unwrap();
+            host
+        };
+        let [a, b, onlooker] =
+            [("a", 2), ("b", 3), ("c", 4)].map(|(name, last)| behind(name, &format!("192.168.1.{last}/24")));
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hear = Arc::clone(&heard);
+        let tap = Tap::start(&onlooker, move |source: SocketAddr, payload: &[u8]| {
+            if source.port() == 5353 {
+                hear.lock().unwrap().push(payload.to_vec());
+            }
+        });
+        let more = format!("\n[reach]\npunch = false\n\n[lan]\nannounce = \"{announce}\"\n");
+        let founder = start(&world, &public, "p", Underlay::V4, &more);
+        done(&founder, &["create", "home", "--host", "desk"]);
+        let join = |host: &Host, name| {
+            let node = start(&world, host, name, Underlay::V4, &more);
+            done(&node, &["join", &code(&founder, &[]), "--host", name]);
+            node
+        };
+        let (a, b) = (join(&a, "a"), join(&b, "b"));
+        for node in [&a, &b] {
+            wait_until(PATIENCE, "all are members", || members(node) == ["a", "b", "desk"]);
+        }
+        Self {
+            a,
+            b,
+            founder,
+            heard,
+            _tap: tap,
+            _nat: nat,
+            _world: world,
+        }
+    }
+
+    /// Whether mDNS said something with this text in it.
+    fn heard(&self, text: &str) -> bool {
+        let heard = self.heard.lock().unwrap();
+        heard
+            .iter()
+            .any(|payload| payload.windows(text.len()).any(|part| part == text.as_bytes()))
+    }
+
+    fn finish(self) {
+        finish([self.a, self.b, self.founder]);
+    }
+}
+
+fn finish<const N: usize>(nodes: [Daemon; N]) {
+    for mut node in nodes {
+        assert_eq!(node.stop().unwrap().code(), Some(0));
+        assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
+    }
+}
+
+fn peer(from: &Daemon, to: &Daemon) -> Value {
+    from.peer(&to.identity().npub).unwrap().unwrap_or_default()
+}
+
+/// The address of a direct path.
+fn direct(from: &Daemon, to: &Daemon) -> Option<String> {
+    let path = &peer(from, to)["path"];
+    (path["kind"] == "direct").then(|| path["addr"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn members_behind_one_box_become_direct_by_the_lan() {
+    beside(|| {
+        let net = Net::start("members");
+        let (a, b) = (&net.a, &net.b);
+        wait_until(MINUTE, "the two are direct", || {
+            direct(a, b).as_deref() == Some("192.168.1.3:2121") && direct(b, a).as_deref() == Some("192.168.1.2:2121")
+        });
+        let hints = [(a, b), (b, a)].map(|(from, to)| peer(from, to)["hint"].as_str().unwrap_or_default().to_owned());
+        // Members also pass on where the two are.
+        assert!(
+            hints
+                .iter()
+                .all(|hint| ["lan", "incoming", "member"].contains(&hint.as_str())),
+            "{hints:?}"
+        );
+        assert_eq!(peer(a, &net.founder)["hint"], "invite");
+        assert!(pings(a, "b") && pings(b, "a"));
+        let text = done(a, &["peers", "b"]);
+        assert!(text.contains("the address came from"), "{text}");
+        assert!(net.heard("_weft"));
+        assert!(!net.heard("npub") && !net.heard("_fips"), "others learn no key");
+        net.finish();
+    });
+}
+
+#[test]
+fn nothing_is_multicast_when_it_is_off() {
+    beside(|| {
+        let net = Net::start("off");
+        wait_until(PATIENCE, "payload passes", || pings(&net.a, "b"));
+        std::thread::sleep(Duration::from_secs(10));
+        assert_eq!(net.heard.lock().unwrap().len(), 0);
+        // The setting takes effect while the nodes run.
+        for node in [&net.a, &net.b] {
+            done(node, &["set", "lan.announce", "everyone"]);
+        }
+        wait_until(MINUTE, "the two are direct", || direct(&net.a, &net.b).is_some());
+        for (node, scope) in [(&net.a, "fips-overlay-v1"), (&net.b, "nostr-vpn")] {
+            let npub = node.identity().npub.clone();
+            wait_until(PATIENCE, "FIPS sees it", || net.heard(&npub) && net.heard(scope));
+        }
+        net.finish();
+    });
+}
+
+/// Link-local addresses mean something on one link only, so the path has the interface, too.
+#[test]
+fn members_without_other_addresses_find_each_other_by_link_local_ones() {
+    beside(|| {
+        let world = World::new().unwrap();
+        let lan: Switch = world.switch("lan").unwrap();
+        let more = "\n[reach]\npunch = false\n\n[link]\nheartbeat_s = 1\ndead_after_s = 4\n";
+        let [(a_host, a), (b_host, b)] = [("a", 1), ("b", 2)].map(|(name, last)| {
+            let host = world.host(name).unwrap();
+            lan.connect(&host, &[&format!("2001:db8::{last}/64")]).unwrap();
+            let node = start(&world, &host, name, Underlay::V6, more);
+            (host, node)
+        });
+        done(&a, &["create", "home", "--host", "a"]);
+        done(&b, &["join", &code(&a, &[]), "--host", "b"]);
+        wait_until(PATIENCE, "the two are members", || members(&b) == ["a", "b"]);
+        for host in [&a_host, &b_host] {
+            let removed = host.netlink(|netlink| {
+                for interface in netlink.interfaces()? {
+                    let of: Vec<InterfaceAddress> = netlink.addresses(interface.index)?;
+                    let global = |of: &InterfaceAddress| of.address.to_string().starts_with("2001:");
+                    for address in of.into_iter().filter(global) {
+                        netlink.delete_address(address)?;
+                    }
+                }
+                Ok(())
+            });
+            removed.unwrap();
+        }
+        wait_until(MINUTE, "they are direct by link-local addresses", || {
+            [(&a, &b), (&b, &a)]
+                .iter()
+                .all(|(from, to)| direct(from, to).is_some_and(|at| at.starts_with("[fe80:") && at.contains('%')))
+        });
+        assert!(pings(&a, "b") && pings(&b, "a"));
+        finish([a, b]);
+    });
+}
