@@ -55,6 +55,8 @@ mod beside {
     pub(crate) mod names;
     mod nat;
     mod network_manager;
+    mod nostr;
+    mod nostr_tls;
     mod observe;
     mod one_command;
     mod perf;
@@ -76,6 +78,7 @@ mod beside {
     mod rules;
     mod secrets;
     pub(crate) mod service;
+    mod session_signals;
     mod states;
     pub(crate) mod stun;
     mod two_networks;

@@ -28,6 +28,8 @@
 //! - `lookup`: a node three hops away is found
 //! - `relayed`: keys change, relays and ends are killed while other nodes forward the packets
 //! - `heal`: eight nodes, one of which is killed
+//! - `nat`: both behind NATs become direct by a relay of Nostr and a STUN server
+//! - `lan`: both find each other by mDNS
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
 mod attacked;
@@ -35,11 +37,13 @@ mod chain;
 #[path = "../common/mod.rs"]
 mod common;
 mod heal;
+mod lan;
 mod lookup;
 mod lossy;
 mod messages;
 mod metrics;
 mod mixed;
+mod nat;
 mod net;
 mod rekey;
 mod relayed;
