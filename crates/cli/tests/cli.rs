@@ -295,6 +295,9 @@ impl Double {
                         ControlCommand::Status {} => request.reply.json(status()),
                         ControlCommand::Version {}
                         | ControlCommand::Whois { .. }
+                        | ControlCommand::Reach { .. }
+                        | ControlCommand::Hops { .. }
+                        | ControlCommand::Netcheck {}
                         | ControlCommand::Events {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Reload { .. }

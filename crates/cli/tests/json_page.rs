@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use weft_node::status::{
-    Document, Event, Invited, NetworkList, PathStatus, Peers, Pong, PublicEvent, PublicPeers, PublicStatus, Reloaded,
-    RequestList, Status, Stopping, Version, Whois, Why,
+    Document, Event, HopsStatus, Invited, NetcheckStatus, NetworkList, PathStatus, Peers, Pong, PublicEvent,
+    PublicPeers, PublicStatus, ReachStatus, Reloaded, RequestList, Status, Stopping, Version, Whois, Why,
 };
 use weft_node::trace::{LaneTrace, TraceDocument};
 
@@ -62,7 +62,7 @@ fn keys(value: &Value) -> Fields {
 }
 
 /// The titles of the sections, by the type that they describe.
-const OBJECTS: [(&str, &str); 41] = [
+const OBJECTS: [(&str, &str); 56] = [
     ("NodeStatus", "node"),
     ("ExitStatus", "exit"),
     ("ServesStatus", "exit of others"),
@@ -78,6 +78,7 @@ const OBJECTS: [(&str, &str); 41] = [
     ("PathChangeStatus", "path change"),
     ("TroubleStatus", "trouble"),
     ("ClonesStatus", "clones"),
+    ("HostStatus", "host name"),
     ("RoutesStatus", "routes of a peer"),
     ("TunStatus", "interface"),
     ("OffloadStatus", "offload"),
@@ -99,11 +100,25 @@ const OBJECTS: [(&str, &str); 41] = [
     ("AskedStatus", "request of this node"),
     ("WhoisNode", "known node"),
     ("WhoisNetwork", "membership"),
+    ("HopStatus", "hop"),
+    ("CandidateStatus", "candidate"),
+    ("StunStatus", "STUN server"),
+    ("NostrRelayStatus", "Nostr relay"),
+    ("KeepaliveStatus", "keepalive"),
+    ("FamilyStatus", "version of IP"),
+    ("ConclusionStatus", "conclusion"),
+    ("NeighbourStatus", "neighbour"),
+    ("MappingStatus", "port mapping"),
+    ("MappingTried", "tried protocol"),
+    ("NatStatus", "NAT"),
+    ("AttemptStatus", "attempt"),
+    ("TriedStatus", "tried address"),
     ("LaneTrace", "lane trace"),
     ("Work", "work"),
     ("Sizes", "sizes"),
     ("Waits", "waits"),
     ("PathStatus", "path"),
+    ("LinkPathStatus", "link path"),
 ];
 
 /// Notes the fields of a document and of everything in it.
@@ -140,6 +155,9 @@ fn real() -> BTreeMap<String, Fields> {
     note::<Event>("Event", &mut all);
     note::<PublicEvent>("PublicEvent", &mut all);
     note::<Whois>("Whois", &mut all);
+    note::<ReachStatus>("ReachStatus", &mut all);
+    note::<HopsStatus>("HopsStatus", &mut all);
+    note::<NetcheckStatus>("NetcheckStatus", &mut all);
     note::<NetworkList>("NetworkList", &mut all);
     note::<RequestList>("RequestList", &mut all);
     note::<Invited>("Invited", &mut all);
