@@ -1,11 +1,18 @@
 //! Support for tests of this and other crates that need namespaces.
 
+mod repeat;
+mod stalls;
+
+pub use repeat::STRICT;
+
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
@@ -14,6 +21,8 @@ use crate::netns::{self, Access, IdMaps};
 
 /// Set in the environment of a test that was restarted in a user namespace: the test's name.
 const INSIDE: &str = "WEFT_TEST_IN_USER_NAMESPACE";
+/// The variable that names a directory for [`keep_after_failure`].
+const FAILURES: &str = "WEFT_TEST_FAILURES";
 
 /// Whether namespaces can be created. If not, it reports that as [`skip`] does.
 #[must_use]
@@ -62,24 +71,65 @@ fn require(program: &str) -> bool {
 /// Runs the body of a `#[test]` function in a process that can create network namespaces: for root
 /// in this one; else in a new process of the same test in a user namespace, because a test runner
 /// has threads and cannot move itself. If neither works the test is skipped as in
-/// [`require_namespaces`].
+/// [`require_namespaces`]. A failed test is started again, at most twice; a failure by
+/// [`assert_strict!`](crate::assert_strict) is final.
 ///
 /// `body` must be a closure written in the test function: its type names the test.
 pub fn in_namespaces<F: FnOnce()>(body: F) {
+    in_namespaces_alone_again(body, || ());
+}
+
+/// Like [`in_namespaces`]. `quiet` is called before a failed test is started again, and what it
+/// returns is held meanwhile: a lock that keeps other tests away, for example.
+pub fn in_namespaces_alone_again<F: FnOnce(), Quiet>(body: F, quiet: impl FnOnce() -> Quiet) {
+    if is_inside() {
+        // The process that started this one repeats.
+        enter(body);
+    } else {
+        repeat::with_repeats::<F, Quiet>(|| enter(body), quiet);
+    }
+}
+
+fn enter<F: FnOnce()>(body: F) {
     match access() {
         None => {}
         Some(Access::Privileged) => body(),
         Some(Access::UserNamespace) => {
-            assert!(!is_started_again(), "no rights in the user namespace");
+            assert!(!is_inside(), "no rights in the user namespace");
             run_again(test_name(std::any::type_name::<F>()));
         }
     }
 }
 
-/// True in the process that [`in_namespaces`] starts for a test.
+/// True in a process that [`in_namespaces`] started for a test, to enter a user namespace or to
+/// repeat it.
 #[must_use]
 pub fn is_started_again() -> bool {
+    is_inside() || repeat::is_repeat()
+}
+
+/// True in the process of a test that entered a user namespace.
+fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
+}
+
+/// Keeps a directory of a test that failed, and names it among the test's output. If
+/// `WEFT_TEST_FAILURES` is set to a directory, it moves there under the test's name, if that is
+/// possible. Returns its path.
+pub fn keep_after_failure(directory: &Path) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let moved = std::env::var_os(FAILURES).and_then(|failures| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{}-{number}", running_test().replace("::", "-"), std::process::id());
+        let to = Path::new(&failures).join(name);
+        // It stays where it is if that is another file system.
+        std::fs::create_dir_all(&failures).ok()?;
+        std::fs::rename(directory, &to).ok()?;
+        Some(to)
+    });
+    let kept = moved.unwrap_or_else(|| directory.to_owned());
+    eprintln!("logs: {}", kept.display());
+    kept
 }
 
 /// Reports that the calling test, or a part of it, does not run here, and why: a line
@@ -102,7 +152,7 @@ fn running_test() -> String {
     if let Some(name) = thread.name().filter(|name| *name != "main") {
         return name.to_owned();
     }
-    let named = std::env::var(INSIDE).ok();
+    let named = std::env::var(INSIDE).ok().or_else(repeat::repeated_name);
     let program = || {
         let program = std::env::current_exe().ok()?;
         let stem = program.file_stem()?.to_str()?;

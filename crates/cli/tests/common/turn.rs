@@ -1,14 +1,19 @@
 //! The schedule of tests: a lock that tests that measure hold alone, and tests that wait hold
 //! together.
 //!
-//! It is a lock of a file, because `interop_fips` is another program.
+//! It is a lock of a file, because `interop_fips` is another program, and another checkout may test
+//! on this machine.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 
-use weft_os::test_support::{in_namespaces, is_started_again};
+use weft_os::test_support::{in_namespaces, in_namespaces_alone_again, is_started_again};
 
-/// The path of the lock.
-const LOCK: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/e2e.lock");
+/// The name of the lock among temporary files.
+const LOCK: &str = "weft-e2e.lock";
+/// The name of the lock that a test holds while it waits for the other. It makes the wait fair:
+/// behind a test that waits to run alone, no further test takes the lock.
+const QUEUE: &str = "weft-e2e.queue";
 
 /// Runs the body of a test that measures, or that loads the processors: in namespaces
 /// ([`in_namespaces`]), while no other test runs.
@@ -18,23 +23,52 @@ pub fn alone<F: FnOnce()>(body: F) {
     in_namespaces(body);
 }
 
-/// Runs the body of a test that mostly waits: in namespaces, with others of its kind beside it.
+/// Runs the body of a test that mostly waits: in namespaces, with others of its kind beside it. If
+/// it fails, it is repeated alone.
 pub fn beside<F: FnOnce()>(body: F) {
-    let _turn = (!is_started_again()).then(shared_turn);
-    in_namespaces(body);
+    if is_started_again() {
+        in_namespaces(body);
+        return;
+    }
+    let mut shared = Some(shared_turn());
+    in_namespaces_alone_again(body, || {
+        shared.take();
+        turn()
+    });
 }
 
 /// Waits until no other test, of this process or another, holds the lock. It is released when the
 /// file is closed.
 pub fn turn() -> File {
-    let file = File::create(LOCK).unwrap();
+    let _queue = queue();
+    let file = open(LOCK);
     file.lock().unwrap();
     file
 }
 
 /// Waits until no test runs alone, and prevents such a test from starting.
 pub fn shared_turn() -> File {
-    let file = File::create(LOCK).unwrap();
+    let _queue = queue();
+    let file = open(LOCK);
     file.lock_shared().unwrap();
+    file
+}
+
+fn queue() -> File {
+    let file = open(QUEUE);
+    file.lock().unwrap();
+    file
+}
+
+/// Opens a file that tests of other users can open, too.
+fn open(name: &str) -> File {
+    let path = std::env::temp_dir().join(name);
+    // A reader can lock: the file of another user is only opened for that.
+    if let Ok(file) = File::open(&path) {
+        return file;
+    }
+    let file = OpenOptions::new().create(true).append(true).mode(0o644).open(&path);
+    let file = file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let _ = file.set_permissions(Permissions::from_mode(0o644));
     file
 }

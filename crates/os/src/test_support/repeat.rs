@@ -1,0 +1,171 @@
+//! Repeats of failed tests of networks.
+//!
+//! Such a test runs real programs on a real clock, so a machine that stands still for a moment can
+//! fail it. A failed one is started again, alone and in a process of its own. If it passes then, it
+//! passes, and a line `FLAKY: name: reason` on standard error says so past the capture of the test
+//! runner; `.ci/flaky` counts these lines. A failure by [`assert_strict!`](crate::assert_strict) is
+//! final: one event disproves such a promise, whatever a second run shows.
+
+use std::any::Any;
+use std::io::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use super::{stalls, test_name};
+
+/// The first word of a failure that is not repeated.
+pub const STRICT: &str = "STRICT";
+/// Set in the environment of a repeat: the test's name.
+const AGAIN: &str = "WEFT_TEST_AGAIN";
+/// How often a failed test is started again.
+const TRIES: usize = 2;
+/// Failed tests of one program that are started again. With more of them something is broken, and
+/// repeats would only delay the news.
+const MOST: usize = 3;
+/// Time limit of a repeat in seconds.
+const LIMIT: &str = "600";
+/// Bytes of the output of a failed repeat that are shown, from its end.
+const SHOWN: usize = 8192;
+
+/// Asserts what a single event disproves: a secret that appears, a packet that leaks, a removed
+/// member that is heard, content or order that changed. A test that fails so is not repeated.
+#[macro_export]
+macro_rules! assert_strict {
+    ($holds:expr, $($reason:tt)+) => {
+        assert!($holds, "{}: {}", $crate::test_support::STRICT, format_args!($($reason)+))
+    };
+}
+
+/// True in the process of a repeat, and in those that it starts.
+pub(super) fn is_repeat() -> bool {
+    std::env::var_os(AGAIN).is_some()
+}
+
+/// The name of the test that this process repeats.
+pub(super) fn repeated_name() -> Option<String> {
+    std::env::var(AGAIN).ok()
+}
+
+/// Runs the body of a test. If it fails, `quiet` is called, whose result is held while the test
+/// runs again.
+///
+/// `Test` is the type of the test's own closure, which names the test.
+pub(super) fn with_repeats<Test, Quiet>(body: impl FnOnce(), quiet: impl FnOnce() -> Quiet) {
+    static REPEATED: AtomicUsize = AtomicUsize::new(0);
+
+    stalls::watch();
+    let start = Instant::now();
+    let Err(panic) = catch_unwind(AssertUnwindSafe(body)) else {
+        return;
+    };
+    let stall = stalls::since(start);
+    if let Some(stall) = &stall {
+        eprintln!("{stall}");
+    }
+    let text = text(&*panic).to_owned();
+    if is_repeat() || is_final(&text) || REPEATED.fetch_add(1, Ordering::Relaxed) >= MOST {
+        resume_unwind(panic);
+    }
+    let name = test_name(std::any::type_name::<Test>());
+    let _quiet = quiet();
+    for _ in 0..TRIES {
+        let shown = match run_again(name) {
+            Ok(output) if has_passed(&output) => {
+                let stall = stall.map(|stall| format!(" ({stall})")).unwrap_or_default();
+                say(&format!("FLAKY: {name}: {}{stall}\n", reason(&text)));
+                return;
+            }
+            Ok(output) => both(&output),
+            Err(error) => error.to_string(),
+        };
+        say(&format!("{name} failed again:\n{}", indented(end_of(&shown))));
+        if is_final(&shown) {
+            break;
+        }
+    }
+    resume_unwind(panic)
+}
+
+fn run_again(name: &str) -> io::Result<Output> {
+    Command::new("timeout")
+        .args(["--kill-after=10", LIMIT])
+        .arg(std::env::current_exe()?)
+        .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
+        .env(AGAIN, name)
+        .output()
+}
+
+/// The count guards against a name that matches nothing.
+fn has_passed(output: &Output) -> bool {
+    output.status.success() && String::from_utf8_lossy(&output.stdout).contains("test result: ok. 1 passed")
+}
+
+fn is_final(text: &str) -> bool {
+    text.contains(&format!("{STRICT}: "))
+}
+
+/// The message of a panic.
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let string = panic.downcast_ref::<String>().map(String::as_str);
+    string.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("")
+}
+
+/// The first line of a panic's message. The message of a test in a user namespace has the output of
+/// another process, in which that line follows the place.
+fn reason(text: &str) -> &str {
+    let mut lines = text.lines().skip_while(|line| !line.contains("panicked at "));
+    lines.nth(1).or_else(|| text.lines().next()).unwrap_or("")
+}
+
+fn both(output: &Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Its lines do not look like those of the test runner, which are counted.
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}\n")).collect()
+}
+
+fn end_of(text: &str) -> &str {
+    let start = text.len().saturating_sub(SHOWN);
+    let start = (start..=text.len()).find(|at| text.is_char_boundary(*at));
+    text.get(start.unwrap_or_default()..).unwrap_or_default()
+}
+
+/// Writes past the capture of the test runner, in one piece.
+fn say(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_is_the_first_line_of_the_panic() {
+        assert_eq!(reason("no ping in 5s\nmore"), "no ping in 5s");
+        let nested = "x in a user namespace:\nthread 'x' panicked at a.rs:1:2:\nno ping\nnote: run with";
+        assert_eq!(reason(nested), "no ping");
+        assert_eq!(reason(""), "");
+    }
+
+    #[test]
+    fn a_strict_failure_is_final() {
+        let failed = catch_unwind(|| crate::assert_strict!(1 == 2, "a secret in {}", "the log")).unwrap_err();
+        assert_eq!(text(&*failed), "STRICT: a secret in the log");
+        assert!(is_final(text(&*failed)));
+        assert!(is_final("in a user namespace:\nSTRICT: a secret"));
+        assert!(!is_final("the STRICT mode"));
+    }
+
+    #[test]
+    fn a_long_output_is_shown_from_its_end() {
+        assert_eq!(end_of("short"), "short");
+        let long = "ä".repeat(SHOWN);
+        assert_eq!(end_of(&long).len(), SHOWN);
+        assert!(end_of(&format!("{long}!")).len() < SHOWN);
+    }
+}

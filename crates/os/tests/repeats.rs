@@ -1,0 +1,75 @@
+//! Failed tests of networks are started again: this program runs three such tests of its own.
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use weft_os::assert_strict;
+use weft_os::test_support::in_namespaces;
+
+/// The file to which each try of a test adds a byte.
+const TRIES: &str = "WEFT_TEST_TRIES";
+
+/// Counts a try and returns its number.
+fn count() -> usize {
+    let path = std::env::var_os(TRIES).unwrap();
+    let mut tries = fs::read(&path).unwrap();
+    tries.push(b'.');
+    fs::write(&path, &tries).unwrap();
+    tries.len()
+}
+
+#[test]
+#[ignore = "fails on purpose; another test runs it"]
+fn passes_at_the_third_try() {
+    in_namespaces(|| assert_eq!(count(), 3, "by chance"));
+}
+
+#[test]
+#[ignore = "fails on purpose; another test runs it"]
+fn never_passes() {
+    in_namespaces(|| assert_eq!(count(), 0, "by a defect"));
+}
+
+#[test]
+#[ignore = "fails on purpose; another test runs it"]
+fn is_strict() {
+    in_namespaces(|| assert_strict!(count() > 1, "a secret is shown"));
+}
+
+/// Runs one of the tests above: whether it passed, the number of tries, and what it printed.
+fn run(name: &str, tries: &Path) -> (bool, usize, String) {
+    fs::write(tries, "").unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--ignored"]).env(TRIES, tries);
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    (output.status.success(), fs::read(tries).unwrap().len(), said)
+}
+
+#[test]
+fn a_failed_test_is_repeated_twice_unless_it_is_strict() {
+    in_namespaces(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let tries = folder.path().join("tries");
+        let (passed, count, said) = run("passes_at_the_third_try", &tries);
+        assert_eq!((passed, count), (true, 3), "{said}");
+        // The values follow in the next lines.
+        let flaky = "FLAKY: passes_at_the_third_try: assertion `left == right` failed: by chance\n";
+        assert!(said.contains(flaky), "{said}");
+
+        let (passed, count, said) = run("never_passes", &tries);
+        assert_eq!((passed, count), (false, 3), "{said}");
+        assert!(!said.contains("FLAKY"), "{said}");
+        assert!(said.contains("never_passes failed again:"), "{said}");
+        // What the repeats print is not counted as results of tests.
+        let results = said.lines().filter(|line| line.starts_with("test result: "));
+        assert_eq!(results.count(), 1, "{said}");
+
+        let (passed, count, said) = run("is_strict", &tries);
+        assert_eq!((passed, count), (false, 1), "{said}");
+        assert!(said.contains("STRICT: a secret is shown"), "{said}");
+    });
+}
