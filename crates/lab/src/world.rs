@@ -12,6 +12,7 @@ use weft_os::netlink::{Interface, Netlink, NetlinkError, VethEnd};
 use weft_os::netns::{self, Access, NamespaceError};
 use weft_os::sysctl::SysctlError;
 use weft_os::tap::Tap;
+use weft_os::test_support::keep_after_failure;
 use weft_os::tun::TunError;
 
 use crate::cable::{Cidr, Socket, parse_all};
@@ -23,10 +24,21 @@ use crate::nat::{NatBox, NatConfig};
 /// Frames that may wait for the program at the other end of a TAP: 120 ms of 1 Gbit/s.
 const TAP_QUEUE: u32 = 10_000;
 
-/// The factory of hosts. Its directory is removed when it is dropped, unless it is kept.
+/// The factory of hosts. Its directory is removed when it is dropped, unless it is kept, or a test
+/// panics meanwhile: then it stays and is named
+/// ([`keep_after_failure`]).
 #[derive(Debug)]
 pub struct World {
     directory: TempDir,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.keep_directory();
+            keep_after_failure(self.directory());
+        }
+    }
 }
 
 impl World {

@@ -270,6 +270,7 @@ fn a_tunnel_whose_process_has_ended_voids_the_run() {
 
 /// What a regime says, a report shows: the round trip, the loss and the rate.
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_regime_is_what_the_figures_show() {
     in_namespaces(|| {
         let conditions = Conditions {
@@ -304,6 +305,7 @@ fn a_regime_is_what_the_figures_show() {
 
 /// Without impairments a media stream has no gap that a viewer notices; an outage is one.
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_media_stream_shows_an_outage() {
     in_namespaces(|| {
         let (_world, stage, tunnel) = direct();

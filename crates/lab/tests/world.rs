@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::Ipv6Addr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -109,6 +110,21 @@ fn a_world_leaves_nothing() {
         let directory = kept.directory().to_owned();
         drop(kept);
         std::fs::remove_dir(directory).unwrap();
+
+        let failed = std::panic::catch_unwind(|| {
+            let world = World::new().unwrap();
+            std::fs::write(world.directory().join("a.log"), "the reason").unwrap();
+            std::panic::panic_any(world.directory().to_owned());
+        });
+        let directory = *failed.unwrap_err().downcast::<PathBuf>().unwrap();
+        // .ci/run has it moved.
+        let moved = std::env::var_os("WEFT_TEST_FAILURES").and_then(|failures| {
+            let mut kept = std::fs::read_dir(failures).ok()?.map(|entry| entry.unwrap().path());
+            kept.find(|path| path.to_string_lossy().contains("a_world_leaves_nothing"))
+        });
+        let kept = moved.unwrap_or(directory);
+        assert_eq!(std::fs::read_to_string(kept.join("a.log")).unwrap(), "the reason");
+        std::fs::remove_dir_all(kept).unwrap();
     });
 }
 

@@ -7,6 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use weft_os::test_support::keep_after_failure;
+
 use super::WEFT;
 
 /// Two nodes on a cable, and a host without a node.
@@ -30,6 +32,28 @@ pub fn lab(arguments: &[&str]) -> Command {
     let mut command = Command::new(WEFT);
     command.arg("lab").args(arguments);
     command
+}
+
+/// A folder for the output of runs, which remains and is named if the test fails.
+pub struct Folder(tempfile::TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.disable_cleanup(true);
+            keep_after_failure(self.path());
+        }
+    }
 }
 
 /// The output of a command.

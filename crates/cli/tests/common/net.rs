@@ -43,7 +43,7 @@ pub struct Place {
     daemon: Option<Daemon>,
 }
 
-/// Hosts by name, all on one switch. If a test fails, its directory remains and is named.
+/// Hosts by name, all on one switch.
 pub struct Net {
     places: Vec<Place>,
     pub switch: Switch,
@@ -169,9 +169,13 @@ impl Net {
     /// Waits until both reach each other directly.
     pub fn wait_direct(&self, [a, b]: [&str; 2], limit: Duration) {
         let end = Instant::now() + limit;
-        while !(self.is_direct(a, b) && self.is_direct(b, a)) {
+        loop {
+            let late = Instant::now() >= end;
+            if self.is_direct(a, b) && self.is_direct(b, a) {
+                return;
+            }
             let status = [self.peer(a, b), self.peer(b, a)];
-            assert!(Instant::now() < end, "not direct after {limit:?}: {status:#?}");
+            assert!(!late, "not direct after {limit:?}: {status:#?}");
             std::thread::sleep(Duration::from_millis(100));
         }
     }
@@ -188,15 +192,6 @@ impl Net {
             assert_eq!(daemon.stop().unwrap().code(), Some(0), "{name}");
             let warnings = daemon.warnings().unwrap();
             assert!(warnings.is_empty(), "{name}: {warnings:#?}");
-        }
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.world.keep_directory();
-            eprintln!("logs: {}", self.world.directory().display());
         }
     }
 }

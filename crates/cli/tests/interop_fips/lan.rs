@@ -15,7 +15,7 @@ struct Lan {
     weft: Daemon,
     fips: FipsDaemon,
     _switch: Switch,
-    world: World,
+    _world: World,
     _turn: std::fs::File,
 }
 
@@ -51,7 +51,7 @@ impl Lan {
             weft,
             fips,
             _switch: switch,
-            world,
+            _world: world,
             _turn: turn,
         }
     }
@@ -70,15 +70,6 @@ impl Lan {
         assert_eq!(self.weft.warnings().unwrap(), Vec::<String>::new());
         self.fips.stop().unwrap();
         assert_eq!(self.fips.warnings().unwrap(), Vec::<String>::new());
-    }
-}
-
-impl Drop for Lan {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.world.keep_directory();
-            eprintln!("logs: {}", self.world.directory().display());
-        }
     }
 }
 

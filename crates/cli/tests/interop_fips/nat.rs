@@ -40,7 +40,7 @@ struct Net {
     boxes: [NatBox; 2],
     _servers: (NostrRelay, LoggedChild),
     _wan: Switch,
-    world: World,
+    _world: World,
     _turn: std::fs::File,
 }
 
@@ -104,7 +104,7 @@ impl Net {
             boxes: [weft_box, fips_box],
             _servers: servers,
             _wan: wan,
-            world,
+            _world: world,
             _turn: turn,
         }
     }
@@ -149,15 +149,6 @@ impl Net {
         let mut warnings = self.fips.warnings().unwrap();
         warnings.retain(|line| !EXPECTED.iter().any(|text| line.contains(text)));
         assert_eq!(warnings, Vec::<String>::new());
-    }
-}
-
-impl Drop for Net {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.world.keep_directory();
-            eprintln!("logs: {}", self.world.directory().display());
-        }
     }
 }
 

@@ -18,7 +18,8 @@ use weft_lab::bench::stage::{Cable, Stage};
 use weft_lab::world::World;
 use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpSocket, is_too_long};
 
-use crate::common::{WEFT, alone, shared_turn, turn};
+use crate::common::lab::Folder;
+use crate::common::{WEFT, alone, beside};
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
@@ -28,119 +29,121 @@ fn bench(folder: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn a_bench_measures_its_arms_and_says_who_is_missing() {
-    let _turn = turn();
-    let folder = tempfile::tempdir().unwrap();
-    let arms = "direct,null,weft,gone=nebula@/nowhere/nebula";
-    let output = bench(
-        folder.path(),
-        &[
-            "--arms",
-            arms,
-            "--cases",
-            "tcp,quic-back",
-            "--rounds",
-            "2",
-            "--seconds",
-            "1",
-        ],
-    );
-    let (said, complained) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert_eq!(output.status.code(), Some(3), "{said}\n{complained}");
-    assert!(said.contains("12 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
-    let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
-    let report = read("report.md");
-    for arm in ["direct", "null", "weft"] {
-        assert!(report.contains(&format!("\n| {arm} | ")), "{report}");
-    }
-    assert!(
-        report.contains("**gone did not run: /nowhere/nebula is missing.**"),
-        "{report}"
-    );
-    assert_eq!(read("runs.jsonl").lines().count(), 12);
-    assert_eq!(read("runs.csv").lines().count(), 13);
-    let quic: Vec<_> = said.lines().filter(|line| line.contains(" quic-back ")).collect();
-    assert!(
-        quic.len() == 6 && quic.iter().all(|line| line.contains("% lost")),
-        "{said}"
-    );
-    assert!(read("tcp.svg").starts_with("<svg") && read("quic-back-time.svg").ends_with("</svg>\n"));
-    // The second round ran in reverse order.
-    let order: Vec<_> = said
-        .lines()
-        .filter(|line| line.contains(" tcp "))
-        .map(|l| l.split_whitespace().nth(2))
-        .collect();
-    let names = ["direct", "null", "weft", "weft", "null", "direct"].map(Some);
-    assert_eq!(order, names, "{said}");
-    let twins = [folder.path(), folder.path()];
-    let compared = Command::new(WEFT)
-        .args(["lab", "compare"])
-        .args(twins)
-        .output()
-        .unwrap();
-    let rows = String::from_utf8_lossy(&compared.stdout).into_owned();
-    assert_eq!(compared.status.code(), Some(0), "{rows}");
-    assert_eq!(rows.matches("too few runs").count(), 6, "{rows}");
-    let strict = ["lab", "compare", "--expect-same"];
-    let compared = Command::new(WEFT).args(strict).args(twins).output().unwrap();
-    assert_eq!(compared.status.code(), Some(1), "two runs are no interval");
-    let again = bench(folder.path(), &["--arms", "direct", "--rounds", "1", "--seconds", "1"]);
-    assert_eq!(
-        again.status.code(),
-        Some(2),
-        "a folder with results is not written over"
-    );
+    alone(|| {
+        let folder = Folder::new();
+        let arms = "direct,null,weft,gone=nebula@/nowhere/nebula";
+        let output = bench(
+            folder.path(),
+            &[
+                "--arms",
+                arms,
+                "--cases",
+                "tcp,quic-back",
+                "--rounds",
+                "2",
+                "--seconds",
+                "1",
+            ],
+        );
+        let (said, complained) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        assert_eq!(output.status.code(), Some(3), "{said}\n{complained}");
+        assert!(said.contains("12 runs, 0 void, 1 arms missing"), "{said}\n{complained}");
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        let report = read("report.md");
+        for arm in ["direct", "null", "weft"] {
+            assert!(report.contains(&format!("\n| {arm} | ")), "{report}");
+        }
+        assert!(
+            report.contains("**gone did not run: /nowhere/nebula is missing.**"),
+            "{report}"
+        );
+        assert_eq!(read("runs.jsonl").lines().count(), 12);
+        assert_eq!(read("runs.csv").lines().count(), 13);
+        let quic: Vec<_> = said.lines().filter(|line| line.contains(" quic-back ")).collect();
+        assert!(
+            quic.len() == 6 && quic.iter().all(|line| line.contains("% lost")),
+            "{said}"
+        );
+        assert!(read("tcp.svg").starts_with("<svg") && read("quic-back-time.svg").ends_with("</svg>\n"));
+        // The second round ran in reverse order.
+        let order: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains(" tcp "))
+            .map(|l| l.split_whitespace().nth(2))
+            .collect();
+        let names = ["direct", "null", "weft", "weft", "null", "direct"].map(Some);
+        assert_eq!(order, names, "{said}");
+        let twins = [folder.path(), folder.path()];
+        let compared = Command::new(WEFT)
+            .args(["lab", "compare"])
+            .args(twins)
+            .output()
+            .unwrap();
+        let rows = String::from_utf8_lossy(&compared.stdout).into_owned();
+        assert_eq!(compared.status.code(), Some(0), "{rows}");
+        assert_eq!(rows.matches("too few runs").count(), 6, "{rows}");
+        let strict = ["lab", "compare", "--expect-same"];
+        let compared = Command::new(WEFT).args(strict).args(twins).output().unwrap();
+        assert_eq!(compared.status.code(), Some(1), "two runs are no interval");
+        let again = bench(folder.path(), &["--arms", "direct", "--rounds", "1", "--seconds", "1"]);
+        assert_eq!(
+            again.status.code(),
+            Some(2),
+            "a folder with results is not written over"
+        );
+    });
 }
 
 #[test]
 fn a_record_is_begun_once() {
-    let _turn = shared_turn();
-    let project = tempfile::tempdir().unwrap();
-    let bench = |out: &str| {
-        let mut command = Command::new(WEFT);
-        command.args(["lab", "bench", "--arms", "direct", "--cases", "tcp", "--rounds", "1"]);
-        command.args(["--seconds", "1", "--record", "first", "--out", out]);
-        command.current_dir(project.path()).output().unwrap()
-    };
-    let complaint = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
-    let nowhere = bench("a");
-    assert_eq!(nowhere.status.code(), Some(2));
-    assert!(
-        complaint(&nowhere).contains("run this in the project's folder"),
-        "{nowhere:?}"
-    );
-    let folder = project.path().join("docs/experiments");
-    fs::create_dir_all(&folder).unwrap();
-    let begun = bench("b");
-    assert_eq!(begun.status.code(), Some(0), "{begun:?}");
-    let only = |folder: &Path, ending: &str| {
-        let ends = |path: &PathBuf| path.to_str().is_some_and(|path| path.ends_with(ending));
-        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        let found: Vec<PathBuf> = entries.filter(ends).collect();
-        let [file] = &found[..] else { panic!("{found:?}") };
-        file.clone()
-    };
-    let page = &only(&folder, "-first.md");
-    let data = &only(&folder.join("data"), "-first.csv");
-    let text = fs::read_to_string(page).unwrap();
-    assert!(
-        text.contains("\n### tcp\n") && text.contains("--record first"),
-        "{text}"
-    );
-    assert_eq!(fs::read_to_string(data).unwrap().lines().count(), 2);
-    fs::write(page, "what it means").unwrap();
-    let again = bench("c");
-    assert_eq!(again.status.code(), Some(2));
-    assert!(complaint(&again).contains("records are not overwritten"), "{again:?}");
-    assert_eq!(fs::read_to_string(page).unwrap(), "what it means");
+    beside(|| {
+        let project = tempfile::tempdir().unwrap();
+        let bench = |out: &str| {
+            let mut command = Command::new(WEFT);
+            command.args(["lab", "bench", "--arms", "direct", "--cases", "tcp", "--rounds", "1"]);
+            command.args(["--seconds", "1", "--record", "first", "--out", out]);
+            command.current_dir(project.path()).output().unwrap()
+        };
+        let complaint = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+        let nowhere = bench("a");
+        assert_eq!(nowhere.status.code(), Some(2));
+        assert!(
+            complaint(&nowhere).contains("run this in the project's folder"),
+            "{nowhere:?}"
+        );
+        let folder = project.path().join("docs/experiments");
+        fs::create_dir_all(&folder).unwrap();
+        let begun = bench("b");
+        assert_eq!(begun.status.code(), Some(0), "{begun:?}");
+        let only = |folder: &Path, ending: &str| {
+            let ends = |path: &PathBuf| path.to_str().is_some_and(|path| path.ends_with(ending));
+            let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            let found: Vec<PathBuf> = entries.filter(ends).collect();
+            let [file] = &found[..] else { panic!("{found:?}") };
+            file.clone()
+        };
+        let page = &only(&folder, "-first.md");
+        let data = &only(&folder.join("data"), "-first.csv");
+        let text = fs::read_to_string(page).unwrap();
+        assert!(
+            text.contains("\n### tcp\n") && text.contains("--record first"),
+            "{text}"
+        );
+        assert_eq!(fs::read_to_string(data).unwrap().lines().count(), 2);
+        fs::write(page, "what it means").unwrap();
+        let again = bench("c");
+        assert_eq!(again.status.code(), Some(2));
+        assert!(complaint(&again).contains("records are not overwritten"), "{again:?}");
+        assert_eq!(fs::read_to_string(page).unwrap(), "what it means");
+    });
 }
 
 #[test]
 fn one_program_on_both_arms_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let copy = folder.path().join("copy");
     fs::copy(WEFT, &copy).unwrap();
     let arms = format!("weft,new=weft@{}", copy.display());
@@ -155,7 +158,7 @@ fn one_program_on_both_arms_is_refused() {
 
 #[test]
 fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let out = folder.path().join("out");
     for name in ["carrier-pigeon", "Upper Case", ""] {
         let output = bench(&out, &["--congestion", name]);
@@ -168,46 +171,47 @@ fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
 
 #[test]
 fn an_interrupted_bench_leaves_nothing_behind() {
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(WEFT);
-    command.args([
-        "lab",
-        "bench",
-        "--arms",
-        "weft",
-        "--cases",
-        "tcp",
-        "--rounds",
-        "9",
-        "--seconds",
-        "3",
-        "--out",
-    ]);
-    // Its own temporary folder distinguishes its processes from those of other tests.
-    let temporary = tempfile::tempdir().unwrap();
-    command
-        .arg(folder.path())
-        .env("TMPDIR", temporary.path())
-        .stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
-    lines.read_line(&mut String::new()).unwrap();
-    let needle = temporary.path().to_str().unwrap().to_owned();
-    // The daemons of the next round.
-    wait_for(|| processes_with(&needle) > 0);
-    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    wait_for(|| processes_with(&needle) == 0);
-    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
-    // The measurements made until then are kept.
-    assert!(
-        fs::read_to_string(folder.path().join("runs.csv"))
-            .unwrap()
-            .lines()
-            .count()
-            > 1
-    );
+    beside(|| {
+        let folder = Folder::new();
+        let mut command = Command::new(WEFT);
+        command.args([
+            "lab",
+            "bench",
+            "--arms",
+            "weft",
+            "--cases",
+            "tcp",
+            "--rounds",
+            "9",
+            "--seconds",
+            "3",
+            "--out",
+        ]);
+        // Its own temporary folder distinguishes its processes from those of other tests.
+        let temporary = tempfile::tempdir().unwrap();
+        command
+            .arg(folder.path())
+            .env("TMPDIR", temporary.path())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        lines.read_line(&mut String::new()).unwrap();
+        let needle = temporary.path().to_str().unwrap().to_owned();
+        // The daemons of the next round.
+        wait_for(|| processes_with(&needle) > 0);
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        wait_for(|| processes_with(&needle) == 0);
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+        // The measurements made until then are kept.
+        assert!(
+            fs::read_to_string(folder.path().join("runs.csv"))
+                .unwrap()
+                .lines()
+                .count()
+                > 1
+        );
+    });
 }
 
 /// The daemons roam while the load runs: their figures would be those of two paths.
@@ -288,90 +292,95 @@ fn runs(folder: &Path) -> Vec<BTreeMap<String, String>> {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn two_clients_through_a_relay_under_equal_conditions() {
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
-    let conditions = "--relayed --clients 2 --mtu 1380 --threads 1 --congestion reno --delay 5 --rate 200";
-    let load = "--arms direct,null,weft --cases tcp --rounds 1 --seconds 2";
-    let arguments: Vec<_> = conditions.split(' ').chain(load.split(' ')).collect();
-    let output = bench(folder.path(), &arguments);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let runs = runs(folder.path());
-    let arms: Vec<_> = runs.iter().map(|run| run["arm"].as_str()).collect();
-    assert_eq!(arms, ["direct", "null", "weft"]);
-    for run in &runs {
-        let figure = |name: &str| run[name].parse::<f64>().unwrap();
-        assert_eq!(run["mtu"], "1380", "{run:?}");
-        // Two cables, in both directions.
-        assert!((20.0..80.0).contains(&figure("idle_avg_ms")), "{run:?}");
-        // Both clients share the server's cable.
-        assert!(figure("mbit_s") > 5.0 && figure("mbit_s") < 200.0, "{run:?}");
-        assert!(figure("media_gap_ms") >= 16.0 && !run["bound"].is_empty(), "{run:?}");
-        let tunnel = run["arm"] != "direct";
-        assert_eq!(figure("cpu_s_relay") > 0.0, tunnel, "{run:?}");
-        assert_eq!(run["mbit_s_per_cpu_percent_sender"].is_empty(), !tunnel, "{run:?}");
-    }
-    assert_eq!(runs[2]["frames"], "relayed");
-    let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
-    for line in [
-        "Set-up of every table: 2 clients and a server, each with a cable to one relay; 5 ms delay and 0 % loss",
-        "| MTU inside | 1380 bytes, every arm |",
-        "| congestion control of the namespaces | reno |",
-        "| weft | weft | 1380 | lanes=1 |",
-    ] {
-        assert!(report.contains(line), "{line}: {report}");
-    }
-    let table = fs::read_to_string(folder.path().join("tcp.csv")).unwrap();
-    assert_eq!(table.lines().count(), 4, "{table}");
-    let overview = fs::read_to_string(folder.path().join("overview.csv")).unwrap();
-    assert!(overview.contains("weft,tcp,Mbit/s,1,"), "{overview}");
+    beside(|| {
+        let folder = Folder::new();
+        let conditions = "--relayed --clients 2 --mtu 1380 --threads 1 --congestion reno --delay 5 --rate 200";
+        let load = "--arms direct,null,weft --cases tcp --rounds 1 --seconds 2";
+        let arguments: Vec<_> = conditions.split(' ').chain(load.split(' ')).collect();
+        let output = bench(folder.path(), &arguments);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let runs = runs(folder.path());
+        let arms: Vec<_> = runs.iter().map(|run| run["arm"].as_str()).collect();
+        assert_eq!(arms, ["direct", "null", "weft"]);
+        for run in &runs {
+            let figure = |name: &str| run[name].parse::<f64>().unwrap();
+            assert_eq!(run["mtu"], "1380", "{run:?}");
+            // Two cables, in both directions.
+            assert!((20.0..80.0).contains(&figure("idle_avg_ms")), "{run:?}");
+            // Both clients share the server's cable.
+            assert!(figure("mbit_s") > 5.0 && figure("mbit_s") < 200.0, "{run:?}");
+            assert!(figure("media_gap_ms") >= 16.0 && !run["bound"].is_empty(), "{run:?}");
+            let tunnel = run["arm"] != "direct";
+            assert_eq!(figure("cpu_s_relay") > 0.0, tunnel, "{run:?}");
+            assert_eq!(run["mbit_s_per_cpu_percent_sender"].is_empty(), !tunnel, "{run:?}");
+        }
+        assert_eq!(runs[2]["frames"], "relayed");
+        let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
+        for line in [
+            "Set-up of every table: 2 clients and a server, each with a cable to one relay; 5 ms delay and 0 % loss",
+            "| MTU inside | 1380 bytes, every arm |",
+            "| congestion control of the namespaces | reno |",
+            "| weft | weft | 1380 | lanes=1 |",
+        ] {
+            assert!(report.contains(line), "{line}: {report}");
+        }
+        let table = fs::read_to_string(folder.path().join("tcp.csv")).unwrap();
+        assert_eq!(table.lines().count(), 4, "{table}");
+        let overview = fs::read_to_string(folder.path().join("overview.csv")).unwrap();
+        assert!(overview.contains("weft,tcp,Mbit/s,1,"), "{overview}");
+    });
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn events_interrupt_payload_for_a_while() {
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
-    let events = "--arms weft --cases restart,rejoin,roam --rounds 1";
-    let output = bench(folder.path(), &events.split(' ').collect::<Vec<_>>());
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let runs = runs(folder.path());
-    assert_eq!(runs.len(), 3, "{said}");
-    for run in runs {
-        let gap: f64 = run["gap_s"].parse().unwrap();
-        // 60 packets a second are sent. A restart can be as short as the pause between two.
-        assert!((0.016..60.0).contains(&gap), "{run:?}");
-    }
-    let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
-    assert!(
-        report.contains("| arm | s without payload | lowest and highest |"),
-        "{report}"
-    );
+    beside(|| {
+        let folder = Folder::new();
+        let events = "--arms weft --cases restart,rejoin,roam --rounds 1";
+        let output = bench(folder.path(), &events.split(' ').collect::<Vec<_>>());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        let runs = runs(folder.path());
+        assert_eq!(runs.len(), 3, "{said}");
+        for run in runs {
+            let gap: f64 = run["gap_s"].parse().unwrap();
+            // 60 packets a second are sent. A restart can be as short as the pause between two.
+            assert!((0.016..60.0).contains(&gap), "{run:?}");
+        }
+        let report = fs::read_to_string(folder.path().join("report.md")).unwrap();
+        assert!(
+            report.contains("| arm | s without payload | lowest and highest |"),
+            "{report}"
+        );
+    });
 }
 
 #[test]
 fn an_arm_without_a_process_is_void_where_one_restarts() {
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
-    let events = "--arms direct --cases restart,rejoin --rounds 1";
-    let output = bench(folder.path(), &events.split(' ').collect::<Vec<_>>());
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    for run in runs(folder.path()) {
-        let why = "it has no process that the bench can restart";
-        assert!(run["void"].contains(why), "{run:?}");
-    }
+    beside(|| {
+        let folder = Folder::new();
+        let events = "--arms direct --cases restart,rejoin --rounds 1";
+        let output = bench(folder.path(), &events.split(' ').collect::<Vec<_>>());
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        for run in runs(folder.path()) {
+            let why = "it has no process that the bench can restart";
+            assert!(run["void"].contains(why), "{run:?}");
+        }
+    });
 }
 
 #[test]
 fn conditions_out_of_bounds_are_refused_in_one_line() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let out = folder.path().join("out");
     for (arguments, reason) in [
         ("--delay=-1", "write 0 to 10000 ms"),

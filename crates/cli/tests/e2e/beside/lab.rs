@@ -7,10 +7,10 @@ use std::process::Output;
 
 use serde_json::Value;
 use weft_lab::scenario::source::READY;
-use weft_os::test_support::{require_namespaces, require_nft, require_tayga};
+use weft_os::test_support::{require_nft, require_tayga};
 
-use crate::common::lab::{PAIR, lab, text};
-use crate::common::shared_turn;
+use crate::common::beside;
+use crate::common::lab::{Folder, PAIR, lab, text};
 
 /// Runs a scenario with its output in a folder.
 fn run(from: &str, folder: &Path, more: &[&str]) -> Output {
@@ -28,11 +28,7 @@ fn holds(name: &str) {
 
 /// The same with further arguments.
 fn holds_with(name: &str, more: &[&str]) {
-    if !require_namespaces() {
-        return;
-    }
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let output = run(name, folder.path(), more);
     let said = text(&output.stdout) + &text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
@@ -53,107 +49,118 @@ fn holds_with(name: &str, more: &[&str]) {
 
 #[test]
 fn lan_holds() {
-    holds("lan");
+    beside(|| holds("lan"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn home_nat_to_cloud_holds() {
-    holds("home-nat-to-cloud");
+    beside(|| holds("home-nat-to-cloud"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn double_cgnat_holds() {
-    holds("double-cgnat");
+    beside(|| holds("double-cgnat"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn wan_26ms_holds() {
-    holds("wan-26ms");
+    beside(|| holds("wan-26ms"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn loss_1_holds() {
-    holds("loss-1");
+    beside(|| holds("loss-1"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn roaming_laptop_holds() {
-    holds("roaming-laptop");
+    beside(|| holds("roaming-laptop"));
 }
 
 #[test]
 fn relay_chain_holds() {
-    holds("relay-chain");
+    beside(|| holds("relay-chain"));
 }
 
 #[test]
 fn two_relays_holds() {
-    holds("two-relays");
+    beside(|| holds("two-relays"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn mtu_black_hole_holds() {
-    holds("mtu-black-hole");
+    beside(|| holds("mtu-black-hole"));
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn flapping_link_holds() {
-    holds("flapping-link");
+    beside(|| holds("flapping-link"));
 }
 
 #[test]
 fn private_network_holds() {
-    holds("private-network");
+    beside(|| holds("private-network"));
 }
 
 #[test]
 fn router_reboot_holds() {
-    holds("router-reboot");
+    beside(|| holds("router-reboot"));
 }
 
 #[test]
 fn cgnat_neighbours_holds() {
-    holds("cgnat-neighbours");
+    beside(|| holds("cgnat-neighbours"));
 }
 
 #[test]
 fn kernel_nat_holds() {
-    if require_nft() {
-        holds("kernel-nat");
-    }
+    beside(|| {
+        if require_nft() {
+            holds("kernel-nat");
+        }
+    });
 }
 
 #[test]
 fn nat64_holds() {
-    if require_nft() && require_tayga() {
-        holds("nat64");
-    }
+    beside(|| {
+        if require_nft() && require_tayga() {
+            holds("nat64");
+        }
+    });
 }
 
 #[test]
 fn ipv6_firewall_holds() {
-    holds("ipv6-firewall");
+    beside(|| holds("ipv6-firewall"));
 }
 
 #[test]
 fn udp_blocked_holds() {
-    holds("udp-blocked");
+    beside(|| holds("udp-blocked"));
 }
 
 #[test]
 fn two_uplinks_holds() {
-    holds("two-uplinks");
+    beside(|| holds("two-uplinks"));
 }
 
 /// One cell of the matrix of NAT boxes; the path that it expects is a word of the scenario's file.
 #[test]
 fn two_port_restricted_boxes_and_a_public_neighbour_hold() {
-    holds_with("nat-matrix", &["--set", "cell=port-restricted+port-restricted"]);
+    beside(|| holds_with("nat-matrix", &["--set", "cell=port-restricted+port-restricted"]));
 }
 
 #[test]
 fn a_run_without_a_program_that_it_needs_says_so_and_leaves_no_results() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let out = folder.path().join("out");
     let mut command = lab(&["run", "kernel-nat", "--out"]);
     let output = command.arg(&out).env("PATH", folder.path()).output().unwrap();
@@ -167,13 +174,10 @@ fn a_run_without_a_program_that_it_needs_says_so_and_leaves_no_results() {
 
 #[test]
 fn an_expectation_that_fails_is_named_and_the_rest_goes_on() {
-    if !require_namespaces() {
-        return;
-    }
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("wrong.toml");
-    let steps = r#"
+    beside(|| {
+        let folder = Folder::new();
+        let file = folder.path().join("wrong.toml");
+        let steps = r#"
 [[step]]
 expect = "answer"
 from = "a"
@@ -202,60 +206,61 @@ node = "a"
 [[step]]
 expect = "quiet"
 "#;
-    fs::write(&file, format!("{PAIR}{steps}")).unwrap();
-    let out = folder.path().join("out");
-    let output = run(
-        file.to_str().unwrap(),
-        &out,
-        &["--pcap", "line", "--set", "link.line.delay=3ms"],
-    );
-    let (said, complained) = (text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(1), "{said}{complained}");
-    assert!(
-        said.contains("FAILED  expect path a to b via b: direct; expected via b\n"),
-        "{said}"
-    );
-    // The configured delay is in effect: of two bounds one is broken.
-    assert!(said.contains("; expected at least 1000 lost\n"), "{said}");
-    assert!(said.contains("FAILED  start a: it is running\n"), "{said}");
-    assert!(said.contains("ok      expect quiet: no warning in 2 logs\n"), "{said}");
-    let place = out.display();
-    assert_eq!(
-        complained,
-        format!("weft: 3 of 6 steps failed; {place} has logs, statuses and results.json\n")
-    );
-    let results = results(&out);
-    let failed = results["steps"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter(|step| step["ok"] == false);
-    assert_eq!(
-        failed.map(|step| step["number"].as_u64().unwrap()).collect::<Vec<_>>(),
-        [2, 4, 5]
-    );
-    for status in ["step-2-a.json", "step-5-b.json", "a.json"] {
-        assert!(out.join("status").join(status).is_file(), "{status}");
-    }
-    // Both ends have the pings; the second end received them 3 ms later.
-    let captures = ["line.a.pcap", "line.b.pcap"].map(|name| fs::read(out.join("pcap").join(name)).unwrap());
-    for capture in captures {
-        assert_eq!(capture[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
-        assert!(capture.len() > 24 + 50 * 1000, "{}", capture.len());
-    }
-    assert!(!out.join("pcap/spare.a.pcap").exists());
+        fs::write(&file, format!("{PAIR}{steps}")).unwrap();
+        let out = folder.path().join("out");
+        let output = run(
+            file.to_str().unwrap(),
+            &out,
+            &["--pcap", "line", "--set", "link.line.delay=3ms"],
+        );
+        let (said, complained) = (text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{said}{complained}");
+        assert!(
+            said.contains("FAILED  expect path a to b via b: direct; expected via b\n"),
+            "{said}"
+        );
+        // The configured delay is in effect: of two bounds one is broken.
+        assert!(said.contains("; expected at least 1000 lost\n"), "{said}");
+        assert!(said.contains("FAILED  start a: it is running\n"), "{said}");
+        assert!(said.contains("ok      expect quiet: no warning in 2 logs\n"), "{said}");
+        let place = out.display();
+        assert_eq!(
+            complained,
+            format!("weft: 3 of 6 steps failed; {place} has logs, statuses and results.json\n")
+        );
+        let results = results(&out);
+        let failed = results["steps"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|step| step["ok"] == false);
+        assert_eq!(
+            failed.map(|step| step["number"].as_u64().unwrap()).collect::<Vec<_>>(),
+            [2, 4, 5]
+        );
+        for status in ["step-2-a.json", "step-5-b.json", "a.json"] {
+            assert!(out.join("status").join(status).is_file(), "{status}");
+        }
+        // Both ends have the pings; the second end received them 3 ms later.
+        let captures = ["line.a.pcap", "line.b.pcap"].map(|name| fs::read(out.join("pcap").join(name)).unwrap());
+        for capture in captures {
+            assert_eq!(capture[..4], [0x4d, 0x3c, 0xb2, 0xa1]);
+            assert!(capture.len() > 24 + 50 * 1000, "{}", capture.len());
+        }
+        assert!(!out.join("pcap/spare.a.pcap").exists());
 
-    let again = run(file.to_str().unwrap(), &out, &[]);
-    assert_eq!(
-        again.status.code(),
-        Some(2),
-        "a folder with results is not written over"
-    );
+        let again = run(file.to_str().unwrap(), &out, &[]);
+        assert_eq!(
+            again.status.code(),
+            Some(2),
+            "a folder with results is not written over"
+        );
+    });
 }
 
 #[test]
 fn a_wrong_file_and_a_wrong_link_are_the_users_fault() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let file = folder.path().join("x.toml");
     fs::write(&file, PAIR.replace("dials", "dial")).unwrap();
     let path = file.to_str().unwrap();
@@ -292,16 +297,14 @@ fn the_list_has_every_ready_scenario_and_its_file() {
 /// that hosts notice, nodes that start late and are killed.
 #[test]
 fn every_other_deed_does_what_it_says() {
-    if !require_namespaces() {
-        return;
-    }
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("deeds.toml");
-    fs::write(&file, DEEDS).unwrap();
-    let output = run(file.to_str().unwrap(), &folder.path().join("out"), &[]);
-    let said = text(&output.stdout) + &text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    beside(|| {
+        let folder = Folder::new();
+        let file = folder.path().join("deeds.toml");
+        fs::write(&file, DEEDS).unwrap();
+        let output = run(file.to_str().unwrap(), &folder.path().join("out"), &[]);
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+    });
 }
 
 const DEEDS: &str = r#"name = "deeds"

@@ -19,7 +19,7 @@ const PRINTER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 2);
 
 /// Three members: desk, the administrator; nas, with a printer on a LAN behind it; laptop.
 struct Home {
-    world: World,
+    _world: World,
     _switch: Switch,
     _lan: Link,
     _printer: Host,
@@ -54,7 +54,7 @@ impl Home {
         done(&nas, &["join", code, "--host", "nas"]);
         done(&laptop, &["join", code, "--host", "laptop"]);
         Self {
-            world,
+            _world: world,
             _switch: switch,
             _lan: lan,
             _printer: printer,
@@ -68,15 +68,6 @@ impl Home {
         for node in [&mut self.desk, &mut self.nas, &mut self.laptop] {
             assert_eq!(node.stop().unwrap().code(), Some(0));
             assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
-        }
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.world.keep_directory();
-            eprintln!("logs: {}", self.world.directory().display());
         }
     }
 }

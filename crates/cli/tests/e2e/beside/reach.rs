@@ -2,17 +2,16 @@
 //! direct where it may be, and relayed elsewhere. docs/reachability.md has all cells, `.ci/long reach`
 //! runs them.
 
-use weft_os::test_support::{require_namespaces, require_nft, require_tayga};
+use weft_os::test_support::{require_nft, require_tayga};
 
-use crate::common::lab::{lab, text};
-use crate::common::shared_turn;
+use crate::common::beside;
+use crate::common::lab::{Folder, lab, text};
 
 /// Runs at the same time. Nodes mostly wait.
 const JOBS: &str = "6";
 
 fn hold(scenario: &str, cells: &[&str]) {
-    let _turn = shared_turn();
-    let folder = tempfile::tempdir().unwrap();
+    let folder = Folder::new();
     let mut command = lab(&["cells", scenario, "--tries", "1", "--jobs", JOBS, "--out"]);
     command.arg(folder.path().join("cells"));
     for cell in cells {
@@ -28,38 +27,42 @@ fn hold(scenario: &str, cells: &[&str]) {
 /// The relayed ones come first: they take as long as attempts do.
 #[test]
 fn twelve_pairs_of_nat_boxes_have_the_path_that_they_may_have() {
-    if require_namespaces() && require_nft() {
-        hold(
-            "reach",
-            &[
-                "random+random",
-                "carrier+carrier",
-                "port-restricted+random",
-                "masquerade+masquerade-fully-random",
-                "public+random",
-                "restricted+preserving",
-                "port-restricted+port-restricted",
-                "port-restricted+sequential",
-                "preserving+preserving",
-                "double+double",
-                "masquerade+masquerade",
-                "public+udp-blocked",
-            ],
-        );
-    }
+    beside(|| {
+        if require_nft() {
+            hold(
+                "reach",
+                &[
+                    "random+random",
+                    "carrier+carrier",
+                    "port-restricted+random",
+                    "masquerade+masquerade-fully-random",
+                    "public+random",
+                    "restricted+preserving",
+                    "port-restricted+port-restricted",
+                    "port-restricted+sequential",
+                    "preserving+preserving",
+                    "double+double",
+                    "masquerade+masquerade",
+                    "public+udp-blocked",
+                ],
+            );
+        }
+    });
 }
 
 #[test]
 fn nodes_with_ipv6_alone_have_the_path_that_they_may_have() {
-    if require_namespaces() && require_nft() && require_tayga() {
-        hold(
-            "reach-ipv6",
-            &[
-                "public+ipv6",
-                "ipv6-firewall+ipv6-firewall",
-                "ipv6-nat64+public",
-                "ipv6-nat64+port-restricted",
-            ],
-        );
-    }
+    beside(|| {
+        if require_nft() && require_tayga() {
+            hold(
+                "reach-ipv6",
+                &[
+                    "public+ipv6",
+                    "ipv6-firewall+ipv6-firewall",
+                    "ipv6-nat64+public",
+                    "ipv6-nat64+port-restricted",
+                ],
+            );
+        }
+    });
 }
