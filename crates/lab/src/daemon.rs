@@ -16,11 +16,11 @@ use crate::host::{Host, HostCommandError};
 use crate::log;
 use crate::spec::NodeSpec;
 
-/// Time limit of a command that only queries.
-const COMMAND_LIMIT: Duration = Duration::from_secs(10);
+/// Time limit of a command. `weft join` waits longest, up to a minute.
+const COMMAND_LIMIT: Duration = Duration::from_secs(90);
 
 /// How long a daemon may take to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Polling interval of the status.
 const POLL: Duration = Duration::from_millis(50);
@@ -257,7 +257,7 @@ impl Daemon {
     /// Stops it (SIGTERM) and waits for its end.
     ///
     /// # Errors
-    /// If it takes more than 10 s; it is killed then.
+    /// If it takes more than a minute; it is killed then.
     pub fn stop(&mut self) -> Result<ExitStatus, DaemonError> {
         Ok(self.child.stop(STOP_LIMIT)?)
     }
@@ -318,6 +318,9 @@ impl Daemon {
     ) -> Result<(), DaemonError> {
         let end = Instant::now() + limit;
         loop {
+            // The last look begins after the end, so that a machine that stands still between two
+            // looks fails no test.
+            let late = Instant::now() >= end;
             if let Some(status) = self.child.ended()? {
                 return Err(DaemonError::Ended {
                     name: self.identity.name.clone(),
@@ -328,7 +331,7 @@ impl Daemon {
             if done(self)? {
                 return Ok(());
             }
-            if Instant::now() >= end {
+            if late {
                 return Err(DaemonError::NotReady {
                     name: self.identity.name.clone(),
                     what,

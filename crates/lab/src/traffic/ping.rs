@@ -150,16 +150,17 @@ struct Session {
 impl Session {
     fn run(mut self) -> ProbeLog {
         let mut next = Instant::now();
+        let mut last = next;
         let mut left = self.options.count;
         while left != Some(0) && !self.stop.load(Ordering::Relaxed) {
             self.send();
+            last = Instant::now();
             left = left.map(|n| n - 1);
             next += self.options.interval;
             self.receive_until(next, |_| false);
         }
         // The interval after the last request is part of the grace.
-        let end = next - self.options.interval + self.options.grace;
-        self.receive_until(end, |log| log.outstanding() == 0);
+        self.receive_until(last + self.options.grace, |log| log.outstanding() == 0);
         self.log
     }
 

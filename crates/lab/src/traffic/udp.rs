@@ -6,11 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+
 use super::{ProbeLog, ProbeReport, TrafficError};
 use crate::host::Host;
 
 /// Bytes of the number at the start of each datagram.
 const NUMBER_LEN: usize = 8;
+
+/// Bytes of the receiver's buffer: a machine that stands still for a moment loses no datagram.
+const BUFFER: usize = 8 << 20;
 
 /// How often the receiver checks whether the flow has ended.
 const TICK: Duration = Duration::from_millis(20);
@@ -58,6 +63,7 @@ impl UdpFlow {
         };
         let sink = to.run(move || UdpSocket::bind((to_addr, 0)))?.map_err(no_socket)?;
         sink.set_read_timeout(Some(TICK)).map_err(no_socket)?;
+        set_socket_recv_buffer_size_force(&sink, BUFFER).map_err(|error| no_socket(error.into()))?;
         let target = sink.local_addr().map_err(no_socket)?;
         let any: IpAddr = match to_addr {
             IpAddr::V4(_) => [0; 4].into(),
@@ -78,7 +84,8 @@ impl UdpFlow {
                 if source.send_to(&datagram, target).is_err() {
                     with(&sender_log, ProbeLog::refused);
                 }
-                next += options.interval;
+                // What was not sent in time is not sent later: a burst would lose some.
+                next = (next + options.interval).max(Instant::now());
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
             }
         });
