@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,8 +33,12 @@ pub const GROUP: u32 = 4962;
 /// Hides the machine's files from this system.
 const PREPARE: &str = r#"
 set -e
-for directory in /run /var/lib /usr/local/bin; do mount -t tmpfs -o mode=755 none $directory; done
+mount -t tmpfs -o mode=755 none /run
 mkdir -p /run/test/bin /run/test/etc
+# Before what it may be below is hidden.
+touch /run/test/weft
+mount --bind "$0" /run/test/weft
+for directory in /var/lib /usr/local/bin; do mount -t tmpfs -o mode=755 none $directory; done
 cp -a /etc/. /run/test/etc 2> /dev/null || true
 rm -f /run/test/etc/resolv.conf
 echo 'nameserver 192.0.2.53' > /run/test/etc/resolv.conf
@@ -41,8 +46,6 @@ mount --bind /run/test/etc /etc
 if [ -d /etc/systemd/system ]; then mount -t tmpfs -o mode=755 none /etc/systemd/system; fi
 printf 'root:x:0:\nweft:x:4962:\n' > /run/test/group
 mount --bind /run/test/group /etc/group
-touch /run/test/weft
-mount --bind "$0" /run/test/weft
 "#;
 
 /// Holds the files.
@@ -163,7 +166,10 @@ impl Machine {
             skip("systemd is not installed");
             return None;
         }
-        let cgroup = format!("weft-test-{}", std::process::id());
+        // Tests run in one process, and each machine needs a hierarchy that ends with it.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let cgroup = format!("weft-test-{}-{number}", std::process::id());
         let mut command = Command::new("sh");
         command.args(["-c", CGROUP, &format!("{PREPARE}{BOOT}"), WEFT, &cgroup]);
         let log = world.directory().join("boot.log");

@@ -17,6 +17,8 @@ use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
 /// A directory with the files of the package `systemd-resolved`, for systems that do not have it.
 const VARIABLE: &str = "WEFT_TEST_RESOLVED";
+/// The path of systemd-resolved on the machine.
+const RESOLVED: &str = "/run/test/systemd-resolved";
 const SETTINGS: &str = "[Resolve]\nDNS=192.0.2.53\nFallbackDNS=\nLLMNR=no\nMulticastDNS=no\nDNSSEC=no\n";
 
 /// systemd-resolved and resolvectl.
@@ -40,16 +42,22 @@ impl Programs {
     }
 }
 
+/// Copies a program to a path of the machine.
+fn install(program: &Path, to: &Path) {
+    fs::create_dir_all(to.parent().unwrap()).unwrap();
+    fs::copy(program, to).unwrap();
+    fs::set_permissions(to, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 struct Net {
     machine: Machine,
     upstream: Upstream,
-    programs: Programs,
     _bus: LoggedChild,
     _switch: Switch,
 }
 
 impl Net {
-    fn start(programs: Programs) -> Option<Self> {
+    fn start(programs: &Programs) -> Option<Self> {
         let world = Arc::new(World::new().unwrap());
         let switch = world.switch("net").unwrap();
         let upstream = Upstream::start(&world, &switch);
@@ -67,16 +75,17 @@ impl Net {
         }
         machine.write("/etc/systemd/resolved.conf", SETTINGS);
         machine.write("/etc/nsswitch.conf", "hosts: files dns\npasswd: files\ngroup: files\n");
-        // A place where brokers look for it, which is the machine's own.
-        let copy = machine.path("/run/current-system/sw/bin/resolvectl");
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::copy(&programs.resolvectl, &copy).unwrap();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        // The machine does not see the checkout where that is below a directory of its own, /tmp for
+        // example. resolvectl goes where brokers look for it.
+        install(&programs.resolved, &machine.path(RESOLVED));
+        install(
+            &programs.resolvectl,
+            &machine.path("/run/current-system/sw/bin/resolvectl"),
+        );
         let bus = machine.start_bus();
         Some(Self {
             machine,
             upstream,
-            programs,
             _bus: bus,
             _switch: switch,
         })
@@ -84,9 +93,7 @@ impl Net {
 
     /// Starts systemd-resolved, and waits until programs get answers from it.
     fn resolve(&self) -> LoggedChild {
-        let resolved = self
-            .machine
-            .background("resolved", &[self.programs.resolved.to_str().unwrap()]);
+        let resolved = self.machine.background("resolved", &[RESOLVED]);
         let stub = "/run/systemd/resolve/stub-resolv.conf";
         wait_until(PATIENCE, "systemd-resolved runs", || self.machine.path(stub).exists());
         let file = self.machine.path("/etc/resolv.conf");
@@ -127,7 +134,7 @@ impl Net {
 #[test]
 fn names_by_a_real_resolved_and_others_as_before() {
     beside(|| {
-        let Some(net) = Programs::find().and_then(Net::start) else {
+        let Some(net) = Programs::find().as_ref().and_then(Net::start) else {
             return;
         };
         let mut resolved = net.resolve();
