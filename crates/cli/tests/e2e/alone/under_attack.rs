@@ -1,9 +1,10 @@
 //! A daemon under attack, by a stranger on its network and by a member of its mesh with a genuine
 //! link: the promises to its configured peers hold.
 //!
-//! The default is a selection that represents all attacks. With `WEFT_ATTACKS=all` (or the name of
-//! one) each attack runs against an idle node and against one with traffic, one after the other.
-//! The results are a table:
+//! The default is an attack by a stranger and one by a member, without what a busy machine changes:
+//! times, losses and CPU time. With `WEFT_ATTACKS=all` (or the name of one) each attack runs against
+//! an idle node and against one with traffic, one after the other, and these have bounds, too. The
+//! results are a table:
 //!
 //! ```text
 //! WEFT_ATTACKS=all cargo test --release -p weft --test e2e under_attack -- --nocapture
@@ -17,7 +18,6 @@ mod attacks;
 mod member;
 mod scene;
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use self::attacks::Attack;
@@ -64,30 +64,22 @@ const REKEYS: u64 = 1;
 /// two targets, or get half of an answer.
 const ARRIVED: u64 = 4;
 
-/// The cases that run by default: each defence once, idle or loaded.
-const CHOICE: [(Attack, Load); 7] = [
-    (Attack::Msg1PeerMoves, Load::Loaded),
-    (Attack::Msg1OfReturner, Load::Idle),
-    (Attack::Msg2, Load::Loaded),
-    (Attack::RekeyIndex, Load::Loaded),
-    (Attack::SessionSetup, Load::Loaded),
-    (Attack::Filters, Load::Idle),
-    (Attack::EarlyFrames, Load::Idle),
-];
-
-/// Number of these cases that run at once.
-const AT_ONCE: usize = 2;
+/// The cases that run by default. The bounds of all attacks are those of the simulator, too
+/// (crates/sim/tests/links.rs, handshakes.rs, hostile.rs).
+const CHOICE: [(Attack, Load); 2] = [(Attack::Msg1PeerMoves, Load::Loaded), (Attack::Filters, Load::Idle)];
 
 impl Outcome {
-    /// The promises that were broken.
+    /// The promises that were broken; those that a busy machine breaks as well only if the attacks
+    /// are measured.
     fn faults(&self) -> Vec<String> {
+        let measured = measured();
         let (memory, cpu) = match self.attack {
             attack if attack.is_members() => (MEMBERS_MEMORY, MEMBERS_CPU),
             Attack::Msg2 => (STRANGERS_MEMORY, MSG2_CPU),
             _ => (STRANGERS_MEMORY, MSG1_CPU),
         };
         let [linked, session] = self.returned;
-        let within = |time: Option<Duration>, limit| time.is_some_and(|time| time <= limit);
+        let within = |time: Option<Duration>, limit| time.is_some_and(|time| time <= limit || !measured);
         let (counters, rekeys) = self.told.clone().unwrap_or_default();
         let grown = |names: &[&str]| names.iter().filter_map(|name| counters.get(*name)).sum::<u64>();
         let [first, rest @ ..] = self.attack.traces() else {
@@ -105,7 +97,7 @@ impl Outcome {
             (
                 // The node never saw what the kernel drops at a full socket: this machine is busy
                 // with other work.
-                self.lost as u64 <= self.kernel_drops,
+                self.lost as u64 <= self.kernel_drops || !measured,
                 format!(
                     "lost {} of {} ({} by its socket)",
                     self.lost, self.stream, self.kernel_drops
@@ -116,7 +108,10 @@ impl Outcome {
                 format!("{rekeys} new keys"),
             ),
             (self.growth <= memory, format!("{} KiB more memory", self.growth >> 10)),
-            (self.cpu <= cpu, format!("{:.0} % of a core", self.cpu * 100.0)),
+            (
+                self.cpu <= cpu || !measured,
+                format!("{:.0} % of a core", self.cpu * 100.0),
+            ),
             (self.warnings.is_empty(), format!("warnings: {:#?}", self.warnings)),
         ];
         let broken = faults.into_iter().filter(|(held, _)| !held);
@@ -146,33 +141,16 @@ const HEAD: &str = "\
 | attack | node | rate, 1/s | sent | linked after, ms | session after, ms | lost | memory | CPU before, % | CPU more, % |
 |---|---|---|---|---|---|---|---|---|---|";
 
-/// Runs the cases, at most `at_once` at a time; returns their outcomes in the order of the cases.
-fn run(cases: &[(Attack, Load)], at_once: usize) -> Vec<Outcome> {
-    let next = Mutex::new(cases.iter().enumerate());
-    let outcomes = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                loop {
-                    let Some((number, (attack, load))) = next.lock().unwrap().next() else {
-                        return;
-                    };
-                    let outcome = Scene::set(*attack).run(*load);
-                    outcomes.lock().unwrap().push((number, outcome));
-                }
-            });
-        }
-    });
-    let mut outcomes = outcomes.into_inner().unwrap();
-    outcomes.sort_by_key(|(number, _)| *number);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+/// Whether this run asserts figures of a machine that has nothing else to do.
+fn measured() -> bool {
+    std::env::var_os("WEFT_ATTACKS").is_some()
 }
 
 #[test]
 fn peers_link_and_traffic_passes_under_attack() {
     alone(|| {
-        let outcomes = match std::env::var("WEFT_ATTACKS") {
-            Err(_) => run(&CHOICE, AT_ONCE),
+        let cases = match std::env::var("WEFT_ATTACKS") {
+            Err(_) => CHOICE.to_vec(),
             Ok(which) => {
                 let asked = |attack: &Attack| which == "all" || format!("{attack:?}") == which;
                 let each = |attack| [Load::Idle, Load::Loaded].map(|load| (attack, load));
@@ -182,9 +160,13 @@ fn peers_link_and_traffic_passes_under_attack() {
                     "WEFT_ATTACKS={which}: there are all and {:?}",
                     Attack::ALL
                 );
-                run(&cases, 1)
+                cases
             }
         };
+        let outcomes: Vec<Outcome> = cases
+            .into_iter()
+            .map(|(attack, load)| Scene::set(attack).run(load))
+            .collect();
         let rows: Vec<String> = outcomes.iter().map(Outcome::row).collect();
         println!("{HEAD}\n{}", rows.join("\n"));
         let broken = outcomes.iter().filter(|outcome| !outcome.faults().is_empty());

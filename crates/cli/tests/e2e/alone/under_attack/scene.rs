@@ -325,8 +325,7 @@ impl Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.world.keep_directory();
-            eprintln!("{}: logs: {}", self.attack.name(), self.world.directory().display());
+            eprintln!("the attack: {}", self.attack.name());
         }
     }
 }
