@@ -1,19 +1,15 @@
 //! L12: with UDP between A and B blocked, both reach each other through C. Both cases run at once,
-//! each in a world of its own.
+//! each in a world of its own. How soon they do is a bound of the simulator (crates/sim/tests/detour.rs).
 
 use std::time::Duration;
 
 use weft_lab::traffic::ProbeReport;
 
-use crate::common::beside;
 use crate::common::net::{Net, PINGS};
+use crate::common::{PATIENCE, beside, wait_until};
 
 /// The time without a lost ping.
-const STEADY: Duration = Duration::from_secs(90);
-/// Time limit from the end of the block until the path is direct again.
-const RETURN: Duration = Duration::from_secs(25);
-/// Maximum number of pings that a cut may cost, in each direction.
-const CUT_COST: usize = 10;
+const STEADY: Duration = Duration::from_secs(15);
 
 #[test]
 fn a_block_between_two_is_gone_round_and_left_when_it_ends() {
@@ -37,8 +33,8 @@ fn started(apart: bool) -> Net {
     net.start("c", &net.spec(""));
     net.start("a", &net.knowing(&["b", "c"], &[]));
     net.start("b", &net.knowing(&["a", "c"], &[]));
-    net.reached_within(Duration::from_secs(30), "a", "b");
-    net.reached_within(Duration::from_secs(5), "b", "a");
+    net.reached_within(PATIENCE, "a", "b");
+    net.reached_within(PATIENCE, "b", "a");
     net
 }
 
@@ -49,19 +45,22 @@ fn started_blocked() {
 
 fn cut_while_running() {
     let net = started(false);
-    net.wait_direct(["a", "b"], RETURN);
+    net.wait_direct(["a", "b"], PATIENCE);
     assert_lossless(&net.ping_both(["a", "b"], PINGS, Duration::from_secs(3)));
     let pingers = [("a", "b"), ("b", "a")].map(|(from, to)| net.ping(from, to, PINGS));
     std::thread::sleep(Duration::from_secs(2));
     net.keep_apart(&["a", "b"], true);
-    std::thread::sleep(Duration::from_secs(8));
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        wait_until(PATIENCE, "the cut is gone round", || net.via(from, to) == Some("c"));
+        net.reached_within(PATIENCE, from, to);
+    }
     for report in pingers.map(|pinger| pinger.stop().unwrap()) {
         eprintln!(
             "the cut cost {} pings, {:.0} ms",
             report.lost.len(),
             report.longest_gap_ms
         );
-        assert!((1..=CUT_COST).contains(&report.lost.len()), "{report:?}");
+        assert!(!report.lost.is_empty(), "{report:?}");
     }
     steady_and_back(net);
 }
@@ -75,7 +74,7 @@ fn steady_and_back(net: Net) {
     }
     let pingers = [("a", "b"), ("b", "a")].map(|(from, to)| net.ping(from, to, PINGS));
     net.keep_apart(&["a", "b"], false);
-    net.wait_direct(["a", "b"], RETURN);
+    net.wait_direct(["a", "b"], PATIENCE);
     std::thread::sleep(Duration::from_secs(2));
     assert_lossless(&pingers.map(|pinger| pinger.stop().unwrap()));
     net.finish();

@@ -1,21 +1,20 @@
 //! Relays that are killed, form a chain, do not forward, or accept only configured nodes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_lab::daemon::PeerState;
 use weft_lab::traffic::{Limit, TcpFlow};
 
 use crate::common::net::{DENSE, Net, PINGS};
-use crate::common::{MINUTE, address, assert_transfer, beside};
+use crate::common::{MINUTE, address, assert_transfer, beside, wait_until};
+use weft_os::assert_strict;
 
 const START: Duration = Duration::from_secs(30);
 
-/// Time limit from the end of a relay until payload passes again.
-const BACK_MS: f64 = 3000.0;
-
-/// A and B reach each other through C or D. The relay in use is killed, then the other.
+/// A and B reach each other through C or D. The relay in use is killed, then the other. How soon it is
+/// replaced is a bound of the simulator (crates/sim/tests/detour.rs).
 #[test]
-fn a_killed_relay_is_replaced_within_three_seconds() {
+fn a_killed_relay_is_replaced() {
     beside(|| {
         let mut net = Net::new(&["a", "b", "c", "d"]);
         net.keep_apart(&["a", "b"], true);
@@ -38,23 +37,23 @@ fn a_killed_relay_is_replaced_within_three_seconds() {
             let pingers = [("a", "b"), ("b", "a")].map(|(from, to)| net.ping(from, to, DENSE));
             std::thread::sleep(Duration::from_secs(3));
             net.node_mut(used).kill().unwrap();
-            std::thread::sleep(Duration::from_secs(7));
+            for (from, to) in [("a", "b"), ("b", "a")] {
+                wait_until(MINUTE, "the other relay is used", || net.via(from, to) == Some(spare));
+                net.reached_within(MINUTE, from, to);
+            }
             for report in pingers.map(|pinger| pinger.stop().unwrap()) {
                 eprintln!("{used} was killed: {:.0} ms without payload", report.longest_gap_ms);
-                assert!(report.longest_gap_ms < BACK_MS && !report.lost.is_empty(), "{report:?}");
+                assert!(!report.lost.is_empty(), "{report:?}");
             }
-            assert_eq!((net.via("a", "b"), net.via("b", "a")), (Some(spare), Some(spare)));
             net.node_mut(used).restart().unwrap();
             net.node_mut(used).wait_ready(START).unwrap();
             // The ends keep the old link until they give it up. That both have a new one shows in
             // the relay.
-            let end = Instant::now() + MINUTE;
-            while net.node(used).status().unwrap()["node"]["mesh"]["neighbours"] != 2 {
-                assert!(Instant::now() < end, "{used} is back and has no links");
-                std::thread::sleep(Duration::from_millis(100));
-            }
+            wait_until(MINUTE, "the killed relay is back and has links", || {
+                net.node(used).status().unwrap()["node"]["mesh"]["neighbours"] == 2
+            });
         }
-        assert!(flow.stop().unwrap().hash_ok);
+        assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
         for pinger in net.ping_both(["a", "b"], PINGS, Duration::from_secs(5)) {
             assert!(pinger.lost.is_empty(), "{pinger:?}");
         }
