@@ -3,6 +3,12 @@
 use weft_sim::scenario::{Action, Figures, Plan, Scenario};
 use weft_sim::{Conditions, NatKind, Shape};
 
+/// The seeds of a test: this many, or as many as `.ci/long sim` sets.
+fn seeds(few: u64) -> std::ops::Range<u64> {
+    let set = std::env::var("WEFT_SIM_SEEDS").ok();
+    0..set.map_or(few, |seeds| seeds.parse().unwrap())
+}
+
 /// Runs a scenario. A failure prints the smallest scenario that shows it, as `weft sim` reads it.
 fn run(scenario: &Scenario) -> Figures {
     let outcome = scenario.run();
@@ -29,11 +35,21 @@ fn all_reached(plan: &Plan) -> Figures {
 }
 
 #[test]
+fn random_graphs_converge_and_all_pairs_reach_each_other() {
+    random_graph(300, 2_000);
+}
+
+#[test]
+#[ignore = "takes a minute: .ci/long sim"]
 fn random_graphs_of_a_thousand_nodes_converge_and_ten_thousand_pairs_reach_each_other() {
+    random_graph(1_000, 10_000);
+}
+
+fn random_graph(nodes: usize, pairs: usize) {
     let plan = Plan {
-        nodes: 1_000,
+        nodes,
         calm: 60_000,
-        pairs: 10_000,
+        pairs,
         probes: 2,
         patience: 5_000,
         ..Plan::default()
@@ -41,7 +57,7 @@ fn random_graphs_of_a_thousand_nodes_converge_and_ten_thousand_pairs_reach_each_
     let mut scenario = plan.scenario();
     scenario.check_every = 500;
     let figures = run(&scenario);
-    assert!(figures.pairs > 9_900 && figures.pairs_reached == figures.pairs);
+    assert!(figures.pairs * 100 > pairs as u64 * 97 && figures.pairs_reached == figures.pairs);
     assert!(
         figures.converged.is_some_and(|ms| ms < 20_000),
         "{:?}",
@@ -56,7 +72,7 @@ fn random_graphs_of_a_thousand_nodes_converge_and_ten_thousand_pairs_reach_each_
 #[test]
 fn lines_and_rings_of_thirty() {
     for shape in [Shape::Line, Shape::Ring] {
-        for seed in 0..3 {
+        for seed in seeds(2) {
             let figures = all_reached(&Plan {
                 seed,
                 shape,
@@ -84,7 +100,7 @@ fn grids_and_trees_of_a_hundred() {
 
 #[test]
 fn two_halves_become_one_again() {
-    for seed in 0..3 {
+    for seed in seeds(2) {
         let figures = all_reached(&Plan {
             seed,
             trouble: 60_000,
@@ -99,7 +115,7 @@ fn two_halves_become_one_again() {
 
 #[test]
 fn a_third_of_everything_lost_delays_and_never_wedges() {
-    for seed in 0..2 {
+    for seed in seeds(2) {
         let plan = Plan {
             seed,
             nodes: 40,
@@ -138,20 +154,16 @@ fn a_third_of_everything_lost_delays_and_never_wedges() {
 
 #[test]
 fn a_tenth_restarting_each_minute_leaves_the_others_connected() {
-    let plan = Plan {
+    // Meanwhile a pair fails only if an end is down or has just come back.
+    let figures = run(&scenario(&Plan {
         trouble: 300_000,
         churn: 10,
         rest: 60_000,
         pairs: 300,
-        ..Plan::default()
-    };
-    all_reached(&plan);
-    // Meanwhile a pair fails only if an end is down or has just come back.
-    let figures = run(&scenario(&Plan {
         during: true,
         probes: 60,
         expect: false,
-        ..plan
+        ..Plan::default()
     }));
     assert_eq!(figures.pairs_reached, figures.pairs);
     assert!(
@@ -181,7 +193,7 @@ fn hosts_behind_every_kind_of_nat_reach_each_other_through_public_ones() {
         NatKind::PortRestricted,
         NatKind::Symmetric,
     ];
-    for seed in 0..4 {
+    for seed in seeds(2) {
         let plan = Plan {
             seed,
             shape: Shape::Random { degree: 12 },
@@ -199,6 +211,7 @@ fn hosts_behind_every_kind_of_nat_reach_each_other_through_public_ones() {
 #[test]
 fn the_same_seed_gives_the_same_figures() {
     let plan = Plan {
+        nodes: 30,
         conditions: Conditions {
             jitter: 20,
             loss: 20,

@@ -10,6 +10,7 @@ use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{Limit, TcpFlow, UdpFlow, UdpOptions};
+use weft_os::assert_strict;
 use weft_os::process::threads_of;
 use weft_os::test_support::skip;
 use weft_os::udp::{BindOptions, UdpSocket};
@@ -73,12 +74,13 @@ fn mixed_load(a: &Daemon, b: &Daemon) {
     }
     for flow in tcp {
         let report = flow.join().unwrap();
-        assert_eq!((report.bytes, report.hash_ok), (BULK, true));
+        assert_strict!(report.hash_ok, "{report:?}");
+        assert_eq!(report.bytes, BULK);
     }
     for flow in udp {
         let report = flow.stop().unwrap();
         assert!(report.received > 0, "{report:?}");
-        assert_eq!((report.reordered, report.duplicates), (0, 0), "{report:?}");
+        assert_strict!((report.reordered, report.duplicates) == (0, 0), "{report:?}");
     }
 }
 
@@ -301,7 +303,7 @@ fn restarts_and_moves_are_followed_by_every_lane() {
             wait_until(MINUTE, "TCP after the move", || flow.received() > so_far + 1_000_000);
         }
         for flow in flows {
-            assert!(flow.stop().unwrap().hash_ok);
+            assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
         }
         assert_all_carry(&pair, 2);
         let status = pair.a.peer(&pair.b.identity().npub).unwrap().unwrap();
@@ -385,7 +387,7 @@ fn packet_threads_go_first_while_they_move_bulk_if_they_may() {
                 }
                 (_, state) => panic!("{wished} became {state}"),
             }
-            assert!(flow.stop().unwrap().hash_ok);
+            assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
             wait_until(LIMIT, "its own nice value again", || nice(&pair.a) == own);
             // For longer than the time after which traffic counts as bulk.
             flood_with_rubbish(&pair, Duration::from_millis(600));
@@ -442,6 +444,7 @@ impl Strace {
 /// On an idle path a lane waits for packets without a timeout, which would be a timer that is set
 /// and cancelled.
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_lane_waits_for_packets_without_a_timer() {
     if !has_strace() {
         return;
@@ -486,7 +489,7 @@ fn a_lane_waits_for_packets_without_a_timer() {
             waits.len()
         );
         let report = flow.stop().unwrap();
-        assert_eq!((report.reordered, report.duplicates), (0, 0), "{report:?}");
+        assert_strict!((report.reordered, report.duplicates) == (0, 0), "{report:?}");
         pair.finish();
     });
 }
@@ -494,6 +497,7 @@ fn a_lane_waits_for_packets_without_a_timer() {
 /// Under load no lane takes another's lock, and none hands packets to another: a wait would show as
 /// a futex call, and a handover in the counters.
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn loaded_lanes_leave_each_other_alone() {
     if !has_strace() {
         return;
@@ -530,7 +534,7 @@ fn loaded_lanes_leave_each_other_alone() {
         assert!(calls("futex") * 100 < packets, "{account}");
         assert_eq!(exchanged(), exchanged_before);
         for flow in flows {
-            assert!(flow.stop().unwrap().hash_ok);
+            assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
         }
         pair.finish();
     });

@@ -85,6 +85,7 @@ fn tcp_forward() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn every_load_every_way() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
@@ -145,6 +146,7 @@ fn every_load_every_way() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn outside_the_tunnel_where_the_far_end_allows_it() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {

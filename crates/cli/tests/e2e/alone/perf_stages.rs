@@ -99,6 +99,7 @@ fn stages_behind_a_run_and_then_no_longer() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn the_end_without_processor_is_named_with_its_stages() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
@@ -123,6 +124,7 @@ fn the_end_without_processor_is_named_with_its_stages() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_load_that_leaves_the_packet_path_idle() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
@@ -147,6 +149,7 @@ fn a_load_that_leaves_the_packet_path_idle() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn the_busiest_of_two_packet_threads() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {

@@ -87,6 +87,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_sender_without_processor() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
@@ -124,6 +125,7 @@ fn a_slow_far_end() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_link_with_a_rate() {
     alone(|| {
         let pair = Flawed::start(Impairments {
@@ -144,6 +146,7 @@ fn a_link_with_a_rate() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn one_percent_of_loss() {
     alone(|| {
         let pair = Flawed::start(Impairments {
@@ -160,6 +163,7 @@ fn one_percent_of_loss() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_tiny_window() {
     alone(|| {
         let pair = Flawed::start(Impairments::delay(ms(20)));
@@ -171,6 +175,7 @@ fn a_tiny_window() {
 }
 
 #[test]
+#[ignore = "measures: .ci/long perf"]
 fn a_sender_that_asks_for_no_more() {
     alone(|| {
         let pair = Flawed::start(Impairments::delay(ms(5)));
