@@ -13,6 +13,7 @@ use weft_lab::relay::{self, Leg, UdpRelay};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::traffic::{PingOptions, Pinger, ProbeReport, TcpReport, ping, transfer};
 use weft_lab::world::{Switch, World};
+use weft_os::assert_strict;
 use weft_os::test_support::skip;
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, shared_turn, turn};
@@ -130,7 +131,7 @@ pub struct Mixed {
     _switch: Option<Switch>,
     /// The addresses of weft and the daemon, as the other side sees them.
     pub addresses: [&'static str; 2],
-    world: World,
+    _world: World,
     _turn: std::fs::File,
 }
 
@@ -170,7 +171,7 @@ impl Mixed {
             third,
             _switch: switch,
             addresses: seen,
-            world,
+            _world: world,
             _turn: turn,
         };
         mixed.weft.wait_ready(PATIENCE).unwrap();
@@ -296,7 +297,7 @@ impl Mixed {
         let to = IpAddr::V6(self.address(from.other()));
         let report = transfer(self.hosts(from), to, bytes, bytes, 2 * MINUTE).unwrap();
         assert_eq!(report.bytes, bytes, "{from:?}");
-        assert!(report.hash_ok, "{from:?}");
+        assert_strict!(report.hash_ok, "from {from:?}");
         report
     }
 
@@ -341,13 +342,4 @@ fn lay_switch(world: &World, hosts: &[Host; 2], addresses: [&str; 2]) -> (Host, 
         switch.connect(host, &[&format!("{ip}/24")]).unwrap();
     }
     (third, switch)
-}
-
-impl Drop for Mixed {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.world.keep_directory();
-            eprintln!("logs: {}", self.world.directory().display());
-        }
-    }
 }

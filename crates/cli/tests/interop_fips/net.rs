@@ -16,6 +16,7 @@ use weft_lab::world::{Link, World};
 
 use crate::common::{MINUTE, PATIENCE, WEFT, identity, shared_turn, turn};
 use crate::mixed::{FULL_QUEUE, Side};
+use weft_os::assert_strict;
 
 /// Time limit until two nodes of a mesh that has just started reach each other.
 pub const CONVERGED: Duration = Duration::from_secs(30);
@@ -178,7 +179,7 @@ pub struct Net {
     pub nodes: Vec<Node>,
     _cables: Vec<Link>,
     pub name: String,
-    world: World,
+    _world: World,
     _turn: std::fs::File,
 }
 
@@ -219,7 +220,7 @@ impl Net {
             nodes,
             _cables: cables,
             name: plan.name(),
-            world,
+            _world: world,
             _turn: turn,
         };
         for number in 0..names.len() {
@@ -326,7 +327,7 @@ impl Net {
         let hosts = (self.host(from), self.host(to));
         let report = transfer(hosts, IpAddr::V6(self.address(to)), bytes, bytes, 3 * MINUTE).unwrap();
         assert_eq!(report.bytes, bytes, "{}: from {from}", self.name);
-        assert!(report.hash_ok, "{}: from {from}", self.name);
+        assert_strict!(report.hash_ok, "{}: from {from}", self.name);
         report
     }
 
@@ -424,8 +425,6 @@ impl Drop for Net {
         if !std::thread::panicking() {
             return;
         }
-        self.world.keep_directory();
-        eprintln!("logs: {}", self.world.directory().display());
         for node in &self.nodes {
             match node {
                 Node::Weft(daemon) => match daemon.status() {

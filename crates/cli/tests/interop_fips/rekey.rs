@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use weft_lab::traffic::{Limit, PingOptions, TcpFlow, UdpFlow, UdpOptions};
+use weft_os::assert_strict;
 use weft_os::test_support::in_namespaces;
 
 use crate::common::MINUTE;
@@ -75,7 +76,8 @@ fn continuity(fips: &Path, mut case: Case, weft_rekey_s: u32, fips_rekey_s: u32)
     for (ping, (udp, tcp)) in pings.iter().zip(udp.iter().zip(&tcp)) {
         assert!(ping.sent >= 590 && ping.lost.is_empty(), "pings: {ping:?}");
         assert!(udp.sent >= 10_000 && udp.lost.is_empty(), "UDP: {udp:?}");
-        assert!(tcp.hash_ok && tcp.bytes > 20_000_000, "TCP: {tcp:?}");
+        assert_strict!(tcp.hash_ok, "TCP: {tcp:?}");
+        assert!(tcp.bytes > 20_000_000, "TCP: {tcp:?}");
     }
     assert!(rekeys.iter().all(|count| *count >= AT_LEAST), "{rekeys:?}");
     assert_eq!(mixed.fips_peer()["consecutive_decrypt_failures"], 0);

@@ -14,6 +14,7 @@ use weft_lab::world::World;
 use crate::common::{
     MINUTE, PATIENCE, Pair, Underlay, WEFT, address, alone, assert_transfer, identity, reached_within, wait_until,
 };
+use weft_os::assert_strict;
 
 /// Bytes of a packet in addition to the payload of a ping.
 const HEADERS: usize = 48;
@@ -115,7 +116,8 @@ fn an_interface_that_takes_less_is_followed() {
         assert_packets_pass(&pair.a, &pair.b, 1280);
         std::thread::sleep(Duration::from_secs(2));
         let tcp = flow.stop().unwrap();
-        assert!(tcp.hash_ok && tcp.bytes > 0, "{tcp:?}");
+        assert_strict!(tcp.hash_ok, "{tcp:?}");
+        assert!(tcp.bytes > 0, "{tcp:?}");
         assert_eq!(counter(&pair.a, "path_black_holes"), 1);
         // The hosts agreed on larger segments than the path takes now.
         assert!(counter(&pair.a, "tcp_recut") > 0);
@@ -181,7 +183,8 @@ fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
         wait_size(&a, &b, 1472);
         std::thread::sleep(Duration::from_secs(1));
         let tcp = flow.stop().unwrap();
-        assert!(tcp.hash_ok && tcp.bytes > 0, "{tcp:?}");
+        assert_strict!(tcp.hash_ok, "{tcp:?}");
+        assert!(tcp.bytes > 0, "{tcp:?}");
         assert_eq!(counter(&a, "path_black_holes"), 1);
         assert_packets_pass(&a, &b, 1470);
         for node in [&mut a, &mut b] {

@@ -12,6 +12,7 @@ use weft_lab::host::Host;
 use weft_lab::spec::NodeSpec;
 use weft_lab::world::World;
 use weft_lab::{child, log};
+use weft_os::assert_strict;
 use weft_os::netlink::Netlink;
 
 use crate::common::{PATIENCE, WEFT, beside, identity};
@@ -176,7 +177,7 @@ fn the_key_file_holds_no_key() {
         fs::write(&key, &spoilt).unwrap();
         let output = node.fails();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!stderr.contains(&spoilt[5..30]), "the error shows the secret");
+        assert_strict!(!stderr.contains(&spoilt[5..30]), "the error shows the secret");
         fs::write(&key, secret).unwrap();
         node.check(&output, 1, &[key.to_str().unwrap()]);
     });

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::common::machine::{GROUP, Machine, PROGRAM, ROOT, User, done, failed, has_other_users, user};
 use crate::common::{PATIENCE, beside, wait_until};
+use weft_os::assert_strict;
 
 const SOCKET: &str = "/run/weft/control.sock";
 const OPERATOR: u32 = 4002;
@@ -68,7 +69,7 @@ fn every_user_reads_states_and_only_owners_read_addresses_and_stop_it() {
             for text in [document.to_string(), done(&machine.weft(OTHER, &[command]))] {
                 assert!(text.contains("bob"), "{text}");
                 for secret in SECRETS {
-                    assert!(!text.contains(secret), "{secret} in {text}");
+                    assert_strict!(!text.contains(secret), "{secret} in {text}");
                 }
             }
         }

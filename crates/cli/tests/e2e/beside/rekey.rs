@@ -6,6 +6,7 @@ use weft_lab::daemon::Daemon;
 use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow};
 
 use crate::common::{MINUTE, Pair, Underlay, address, beside};
+use weft_os::assert_strict;
 
 const INTERVAL_S: u32 = 5;
 const RUN: Duration = MINUTE;
@@ -35,7 +36,8 @@ fn a_minute_of_rekeys_under_load_loses_no_ping() {
             assert!(report.sent >= 250 && report.lost.is_empty(), "{report:?}");
         }
         let tcp = flow.stop().unwrap();
-        assert!(tcp.hash_ok && tcp.bytes > 0, "{tcp:?}");
+        assert_strict!(tcp.hash_ok, "{tcp:?}");
+        assert!(tcp.bytes > 0, "{tcp:?}");
         let after = [rekeys(&pair.a, &pair.b), rekeys(&pair.b, &pair.a)];
         for (before, after) in before.iter().zip(after) {
             for layer in 0..2 {

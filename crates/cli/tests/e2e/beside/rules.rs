@@ -10,6 +10,7 @@ use weft_lab::daemon::Daemon;
 
 use super::join::{Net, code, done, failed, ipv4, members, network, pings, pings_ipv4};
 use crate::common::{PATIENCE, WEFT, address, beside, wait_until};
+use weft_os::assert_strict;
 
 const SSH: u16 = 2222;
 const WEB: u16 = 8080;
@@ -102,7 +103,7 @@ fn rules_decide_what_passes_and_a_change_keeps_what_stays_allowed() {
             wait_until(PATIENCE, "the rules are known", || network(node)["default"] == "deny");
         }
         assert!(kept.iter_mut().all(answers), "what stays allowed goes on");
-        assert!(!answers(&mut denied), "what is denied ends");
+        assert_strict!(!answers(&mut denied), "what is denied ends");
         for to in to_nas {
             assert!(connect(laptop, to, SSH).is_ok());
             // An ICMP error ends the attempt before the silence does.
@@ -110,7 +111,7 @@ fn rules_decide_what_passes_and_a_change_keeps_what_stays_allowed() {
             assert_ne!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         }
         assert!(connect(sister, to_nas[0], SSH).is_err());
-        assert!(connect(nas, address(laptop), SSH).is_err(), "the laptop denies it");
+        assert_strict!(connect(nas, address(laptop), SSH).is_err(), "the laptop denies it");
         assert!(pings(sister, "nas") && !pings(laptop, "nas"));
         assert_eq!(
             why(laptop, &["laptop", "nas", "tcp/2222"]),

@@ -20,6 +20,7 @@ use weft_lab::world::{Switch, World};
 
 use super::join::{done, members, pings};
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, address, beside, identity, wait_until};
+use weft_os::assert_strict;
 
 /// The port of `weft perf`.
 const PERF: u16 = 2125;
@@ -283,14 +284,18 @@ fn no_secret_is_in_argument_lists_logs_documents_or_open_files() {
             }
         }
         for text in &printed {
-            assert_eq!(secrets.find(text.as_bytes()), None, "{text}");
+            assert_strict!(secrets.find(text.as_bytes()).is_none(), "a secret is in {text}");
         }
         let typed = |list: &[u8]| list.windows(typed.len()).any(|window| window == typed.as_bytes());
         let seen = arguments.end();
         let ours = seen.iter().filter(|list| list.starts_with(WEFT.as_bytes()));
         assert!(ours.count() >= 5, "{}", seen.len());
         for list in seen.iter().filter(|list| !typed(list)) {
-            assert_eq!(secrets.find(list), None, "{}", String::from_utf8_lossy(list));
+            assert_strict!(
+                secrets.find(list).is_none(),
+                "a secret is in {}",
+                String::from_utf8_lossy(list)
+            );
         }
         let mut debugged = 0;
         for node in &mut net.nodes {
@@ -301,7 +306,11 @@ fn no_secret_is_in_argument_lists_logs_documents_or_open_files() {
                 .windows(5)
                 .filter(|window| *window == b"TRACE" || *window == b"DEBUG");
             debugged += verbose.count();
-            assert_eq!(secrets.find(&log), None, "{}", node.log_path().display());
+            assert_strict!(
+                secrets.find(&log).is_none(),
+                "a secret is in {}",
+                node.log_path().display()
+            );
         }
         assert!(debugged > 0, "the logs are not the most verbose ones");
         let (mut open, mut closed) = (0, 0);

@@ -13,6 +13,7 @@ use simple_dns::{RCODE, TYPE};
 use socket2::{Domain, Protocol, Socket, Type};
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
+use weft_os::assert_strict;
 use weft_os::netlink::{InterfaceAddress, Netlink};
 
 use super::join::{Net, code, done, failed, ipv4, pings, pings_ipv4};
@@ -227,10 +228,10 @@ fn nothing_passes_between_two_networks_of_one_node() {
             at_x.sources().contains(&m1.into()) && at_y.sources().contains(&m2.into())
         });
         for foreign in [x4.into(), address(x), m1.into(), strange.parse().unwrap()] {
-            assert!(!at_y.sources().contains(&foreign), "{foreign}");
+            assert_strict!(!at_y.sources().contains(&foreign), "y sees {foreign}");
         }
         for foreign in [y4.into(), address(y), m2.into()] {
-            assert!(!at_x.sources().contains(&foreign), "{foreign}");
+            assert_strict!(!at_x.sources().contains(&foreign), "x sees {foreign}");
         }
         assert_eq!(counter(m, "icmp_denied"), 0, "an error shows an address");
         drop(sights);

@@ -11,6 +11,7 @@ use weft_lab::world::{Port, Switch, World};
 
 use crate::common::net::DENSE;
 use crate::common::{MINUTE, PATIENCE, WEFT, address, beside, identity, reached_within, wait_until};
+use weft_os::assert_strict;
 
 /// How long pings may be missing when a network is cut silently, in ms. Without another path
 /// that is known to work, a handshake comes no earlier than after 3 s.
@@ -125,7 +126,7 @@ fn the_local_network_is_used_and_left_while_it_is_cut() {
         let back = silences(pingers);
         eprintln!("silence on the way back: {back:.0?} ms");
         assert!(back.iter().all(|ms| *ms <= 1_000.0), "{back:?}");
-        assert!(flow.stop().unwrap().hash_ok);
+        assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
         net.finish();
     });
 }

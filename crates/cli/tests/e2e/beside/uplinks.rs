@@ -15,6 +15,7 @@ use weft_lab::world::{EmulatedLink, Link, Port, Switch, World};
 
 use crate::common::net::DENSE;
 use crate::common::{MINUTE, PATIENCE, WEFT, address, beside, identity, reached_within, wait_until};
+use weft_os::assert_strict;
 
 /// How long pings may be missing when the uplink in use fails silently, in ms.
 const SILENCE_MS: f64 = 1_500.0;
@@ -207,7 +208,7 @@ fn tcp_outlives_the_uplink_in_use_and_returns_to_it() {
             0,
         );
         passes("TCP through the first uplink at last");
-        assert!(flow.stop().unwrap().hash_ok);
+        assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
         net.finish();
     });
 }
@@ -405,7 +406,7 @@ fn eight_flows_share_two_uplinks_and_outlive_one() {
             });
             net.uplinks[cut].set_both(impairments(cut));
             for flow in flows {
-                assert!(flow.stop().unwrap().hash_ok);
+                assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
             }
         }
         let mut net = net;
