@@ -25,8 +25,7 @@ use crate::nat::{NatBox, NatConfig};
 const TAP_QUEUE: u32 = 10_000;
 
 /// The factory of hosts. Its directory is removed when it is dropped, unless it is kept, or a test
-/// panics meanwhile: then it stays and is named
-/// ([`keep_after_failure`]).
+/// panics meanwhile: then it stays and is named ([`keep_after_failure`]).
 #[derive(Debug)]
 pub struct World {
     directory: TempDir,

@@ -3,7 +3,7 @@
 mod repeat;
 mod stalls;
 
-pub use repeat::STRICT;
+pub use repeat::fail_strictly;
 
 use std::collections::BTreeSet;
 use std::error::Error;

@@ -7,6 +7,7 @@
 //! final: one event disproves such a promise, whatever a second run shows.
 
 use std::any::Any;
+use std::fmt::Arguments;
 use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
@@ -16,7 +17,10 @@ use std::time::Instant;
 use super::{stalls, test_name};
 
 /// The first word of a failure that is not repeated.
-pub const STRICT: &str = "STRICT";
+const STRICT: &str = "STRICT";
+/// Failures of this process that are final. The message of one in a thread of a test does not reach
+/// the test, whose own panic is about the thread.
+static FINAL: AtomicUsize = AtomicUsize::new(0);
 /// Set in the environment of a repeat: the test's name.
 const AGAIN: &str = "WEFT_TEST_AGAIN";
 /// How often a failed test is started again.
@@ -34,8 +38,21 @@ const SHOWN: usize = 8192;
 #[macro_export]
 macro_rules! assert_strict {
     ($holds:expr, $($reason:tt)+) => {
-        assert!($holds, "{}: {}", $crate::test_support::STRICT, format_args!($($reason)+))
+        if !$holds {
+            $crate::test_support::fail_strictly(format_args!($($reason)+));
+        }
     };
+}
+
+/// Panics for [`assert_strict!`](crate::assert_strict).
+///
+/// # Panics
+/// Always.
+#[track_caller]
+#[expect(clippy::panic, reason = "a test fails by panic")]
+pub fn fail_strictly(reason: Arguments<'_>) -> ! {
+    FINAL.fetch_add(1, Ordering::Relaxed);
+    panic!("{STRICT}: {reason}")
 }
 
 /// True in the process of a repeat, and in those that it starts.
@@ -56,7 +73,7 @@ pub(super) fn with_repeats<Test, Quiet>(body: impl FnOnce(), quiet: impl FnOnce(
     static REPEATED: AtomicUsize = AtomicUsize::new(0);
 
     stalls::watch();
-    let start = Instant::now();
+    let (start, finals) = (Instant::now(), FINAL.load(Ordering::Relaxed));
     let Err(panic) = catch_unwind(AssertUnwindSafe(body)) else {
         return;
     };
@@ -65,7 +82,9 @@ pub(super) fn with_repeats<Test, Quiet>(body: impl FnOnce(), quiet: impl FnOnce(
         eprintln!("{stall}");
     }
     let text = text(&*panic).to_owned();
-    if is_repeat() || is_final(&text) || REPEATED.fetch_add(1, Ordering::Relaxed) >= MOST {
+    // A final failure of another test meanwhile takes the repeats of this one; the run fails anyway.
+    let strict = is_final(&text) || FINAL.load(Ordering::Relaxed) > finals;
+    if is_repeat() || strict || REPEATED.fetch_add(1, Ordering::Relaxed) >= MOST {
         resume_unwind(panic);
     }
     let name = test_name(std::any::type_name::<Test>());
