@@ -111,6 +111,37 @@ fn a_cut_costs_less_than_two_seconds() {
     }
 }
 
+/// A dials B, and both dial C. L14: A is direct as soon as it is reached after its restart, although C
+/// would carry. B, which does not dial, is reached through C until A notices. Hosts of the simulator
+/// send no ICMP errors, by which a real one notices at once.
+#[test]
+fn a_restarted_node_is_direct_within_five_seconds() {
+    for seed in 0..10 {
+        let (mut world, h) = net(seed, 3, &[(0, 1), (0, 2), (1, 2)]);
+        world.add_peer(h[1], h[0], false);
+        world.run(5_000);
+        for restarted in [h[0], h[1], h[0]] {
+            let other = h[0] + h[1] - restarted;
+            world.kill(restarted);
+            world.run(50);
+            world.restart(restarted);
+            let (back, mut pings) = (world.now(), Pings::new(&world, restarted, other));
+            while pings.run(&mut world, 5).0 == 0 {
+                assert!(world.now() < back + 5_000, "seed {seed}: no answer to {restarted}");
+            }
+            let is_direct = |world: &World| !relayed(world, restarted, other) && !relayed(world, other, restarted);
+            assert!(restarted == h[1] || is_direct(&world), "seed {seed}: the first look");
+            while !is_direct(&world) {
+                pings.run(&mut world, 5);
+                assert!(world.now() < back + 5_000, "seed {seed}: {restarted} is not direct");
+            }
+            // Answers to the pings of the first looks are on their way.
+            pings.run(&mut world, 1_000);
+            assert_eq!(pings.run(&mut world, 3_000).0, 15, "seed {seed}: no loss after");
+        }
+    }
+}
+
 /// A and B reach each other through C or D; the one in use dies.
 #[test]
 fn a_dead_relay_costs_less_than_two_seconds() {
