@@ -1,5 +1,6 @@
 //! Support for tests of this and other crates that need namespaces.
 
+mod limit;
 mod repeat;
 mod stalls;
 
@@ -72,7 +73,8 @@ fn require(program: &str) -> bool {
 /// in this one; else in a new process of the same test in a user namespace, because a test runner
 /// has threads and cannot move itself. If neither works the test is skipped as in
 /// [`require_namespaces`]. A failed test is started again, at most twice; a failure by
-/// [`assert_strict!`](crate::assert_strict) is final.
+/// [`assert_strict!`](crate::assert_strict) is final. A test without an end ends the process after ten
+/// minutes, or `WEFT_TEST_LIMIT` seconds.
 ///
 /// `body` must be a closure written in the test function: its type names the test.
 pub fn in_namespaces<F: FnOnce()>(body: F) {
@@ -91,6 +93,8 @@ pub fn in_namespaces_alone_again<F: FnOnce(), Quiet>(body: F, quiet: impl FnOnce
 }
 
 fn enter<F: FnOnce()>(body: F) {
+    stalls::watch();
+    let _running = limit::begin(test_name(std::any::type_name::<F>()));
     match access() {
         None => {}
         Some(Access::Privileged) => body(),
@@ -145,9 +149,10 @@ pub fn skip<'a>(why: impl Into<Box<dyn Error + 'a>>) {
     }
 }
 
-/// The name of the test of this thread: the runner names its threads after tests, unless there is
-/// only one. Without a runner, the name of the program.
-fn running_test() -> String {
+/// Returns the name of the test of this thread: the runner names its threads after tests, unless there
+/// is only one. Without a runner, and in a thread of a test, the name of the program.
+#[must_use]
+pub fn running_test() -> String {
     let thread = std::thread::current();
     if let Some(name) = thread.name().filter(|name| *name != "main") {
         return name.to_owned();

@@ -1,4 +1,5 @@
-//! Failed tests of networks are started again: this program runs three such tests of its own.
+//! Failed tests of networks are started again, and one without an end is ended: this program runs such
+//! tests of its own.
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::fs;
@@ -47,11 +48,23 @@ fn is_strict_in_a_thread() {
     });
 }
 
+#[test]
+#[ignore = "fails on purpose; another test runs it"]
+fn has_no_end() {
+    in_namespaces(|| {
+        count();
+        loop {
+            std::thread::park();
+        }
+    });
+}
+
 /// Runs one of the tests above: whether it passed, the number of tries, and what it printed.
-fn run(name: &str, tries: &Path) -> (bool, usize, String) {
+fn run(name: &str, tries: &Path, limit_s: u32) -> (bool, usize, String) {
     fs::write(tries, "").unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored"]).env(TRIES, tries);
+    command.env("WEFT_TEST_LIMIT", limit_s.to_string());
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let said = text(&output.stdout) + &text(&output.stderr);
@@ -63,13 +76,13 @@ fn a_failed_test_is_repeated_twice_unless_it_is_strict() {
     in_namespaces(|| {
         let folder = tempfile::tempdir().unwrap();
         let tries = folder.path().join("tries");
-        let (passed, count, said) = run("passes_at_the_third_try", &tries);
+        let (passed, count, said) = run("passes_at_the_third_try", &tries, 60);
         assert_eq!((passed, count), (true, 3), "{said}");
         // The values follow in the next lines.
         let flaky = "FLAKY: passes_at_the_third_try: assertion `left == right` failed: by chance\n";
         assert!(said.contains(flaky), "{said}");
 
-        let (passed, count, said) = run("never_passes", &tries);
+        let (passed, count, said) = run("never_passes", &tries, 60);
         assert_eq!((passed, count), (false, 3), "{said}");
         assert!(!said.contains("FLAKY"), "{said}");
         assert!(said.contains("never_passes failed again:"), "{said}");
@@ -78,9 +91,19 @@ fn a_failed_test_is_repeated_twice_unless_it_is_strict() {
         assert_eq!(results.count(), 1, "{said}");
 
         for name in ["is_strict", "is_strict_in_a_thread"] {
-            let (passed, count, said) = run(name, &tries);
+            let (passed, count, said) = run(name, &tries, 60);
             assert_eq!((passed, count), (false, 1), "{said}");
             assert!(said.contains("STRICT: a secret is shown"), "{said}");
         }
+    });
+}
+
+#[test]
+fn a_test_without_an_end_is_named_and_ended() {
+    in_namespaces(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let (passed, count, said) = run("has_no_end", &folder.path().join("tries"), 1);
+        assert_eq!((passed, count), (false, 1), "{said}");
+        assert!(said.contains("TIMEOUT: has_no_end: no end within 1 s\n"), "{said}");
     });
 }

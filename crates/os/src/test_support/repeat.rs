@@ -72,7 +72,6 @@ pub(super) fn repeated_name() -> Option<String> {
 pub(super) fn with_repeats<Test, Quiet>(body: impl FnOnce(), quiet: impl FnOnce() -> Quiet) {
     static REPEATED: AtomicUsize = AtomicUsize::new(0);
 
-    stalls::watch();
     let (start, finals) = (Instant::now(), FINAL.load(Ordering::Relaxed));
     let Err(panic) = catch_unwind(AssertUnwindSafe(body)) else {
         return;

@@ -1,11 +1,14 @@
 //! A watch for times at which this machine stood still: a thread sleeps for 10 ms at a time, and
-//! notes when a sleep took much longer. A failure beside such a time may be its consequence.
+//! notes when a sleep took much longer. A failure beside such a time may be its consequence. The same
+//! thread enforces the time limit of tests.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use super::limit;
 
 /// The length of a sleep.
 const SLEEP: Duration = Duration::from_millis(10);
@@ -47,6 +50,7 @@ pub(super) fn watch() {
                 if took > STALL {
                     note(&mut stalls(), Instant::now(), took);
                 }
+                limit::enforce();
             }
         });
     });
