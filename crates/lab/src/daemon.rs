@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 pub use weft_core::PeerState;
 use weft_os::process::Usage;
 
@@ -39,21 +40,34 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Creates a key in `parent/name` with `weft`.
+    /// Creates a random key in `parent/name` with `weft`.
     ///
     /// # Errors
     /// If the command fails or its answer cannot be parsed.
     pub fn create(weft: &Path, parent: &Path, name: &str) -> Result<Self, DaemonError> {
-        let state = parent.join(name);
-        // Parents are not created: a world that is being removed must not reappear.
-        match std::fs::create_dir(&state) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(|source| DaemonError::File {
-                path: state.clone(),
-                source,
-            })?,
-        }
+        let state = make_state(parent, name)?;
         run_weft(weft, &state, &["identity", "new"])?;
+        Self::load(weft, &state, name)
+    }
+
+    /// Stores a key in `parent/name` with `weft` that is the SHA-256 digest of `seed`, a zero byte and
+    /// the name: each run with this seed has the same keys. They are no secrets.
+    ///
+    /// # Errors
+    /// Like [`Identity::create`].
+    pub fn derive(weft: &Path, parent: &Path, seed: &str, name: &str) -> Result<Self, DaemonError> {
+        let state = make_state(parent, name)?;
+        let digest = Sha256::digest([seed.as_bytes(), &[0], name.as_bytes()].concat());
+        let secret: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let file = parent.join(format!("{name}.secret"));
+        let failed = |source| DaemonError::File {
+            path: file.clone(),
+            source,
+        };
+        std::fs::write(&file, secret).map_err(failed)?;
+        let imported = run_weft(weft, &state, &["identity", "import", &file.to_string_lossy()]);
+        std::fs::remove_file(&file).map_err(failed)?;
+        imported?;
         Self::load(weft, &state, name)
     }
 
@@ -415,6 +429,20 @@ pub enum DaemonError {
         /// The time limit.
         after: Duration,
     },
+}
+
+/// Makes the state directory of a node.
+fn make_state(parent: &Path, name: &str) -> Result<PathBuf, DaemonError> {
+    let state = parent.join(name);
+    // Parents are not created: a world that is being removed must not reappear.
+    match std::fs::create_dir(&state) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.map_err(|source| DaemonError::File {
+            path: state.clone(),
+            source,
+        })?,
+    }
+    Ok(state)
 }
 
 fn start(

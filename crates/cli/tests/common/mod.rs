@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_os::assert_strict;
+use weft_os::test_support::running_test;
 
 use weft_lab::daemon::{Daemon, Identity, PeerState};
 use weft_lab::host::Host;
@@ -132,9 +133,17 @@ impl Pair {
     }
 }
 
-/// A new key in the world's directory.
+/// A key in the world's directory, which follows from the names of test and node: which node is the
+/// root of a tree, and in which order handshakes cross, is the same in each run. With
+/// `WEFT_TEST_KEYS=random` it is another one each time.
 pub fn identity(world: &World, name: &str) -> Identity {
-    Identity::create(Path::new(WEFT), world.directory(), name).unwrap()
+    let (weft, parent) = (Path::new(WEFT), world.directory());
+    let random = std::env::var_os("WEFT_TEST_KEYS").is_some_and(|keys| keys == "random");
+    let made = match random {
+        true => Identity::create(weft, parent, name),
+        false => Identity::derive(weft, parent, &running_test(), name),
+    };
+    made.unwrap()
 }
 
 /// The mesh address of a node.

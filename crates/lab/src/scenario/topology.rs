@@ -147,11 +147,13 @@ impl Stage {
         hosts.iter().try_for_each(|host| self.route(host))
     }
 
-    /// Creates every node's key and configuration.
+    /// Creates every node's configuration, and its key, which follows from the scenario's seed.
     fn identify(&mut self, scenario: &Scenario, world: &World) -> Result<(), StageError> {
         let mut identities = BTreeMap::new();
+        let seed = scenario.seed.to_string();
         for (name, _) in scenario.nodes() {
-            identities.insert(name.as_str(), Identity::create(&self.weft, world.directory(), name)?);
+            let identity = Identity::derive(&self.weft, world.directory(), &seed, name)?;
+            identities.insert(name.as_str(), identity);
         }
         for (name, host) in scenario.nodes() {
             let (Some(place), Some(identity)) = (self.places.get_mut(name), identities.get(name.as_str())) else {
