@@ -43,7 +43,7 @@ const PACKAGED: [&str; 2] = [
 const DIRECTORY: &str = "/usr/local/bin";
 
 /// Time limit of the first answer of a daemon that was started.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(30);
 /// The interval between two questions whether it answers.
 const POLL: Duration = Duration::from_millis(100);
 

@@ -24,7 +24,7 @@ use crate::exit::{ServeExit, UseExit};
 /// Time limit of a request: longer than those of the calls that it makes.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long the daemon waits at its end for the end of the broker, in steps.
-const ENDING: [Duration; 50] = [Duration::from_millis(10); 50];
+const ENDING: [Duration; 300] = [Duration::from_millis(10); 300];
 
 /// A running broker.
 #[derive(Debug)]
