@@ -263,11 +263,17 @@ fn run(host: &Host, program: &str, arguments: &[&str]) -> String {
 
 /// The rules, routes, tables of nftables and settings of a host.
 fn state(host: &Host) -> String {
+    let routes = |family: &[&str]| {
+        let all = run(host, "ip", &[family, &["route", "show", "table", "all"]].concat());
+        // The system gives interfaces these addresses when it likes.
+        let lines = all.lines().filter(|line| !line.contains("fe80:"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
     let mut text: String = [
         run(host, "ip", &["rule"]),
         run(host, "ip", &["-6", "rule"]),
-        run(host, "ip", &["route", "show", "table", "all"]),
-        run(host, "ip", &["-6", "route", "show", "table", "all"]),
+        routes(&[]),
+        routes(&["-6"]),
         run(host, "nft", &["list", "ruleset"]),
     ]
     .concat();

@@ -12,17 +12,15 @@ use weft_lab::spec::DEFAULT_PORT;
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
 
-use crate::common::{Underlay, WEFT, beside, identity, reached_within, wait_until};
-
-/// Capabilities are announced for 7.5 s before a peer counts as one that has none.
-const LIMIT: Duration = Duration::from_secs(30);
+use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, reached_within, wait_until};
+use weft_os::assert_strict;
 
 fn start(host: &Host, own: &Identity, peer: &Identity, at: &str, fast: &str) -> Daemon {
     let at = SocketAddr::new(at.parse().unwrap(), DEFAULT_PORT);
     let mut spec = Underlay::V4.listener().with_peer(&peer.npub, &peer.name, &[at]);
     spec.extra_toml = format!("\n[fast]\n{fast}\n");
     let mut daemon = Daemon::start(host, Path::new(WEFT), own, &spec).unwrap();
-    daemon.wait_ready(LIMIT).unwrap();
+    daemon.wait_ready(PATIENCE).unwrap();
     daemon
 }
 
@@ -35,13 +33,16 @@ fn version(of: &Daemon, peer: &Identity) -> Value {
     of.peer(&peer.npub).unwrap().unwrap()["session"]["version"].clone()
 }
 
-/// Pings, and waits until data goes in frames of this kind.
+/// Pings, and waits until data goes in frames of this kind. Capabilities are announced for 7.5 s before a
+/// peer counts as one that has none.
 fn wait_frames(from: &Daemon, to: &Daemon, kind: &str) -> Value {
-    wait_until(LIMIT, kind, || {
+    let mut seen = Value::Null;
+    wait_until(PATIENCE, kind, || {
         ping(from, to);
-        frames(from, to.identity())["kind"] == kind
+        seen = frames(from, to.identity());
+        seen["kind"] == kind
     });
-    frames(from, to.identity())
+    seen
 }
 
 /// Whether one echo is answered.
@@ -73,7 +74,7 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
         let start_b = |fast: &str| start(&hosts[1], &id_b, &id_a, "192.0.2.1", fast);
 
         let (a, b) = (start_a(""), start_b(""));
-        reached_within(LIMIT, &a, &b);
+        reached_within(PATIENCE, &a, &b);
         let fast = wait_frames(&a, &b, "fast");
         assert_eq!(
             (&fast["required"], &fast["downgraded_unix"]),
@@ -91,10 +92,10 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
         // The peer does not offer them any more: data continues, and the status reports that fast
         // frames were used before.
         let b = start_b("enabled = false");
-        reached_within(LIMIT, &a, &b);
+        reached_within(PATIENCE, &a, &b);
         let since = wait_frames(&a, &b, "downgraded")["downgraded_unix"].clone();
         assert!(since.as_u64().is_some());
-        assert!(ping(&a, &b));
+        wait_until(PATIENCE, "data continues", || ping(&a, &b));
         assert_eq!(version(&a, &id_b), Value::Null);
         stop(a);
 
@@ -105,12 +106,15 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
             (&refused["required"], &refused["downgraded_unix"]),
             (&true.into(), &since)
         );
-        assert!(!ping(&a, &b));
-        let status = a.peer(&id_b.npub).unwrap().unwrap();
-        assert_eq!(status["state"], "session", "{status:#}");
-        let why = status["why"].as_str().unwrap();
-        assert!(why.starts_with("fast frames are required"), "{why}");
-        assert!(a.status().unwrap()["counters"]["fast_waited"].as_u64() > Some(0));
+        wait_until(PATIENCE, "status says that data waits", || {
+            assert_strict!(!ping(&a, &b), "data goes without fast frames");
+            let status = a.peer(&id_b.npub).unwrap().unwrap();
+            let why = status["why"].as_str().unwrap_or_default();
+            status["state"] == "session" && why.starts_with("fast frames are required")
+        });
+        wait_until(PATIENCE, "what waits is counted", || {
+            a.status().unwrap()["counters"]["fast_waited"].as_u64() > Some(0)
+        });
         let shown = a.command(&["peers", "b"]).unwrap();
         let shown = String::from_utf8(shown.stdout).unwrap();
         assert!(shown.contains("none, downgraded from fast"), "{shown}");
@@ -119,7 +123,7 @@ fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
         let b = start_b("");
         let fast = wait_frames(&a, &b, "fast");
         assert_eq!(fast["downgraded_unix"], Value::Null);
-        reached_within(LIMIT, &a, &b);
+        reached_within(PATIENCE, &a, &b);
         stop(a);
         stop(b);
     });

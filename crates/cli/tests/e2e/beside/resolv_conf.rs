@@ -4,19 +4,21 @@
 //! The file is one of the test's directory. Programs of the host see that directory as `/etc`.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use simple_dns::{Packet, PacketFlag, RCODE, TYPE};
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_lab::world::{Switch, World};
+use weft_os::assert_strict;
 
 use super::names::{Answer, exchange_tcp, exchange_udp, read, request};
 use super::upstream::{Upstream, WWW};
@@ -24,7 +26,9 @@ use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, address, beside, identity,
 
 /// The address that the file names while the daemon runs.
 const SERVER: &str = "127.0.0.153:53";
-const FORMER: &str = "# by DHCP\nnameserver 192.0.2.53\noptions timeout:2 rotate\n";
+/// The time limit is the longest that the C library takes: a server that is slow to answer on a busy
+/// machine must not lead a query to the next one.
+const FORMER: &str = "# by DHCP\nnameserver 192.0.2.53\noptions timeout:30 rotate\n";
 /// Files that the C library reads for look-ups.
 const SHARED: [&str; 7] = [
     "ld.so.cache",
@@ -157,6 +161,28 @@ impl Net {
     fn wait_set_up(&self) {
         wait_until(PATIENCE, "resolv.conf names the daemon", || self.etc.is_ours());
     }
+
+    /// Waits for the file of before. A daemon that stops leaves it to the broker if that is slow.
+    fn wait_former(&self) {
+        wait_until(PATIENCE, "the former file is back", || self.etc.text() == FORMER);
+    }
+}
+
+/// Asserts that nothing listens where the file leads first, and that the system says so at once: the C
+/// library then does not wait for an answer, and asks the next server.
+fn assert_refused(host: &Host) {
+    let at: SocketAddr = SERVER.parse().unwrap();
+    let errors = host.run(|| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.connect(at).unwrap();
+        socket.send(b"a query").unwrap();
+        let udp = socket.recv(&mut [0; 9]).unwrap_err();
+        [udp, TcpStream::connect_timeout(&at, PATIENCE).unwrap_err()]
+    });
+    for error in errors.unwrap() {
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused, "{error}");
+    }
 }
 
 fn dns(daemon: &Daemon) -> Value {
@@ -191,12 +217,12 @@ fn names_by_resolv_conf_and_others_as_before() {
             "{text}"
         );
         assert!(
-            text.contains("options timeout:2\n") && !text.contains("rotate"),
+            text.contains("options timeout:30\n") && !text.contains("rotate"),
             "{text}"
         );
         assert_eq!(etc.others(host), before);
 
-        // A member that joins has its names at once, the short one included.
+        // A member that joins has its names, the short one included.
         let other = net.world.host("b").unwrap();
         net.switch.connect(&other, &["192.0.2.2/24"]).unwrap();
         let id = identity(&net.world, "b");
@@ -206,14 +232,11 @@ fn names_by_resolv_conf_and_others_as_before() {
         let invited = a.command(&["invite", "--json", "--name", "laptop"]).unwrap();
         let invited: Value = serde_json::from_slice(&invited.stdout).unwrap();
         b.command(&["join", invited["code"].as_str().unwrap()]).unwrap();
-        let joined = Instant::now();
         let six = address(&b).to_string();
-        while !etc
-            .look_up(host, "ahostsv6", "laptop")
-            .contains(&format!("{six} laptop.home.weft"))
-        {
-            assert!(joined.elapsed() < Duration::from_secs(1), "{:?}", joined.elapsed());
-        }
+        wait_until(PATIENCE, "the new member has its names", || {
+            let found = etc.look_up(host, "ahostsv6", "laptop");
+            found.contains(&format!("{six} laptop.home.weft"))
+        });
         let networks = b.command(&["networks", "--json"]).unwrap();
         let networks: Value = serde_json::from_slice(&networks.stdout).unwrap();
         let four: IpAddr = networks["networks"][0]["ipv4"].as_str().unwrap().parse().unwrap();
@@ -228,15 +251,21 @@ fn names_by_resolv_conf_and_others_as_before() {
             assert_eq!(etc.look_up(host, "hosts", &ip), [format!("{ip} laptop.home.weft")]);
         }
         assert!(etc.look_up(host, "ahostsv4", "phone.home.weft").is_empty());
-        assert!(!net.upstream.was_asked("laptop.home.weft") && !net.upstream.was_asked("phone.home.weft"));
+        let asked_for = |names: &[&str]| names.iter().any(|name| net.upstream.was_asked(name));
+        assert_strict!(
+            !asked_for(&["laptop.home.weft", "phone.home.weft"]),
+            "a server learns names"
+        );
         // No server learns which addresses of the mesh are asked for, also those that have no name.
         assert!(etc.look_up(host, "hosts", "fd00::2").is_empty());
         let reverse = format!("2.{}d.f.ip6.arpa", "0.".repeat(29));
-        assert!(!net.upstream.was_asked(&reverse));
+        assert_strict!(!asked_for(&[reverse.as_str()]), "a server learns {reverse}");
         assert_eq!(etc.others(host), before);
 
         // Both transports, with and without EDNS; a long response comes by TCP.
+        let by_tcp = || net.upstream.by_tcp.load(Ordering::Relaxed);
         for tcp in [false, true] {
+            let before = by_tcp();
             let www = ask(&a, tcp, &request("www.example", TYPE::A));
             assert_eq!(www, (RCODE::NoError, Some(WWW.into())));
             assert_eq!(
@@ -255,8 +284,14 @@ fn names_by_resolv_conf_and_others_as_before() {
                 ask(&a, tcp, &request("other.home.weft", TYPE::A)),
                 (RCODE::NameError, None)
             );
+            // Servers are asked as the daemon is, for two names; again if they are slow to answer.
+            let asked = by_tcp() - before;
+            assert!(if tcp { asked >= 2 } else { asked == 0 }, "{asked} by TCP");
         }
-        assert_eq!(net.upstream.by_tcp.load(Ordering::Relaxed), 2);
+        assert_strict!(
+            !asked_for(&["laptop.home.weft", "other.home.weft"]),
+            "a server learns names"
+        );
         let big = request("big.example", TYPE::TXT);
         let server = SERVER.parse().unwrap();
         let (short, long) = host
@@ -285,7 +320,7 @@ fn names_by_resolv_conf_and_others_as_before() {
 
         let last = fs::metadata(etc.path("resolv.conf.before-weft")).unwrap();
         assert_eq!(a.stop().unwrap().code(), Some(0));
-        assert_eq!(etc.text(), FORMER);
+        net.wait_former();
         let after = fs::metadata(etc.path("resolv.conf")).unwrap();
         assert_eq!(
             (after.ino(), after.mode(), after.uid()),
@@ -307,7 +342,7 @@ fn a_killed_daemon_leaves_a_working_resolver() {
         net.wait_set_up();
         // The broker outlives the daemon for a moment.
         a.kill().unwrap();
-        wait_until(PATIENCE, "the broker puts the file back", || etc.text() == FORMER);
+        net.wait_former();
         assert_eq!(etc.others(host), before);
 
         // Both are killed: the file stays, and the C library takes the next server at once.
@@ -319,9 +354,10 @@ fn a_killed_daemon_leaves_a_working_resolver() {
         assert!(killed.unwrap().success());
         a.kill().unwrap();
         assert!(etc.is_ours());
-        let begun = Instant::now();
+        assert_refused(host);
+        net.upstream.asked.lock().unwrap().clear();
         assert_eq!(etc.others(host), before);
-        assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        assert!(net.upstream.was_asked("www.example"), "by the next server");
 
         a.restart().unwrap();
         a.wait_ready(PATIENCE).unwrap();
@@ -329,7 +365,7 @@ fn a_killed_daemon_leaves_a_working_resolver() {
         wait_until(PATIENCE, "names are set up", || dns(&a)["state"] == "system");
         assert_eq!(etc.others(host), before);
         assert_eq!(a.stop().unwrap().code(), Some(0));
-        assert_eq!(etc.text(), FORMER);
+        net.wait_former();
     });
 }
 
@@ -340,16 +376,15 @@ fn a_program_that_insists_on_its_file_keeps_it() {
         let etc = &net.etc;
         let mut a = net.start();
         net.wait_set_up();
-        let end = Instant::now() + MINUTE;
         let mut round = 0;
-        while a.warnings().unwrap().is_empty() {
-            assert!(Instant::now() < end);
+        wait_until(MINUTE, "the daemon leaves the file to that program", || {
             if etc.is_ours() {
                 round += 1;
                 etc.replace(&format!("# {round}\n{FORMER}"));
             }
             thread::sleep(Duration::from_millis(100));
-        }
+            !a.warnings().unwrap().is_empty()
+        });
         assert_eq!(etc.text(), format!("# {round}\n{FORMER}"));
         assert!(!etc.path("resolv.conf.before-weft").exists());
         wait_until(PATIENCE, "status says so", || dns(&a)["state"] == "local");
@@ -373,9 +408,10 @@ fn without_the_port_the_file_stays() {
         let at: SocketAddr = SERVER.parse().unwrap();
         let taken = net.host.run(|| UdpSocket::bind(at).unwrap()).unwrap();
         let mut a = net.start();
-        let status = dns(&a);
-        assert_eq!(status["state"], "local");
-        let why = status["why"].as_str().unwrap();
+        let why = || dns(&a)["why"].as_str().unwrap().to_owned();
+        wait_until(PATIENCE, "the daemon has tried", || !why().contains("being set up"));
+        assert_eq!(dns(&a)["state"], "local");
+        let why = why();
         assert!(
             why.contains("127.0.0.153:53 cannot be bound (Address already in use"),
             "{why}"
