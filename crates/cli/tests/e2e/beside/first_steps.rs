@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, wait_until};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 use weft_lab::child::LoggedChild;
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_lab::world::World;
-
-const LIMIT: Duration = Duration::from_secs(20);
 
 fn up(state: &Path) -> Command {
     let mut command = Command::new(WEFT);
@@ -41,11 +39,11 @@ fn world() -> (World, Host, PathBuf) {
 fn what_stops_the_first_start_is_found_before_a_key_is_made() {
     beside(|| {
         let (_world, host, state) = world();
-        let output = host.command_without_net_admin(up(&state), LIMIT).unwrap();
+        let output = host.command_without_net_admin(up(&state), MINUTE).unwrap();
         assert!(failed(&output, 1).contains("CAP_NET_ADMIN"), "{output:?}");
         assert!(!state.exists(), "rights");
         let taken = host.run(|| UdpSocket::bind("0.0.0.0:2121").unwrap()).unwrap();
-        let line = failed(&host.command(up(&state), LIMIT).unwrap(), 1);
+        let line = failed(&host.command(up(&state), MINUTE).unwrap(), 1);
         assert!(line.contains("0.0.0.0:2121") && line.contains("weft down"), "{line}");
         assert!(!state.exists(), "the port");
         drop(taken);
@@ -55,7 +53,7 @@ fn what_stops_the_first_start_is_found_before_a_key_is_made() {
         for part in ["This node is new", "npub1", "Ctrl-C"] {
             assert!(welcome.contains(part), "{part:?} is missing in:\n{welcome}");
         }
-        assert_eq!(child.stop(LIMIT).unwrap().code(), Some(0));
+        assert_eq!(child.stop(MINUTE).unwrap().code(), Some(0));
     });
 }
 
@@ -69,7 +67,7 @@ fn a_missing_key_is_not_replaced_where_the_configuration_needs_it() {
         let with_peer = format!("[[peer]]\nnpub = \"{}\"\n", peer.npub);
         for text in ["[identity]\nkey_file = \"identiy.key\"\n", &with_peer] {
             fs::write(&config, text).unwrap();
-            let line = failed(&host.command(up(&state), LIMIT).unwrap(), 2);
+            let line = failed(&host.command(up(&state), MINUTE).unwrap(), 2);
             for part in [config.to_str().unwrap(), "key file is missing", "weft identity new"] {
                 assert!(line.contains(part), "{part:?} is missing in: {line}");
             }
@@ -111,7 +109,7 @@ fn a_terminal_that_closes_stops_the_daemon_in_an_orderly_way() {
                 assert!(socket.exists(), "nohup keeps it");
                 kill("TERM");
             }
-            assert_eq!(child.wait(LIMIT).unwrap().code(), Some(0), "{signal}");
+            assert_eq!(child.wait(MINUTE).unwrap().code(), Some(0), "{signal}");
             assert!(!socket.exists(), "the socket stays");
         }
     });
@@ -142,7 +140,7 @@ fn a_second_node_in_one_system_is_told_which_route_is_taken() {
         first.wait_ready(PATIENCE).unwrap();
         let config = "[udp]\nlisten = [\"0.0.0.0:2122\"]\n[tun]\nname = \"weft1\"\n[dns]\nenabled = false\n";
         fs::write(two.state.join("weft.toml"), config).unwrap();
-        let line = failed(&host.command(up(&two.state), LIMIT).unwrap(), 1);
+        let line = failed(&host.command(up(&two.state), MINUTE).unwrap(), 1);
         assert!(line.contains("fd00::/8") && line.contains("another weft"), "{line}");
         assert_eq!(first.stop().unwrap().code(), Some(0));
     });

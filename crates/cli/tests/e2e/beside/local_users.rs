@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -106,13 +107,20 @@ fn ten_echoes_a_second() {
         let machine = Machine::new();
         configure(&machine);
         let _daemon = machine.up(&[]);
+        let begun = Instant::now();
         let codes: Vec<Value> = machine.as_user(OTHER, "/run/weft", |sockets| {
             let mut connection = sockets.connect().unwrap();
-            let ask = |_| connection.ask(r#""cmd":"ping","peer":"bob","timeout_ms":1"#)["error"]["code"].clone();
-            (0..40).map(ask).collect()
+            let mut codes = Vec::new();
+            // A machine that is slow to ask is allowed more of them, those of each second that it takes.
+            while codes.len() < 1_000 && codes.last().is_none_or(Value::is_null) {
+                codes.push(connection.ask(r#""cmd":"ping","peer":"bob","timeout_ms":1"#)["error"]["code"].clone());
+            }
+            codes
         });
-        assert!(codes[..10].iter().all(Value::is_null), "{codes:?}");
-        assert!(codes.iter().any(|code| *code == "too-often"), "{codes:?}");
+        let most = 10.0 + 10.0 * begun.elapsed().as_secs_f64();
+        let (last, allowed) = codes.split_last().unwrap();
+        assert_eq!(*last, "too-often");
+        assert!(allowed.len() >= 10 && allowed.len() as f64 <= most, "{codes:?}");
         machine.as_user(user(OPERATOR), "/run/weft", |sockets| {
             let mut connection = sockets.connect().unwrap();
             for _ in 0..40 {

@@ -11,7 +11,7 @@ use weft_lab::daemon::Daemon;
 use weft_lab::spec::NodeSpec;
 use weft_lab::world::World;
 
-use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, beside, identity};
+use crate::common::{PATIENCE, Pair, Underlay, WEFT, address, assert_pings, beside, identity, wait_until};
 
 pub(crate) const LISTEN: [&str; 2] = ["127.0.0.1:5354", "[::1]:5354"];
 
@@ -74,8 +74,14 @@ pub(crate) fn ask(daemon: &Daemon, name: &str, qtype: TYPE) -> Answer {
     answers[0]
 }
 
+/// The status of names, as soon as the daemon has tried to set them up in the system.
 fn dns_status(daemon: &Daemon) -> Value {
-    daemon.status().unwrap()["node"]["dns"].clone()
+    let mut status = Value::Null;
+    wait_until(PATIENCE, "the daemon has tried", || {
+        status = daemon.status().unwrap()["node"]["dns"].clone();
+        !status["why"].as_str().unwrap_or_default().contains("being set up")
+    });
+    status
 }
 
 #[test]

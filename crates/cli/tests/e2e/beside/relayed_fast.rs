@@ -15,7 +15,6 @@ use weft_lab::world::World;
 
 use crate::common::{PATIENCE, WEFT, assert_transfer, beside, identity, reached_within, wait_until};
 
-const LIMIT: Duration = Duration::from_secs(60);
 /// Ethernet, IPv4 and UDP headers in front of a datagram.
 const DATAGRAM_AT: usize = 14 + 20 + 8;
 /// The first byte of a relayed frame, and the flag of one that is sealed whole
@@ -113,10 +112,12 @@ impl Chain {
     /// Waits until A and B reach each other in relayed frames, and sends data in both directions.
     fn exchange(&self) {
         let [a, b, _] = &self.nodes;
-        reached_within(LIMIT, a, b);
-        reached_within(LIMIT, b, a);
+        reached_within(PATIENCE, a, b);
+        reached_within(PATIENCE, b, a);
         for (from, to) in [(0, 1), (1, 0)] {
-            wait_until(LIMIT, "relayed frames", || self.frames(from, to)["kind"] == "relayed");
+            wait_until(PATIENCE, "relayed frames", || {
+                self.frames(from, to)["kind"] == "relayed"
+            });
         }
         assert_transfer(a, b, 1_000_000);
         assert_transfer(b, a, 1_000_000);
@@ -180,7 +181,7 @@ fn required_fast_frames_go_through_others_or_nothing_does() {
             grace: Duration::from_millis(300),
             ..PingOptions::default()
         };
-        wait_until(LIMIT, "a session that waits for fast frames", || {
+        wait_until(PATIENCE, "a session that waits for fast frames", || {
             Pinger::start(a.host(), b.identity().address, one)
                 .unwrap()
                 .join()
