@@ -107,20 +107,34 @@ fn threads(pid: u32) -> io::Result<Vec<Option<Pid>>> {
 mod tests {
     use super::*;
     use std::process::Command;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
     use weft_os::process::threads_of;
+
+    /// How long a process has run, and waited for a CPU.
+    fn ran_and_waited(pid: u32) -> (Duration, Duration) {
+        let thread = threads_of(pid).unwrap().remove(0);
+        (thread.cpu, thread.waited)
+    }
 
     #[test]
     fn a_slowed_process_waits_for_its_turn() {
         let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let hog = CpuHog::on(busy.id(), &[]).unwrap();
-        let before = threads_of(busy.id()).unwrap().remove(0);
-        std::thread::sleep(Duration::from_millis(500));
-        let after = threads_of(busy.id()).unwrap().remove(0);
+        let end = Instant::now() + Duration::from_secs(60);
+        let before = ran_and_waited(busy.id());
+        // The burner may start late, on a machine that is busy itself.
+        let (ran, waited) = loop {
+            let late = Instant::now() >= end;
+            std::thread::sleep(Duration::from_millis(100));
+            let after = ran_and_waited(busy.id());
+            let (ran, waited) = (after.0 - before.0, after.1 - before.1);
+            if late || (waited > 2 * ran && waited > Duration::from_millis(200)) {
+                break (ran, waited);
+            }
+        };
         drop(hog);
         busy.kill().unwrap();
         busy.wait().unwrap();
-        let (ran, waited) = (after.cpu - before.cpu, after.waited - before.waited);
         assert!(waited > 2 * ran, "ran {ran:?}, waited {waited:?}");
     }
 

@@ -398,6 +398,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_delayed_leaves_in_the_order_of_its_times() {
+        let start = Instant::now();
+        let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let target = socket.local_addr().unwrap();
+        let mut delayed = BinaryHeap::new();
+        for ms in [200, 100, 300] {
+            delayed.push(Reverse(Late {
+                due: start + Duration::from_millis(ms),
+                socket: Arc::clone(&socket),
+                target,
+                datagram: Vec::new(),
+            }));
+        }
+        let due = std::iter::from_fn(|| delayed.pop()).map(|Reverse(late)| (late.due - start).as_millis());
+        assert_eq!(due.collect::<Vec<_>>(), [100, 200, 300]);
+    }
+
+    #[test]
     fn drops_the_first_chosen_ones_only() {
         let mut rule = drop_first(2, |direction, datagram| {
             direction == Direction::AToB && fmp_phase(datagram) == Some(1)

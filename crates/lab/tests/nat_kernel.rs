@@ -81,6 +81,7 @@ fn the_kernel_keeps_ports_if_it_is_not_told_otherwise_and_lets_answers_in() {
             if keeps {
                 // The second host was sent to from this port.
                 let mut buf = [0; 10];
+                a.set_read_timeout(Some(MINUTE)).unwrap();
                 assert_eq!(a.recv_from(&mut buf).unwrap(), (5, addr("11.0.0.8:1000")));
             }
             assert_eq!(pass(&x, outer, &a, "back"), addr("11.0.0.7:1000"), "{ports:?}");

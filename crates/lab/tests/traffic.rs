@@ -4,12 +4,14 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_lab::cable::Direction;
 use weft_lab::host::Host;
 use weft_lab::relay::{Leg, RelayError, UdpRelay, Verdict, drop_first, pass};
-use weft_lab::traffic::{Limit, PingOptions, Pinger, TcpFlow, TrafficError, UdpFlow, UdpOptions, transfer};
+use weft_lab::traffic::{
+    Limit, PingOptions, Pinger, ProbeReport, TcpFlow, TrafficError, UdpFlow, UdpOptions, transfer,
+};
 use weft_lab::world::{Link, World};
 use weft_os::test_support::in_namespaces;
 
@@ -50,12 +52,12 @@ fn a_tcp_flow_runs_until_it_is_stopped_and_reports_its_stall() {
     in_namespaces(|| {
         let (_world, a, b, link) = pair();
         let flow = TcpFlow::start((&a, &b), B, Limit::Stopped, 2, MINUTE).unwrap();
-        wait_until(|| flow.received() > 1_000_000);
+        wait_until("the flow passes", || flow.received() > 1_000_000);
         link.cut().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let before = flow.received();
         link.heal().unwrap();
-        wait_until(|| flow.received() > before + 1_000_000);
+        wait_until("the flow passes again", || flow.received() > before + 1_000_000);
         let report = flow.stop().unwrap();
         assert!(report.hash_ok);
         assert!(report.longest_stall_ms >= 250.0, "{report:?}");
@@ -73,42 +75,59 @@ fn tcp_fails_in_words_and_in_time() {
         let cut = transfer((&a, &b), v4, 1, 1, Duration::from_millis(300));
         assert!(matches!(cut, Err(TrafficError::Connect { .. })), "{cut:?}");
         link.heal().unwrap();
-        let endless = TcpFlow::start((&a, &b), B, Limit::Stopped, 1, Duration::from_secs(1));
-        let endless = endless.unwrap().join();
-        assert!(
+        // On a busy machine nothing may have passed by an early deadline.
+        let mut ended = [1, 5, 25].into_iter().map(|seconds| {
+            let deadline = Duration::from_secs(seconds);
+            let endless = TcpFlow::start((&a, &b), B, Limit::Stopped, 1, deadline);
+            endless.unwrap().join()
+        });
+        let in_words = ended.any(|result| {
+            eprintln!("{result:?}");
             matches!(
-                endless,
+                result,
                 Err(TrafficError::Deadline {
                     end: "receiver",
                     bytes: 1..,
                     ..
                 })
-            ),
-            "{endless:?}"
-        );
+            )
+        });
+        assert!(in_words, "no endless flow failed at its deadline with what had passed");
     });
+}
+
+/// What a pinger reports that pings before, during and after a cut of 400 ms.
+fn pings_through_a_cut(a: &Host, link: &Link) -> ProbeReport {
+    let options = PingOptions {
+        interval: Duration::from_millis(20),
+        grace: Duration::from_millis(200),
+        ..PingOptions::default()
+    };
+    let pinger = Pinger::start(a, B6, options).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    link.cut().unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    link.heal().unwrap();
+    std::thread::sleep(Duration::from_millis(400));
+    pinger.stop().unwrap()
 }
 
 #[test]
 fn a_pinger_accounts_for_a_cut() {
     in_namespaces(|| {
         let (_world, a, _b, link) = pair();
-        let options = PingOptions {
-            interval: Duration::from_millis(20),
-            grace: Duration::from_millis(200),
-            ..PingOptions::default()
-        };
-        let pinger = Pinger::start(&a, B6, options).unwrap();
-        std::thread::sleep(Duration::from_millis(200));
-        link.cut().unwrap();
-        std::thread::sleep(Duration::from_millis(400));
-        link.heal().unwrap();
-        std::thread::sleep(Duration::from_millis(400));
-        let report = pinger.stop().unwrap();
-        assert!(!report.lost.is_empty());
-        assert_eq!(report.sent, report.received + report.lost.len() as u64);
-        assert!(report.longest_gap_ms >= 380.0, "{report:?}");
-        assert!(report.min_ms.unwrap() <= report.avg_ms.unwrap());
+        wait_until("the pinger gets a processor before, during and after a cut", || {
+            let report = pings_through_a_cut(&a, &link);
+            assert_eq!(report.sent, report.received + report.lost.len() as u64);
+            if let (Some(min), Some(avg)) = (report.min_ms, report.avg_ms) {
+                assert!(min <= avg, "{report:?}");
+            }
+            let shows_it = !report.lost.is_empty() && report.longest_gap_ms >= 380.0 && report.min_ms.is_some();
+            if !shows_it {
+                eprintln!("{report:?}");
+            }
+            shows_it
+        });
     });
 }
 
@@ -120,6 +139,7 @@ fn two_pingers_on_one_host_do_not_mix() {
             interval: Duration::from_millis(5),
             count: Some(40),
             payload: 1000,
+            grace: MINUTE,
             ..PingOptions::default()
         };
         let pingers: Vec<Pinger> = [B6, Ipv6Addr::LOCALHOST]
@@ -143,15 +163,15 @@ fn a_udp_flow_loses_nothing_on_a_cable_and_something_in_a_cut() {
             ..UdpOptions::default()
         };
         let flow = UdpFlow::start((&a, &b), B, options(MINUTE)).unwrap();
-        wait_until(|| flow.sent() > 50);
+        wait_until("fifty datagrams are sent", || flow.sent() > 50);
         let report = flow.stop().unwrap();
         assert_eq!((report.received, report.reordered), (report.sent, 0));
 
         let flow = UdpFlow::start((&a, &b), B, options(Duration::from_millis(100))).unwrap();
-        wait_until(|| flow.sent() > 10);
+        wait_until("ten datagrams are sent", || flow.sent() > 10);
         link.cut().unwrap();
         let at_cut = flow.sent();
-        wait_until(|| flow.sent() > at_cut + 10);
+        wait_until("ten more are sent", || flow.sent() > at_cut + 10);
         assert!(flow.stop().unwrap().lost.len() >= 10);
     });
 }
@@ -192,7 +212,7 @@ impl Relayed {
                     socket
                 })
                 .unwrap();
-            socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+            socket.set_read_timeout(Some(MINUTE)).unwrap();
             socket
         };
         let (a, b) = (socket(&a, legs.0), socket(&b, legs.1));
@@ -210,11 +230,11 @@ impl Relayed {
     }
 }
 
-/// The next datagram; `None` if none arrives.
-fn next(socket: &UdpSocket) -> Option<Vec<u8>> {
+/// The next datagram.
+fn next(socket: &UdpSocket) -> Vec<u8> {
     let mut buf = [0; 2000];
-    let len = socket.recv(&mut buf).ok()?;
-    Some(buf[..len].to_vec())
+    let len = socket.recv(&mut buf).unwrap();
+    buf[..len].to_vec()
 }
 
 #[test]
@@ -223,9 +243,9 @@ fn the_relay_passes_drops_doubles_delays_and_flips() {
         let net = Relayed::new();
         let relay = net.relay(pass);
         net.a.send(b"hello").unwrap();
-        assert_eq!(next(&net.b).unwrap(), b"hello");
+        assert_eq!(next(&net.b), b"hello");
         net.b.send(b"there").unwrap();
-        assert_eq!(next(&net.a).unwrap(), b"there");
+        assert_eq!(next(&net.a), b"there");
 
         relay.set_rule(drop_first(1, |direction, datagram| {
             direction == Direction::AToB && datagram == b"two"
@@ -233,30 +253,28 @@ fn the_relay_passes_drops_doubles_delays_and_flips() {
         for text in [b"one", b"two", b"six", b"two"] {
             net.a.send(text).unwrap();
         }
-        assert_eq!([next(&net.b).unwrap(), next(&net.b).unwrap()], [b"one", b"six"]);
-        assert_eq!(next(&net.b).unwrap(), b"two");
+        assert_eq!([next(&net.b), next(&net.b)], [b"one", b"six"]);
+        assert_eq!(next(&net.b), b"two");
 
         relay.set_rule(|direction, _| match direction {
             Direction::AToB => Verdict::Duplicate,
             Direction::BToA => Verdict::Flip(7),
         });
         net.a.send(b"twice").unwrap();
-        assert_eq!([next(&net.b).unwrap(), next(&net.b).unwrap()], [b"twice", b"twice"]);
+        assert_eq!([next(&net.b), next(&net.b)], [b"twice", b"twice"]);
         net.b.send(b"a").unwrap();
-        assert_eq!(next(&net.a).unwrap(), [b'a' ^ 1]);
+        assert_eq!(next(&net.a), [b'a' ^ 1]);
 
         relay.set_rule(|_, datagram| match datagram {
-            b"late" => Verdict::Delay(Duration::from_millis(100)),
-            b"later" => Verdict::Delay(Duration::from_millis(200)),
+            // Far more than between two datagrams that are sent at once.
+            b"late" => Verdict::Delay(Duration::from_secs(1)),
             _ => Verdict::Pass,
         });
-        for text in [&b"later"[..], b"late", b"now"] {
-            net.a.send(text).unwrap();
-        }
-        let order: Vec<Vec<u8>> = std::iter::from_fn(|| next(&net.b)).take(3).collect();
-        assert_eq!(order, [&b"now"[..], b"late", b"later"]);
+        net.a.send(b"late").unwrap();
+        net.a.send(b"now").unwrap();
+        assert_eq!([next(&net.b), next(&net.b)], [&b"now"[..], b"late"]);
         let counts = relay.counts();
-        assert_eq!((counts.dropped, counts.duplicated, counts.delayed), (1, 1, 2));
+        assert_eq!((counts.dropped, counts.duplicated, counts.delayed), (1, 1, 1));
         assert_eq!((counts.flipped, counts.failed), (1, 0));
     });
 }
@@ -274,19 +292,24 @@ fn the_relay_ends_and_frees_its_addresses() {
         let taken = UdpRelay::start(&net.middle, net.legs.0, net.legs.1, pass);
         assert!(matches!(taken, Err(RelayError::Bind { addr, .. }) if addr == net.legs.0.local));
         net.a.send(b"x").unwrap();
-        assert_eq!(next(&net.b), None);
-        assert_eq!(seen.load(Ordering::Relaxed), 1);
+        wait_until("the rule sees the datagram", || seen.load(Ordering::Relaxed) > 0);
         drop(relay);
+        assert_eq!(seen.load(Ordering::Relaxed), 1);
         let _again = net.relay(pass);
         net.a.send(b"y").unwrap();
-        assert_eq!(next(&net.b).unwrap(), b"y");
+        // What was dropped would have been the first.
+        assert_eq!(next(&net.b), b"y");
     });
 }
 
-fn wait_until(mut done: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + MINUTE;
-    while !done() {
-        assert!(std::time::Instant::now() < end, "nothing happened for a minute");
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + MINUTE;
+    loop {
+        let late = Instant::now() >= end;
+        if done() {
+            return;
+        }
+        assert!(!late, "{what}: not within a minute");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
