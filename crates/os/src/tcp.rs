@@ -85,6 +85,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::mem::offset_of;
     use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::time::Instant;
 
     /// libc defines the older part of the structure.
     #[test]
@@ -103,11 +104,19 @@ mod tests {
         sender.set_nonblocking(true).unwrap();
         let block = [0; 65_536];
         let mut sent = 0;
-        while let Ok(n) = sender.write(&block) {
-            sent += n;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-        let info = TcpInfo::of(&sender).unwrap();
+        let end = Instant::now() + Duration::from_secs(60);
+        let info = loop {
+            let late = Instant::now() >= end;
+            // What the receiver's system takes makes room for more.
+            while let Ok(n) = sender.write(&block) {
+                sent += n;
+            }
+            let info = TcpInfo::of(&sender).unwrap();
+            if late || info.rwnd_limited > Duration::ZERO {
+                break info;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         assert!(info.rwnd_limited > Duration::ZERO, "{info:?}");
         assert!(info.busy >= info.rwnd_limited, "{info:?}");
         assert!(

@@ -291,7 +291,7 @@ mod tests {
         let to = server.local_addr().unwrap();
         let stop = AtomicBool::new(false);
         let (sent, received) = (Sent::default(), Received::default());
-        let limit = Duration::from_secs(10);
+        let limit = Duration::from_secs(60);
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| {
                 await_greeting(&server, TOKEN, local, true, limit)?;

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_os::netlink::Netlink;
 use weft_os::netns::NetNs;
@@ -22,6 +22,8 @@ const BULK: u32 = 20 * 64;
 const BEFORE: usize = 10;
 /// Datagrams that a lane processes at once.
 const AT_ONCE: u64 = 32;
+/// The time limit of all of them.
+const MINUTE: Duration = Duration::from_secs(60);
 
 struct Nowhere;
 
@@ -114,14 +116,18 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
         .unwrap(),
     );
     drop(held);
+    let end = Instant::now() + MINUTE;
     loop {
+        let late = Instant::now() >= end;
         let snapshot = lanes.lock().unwrap().as_ref().unwrap().snapshots()[0].lane;
-        if snapshot.early_frames + snapshot.drops[DropReason::UnknownIndex] >= BULK.into() {
+        let seen = snapshot.early_frames + snapshot.drops[DropReason::UnknownIndex];
+        if seen >= BULK.into() {
             // The lock is released first: the lane's thread may need it.
             let ended = lanes.lock().unwrap().take();
             drop(ended);
             return Some(snapshot.early_frames);
         }
+        assert!(!late, "the lane has seen {seen} of {BULK} datagrams within a minute");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

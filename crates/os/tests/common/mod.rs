@@ -13,7 +13,7 @@ use weft_os::tun::{Tun, TunError, TunOptions};
 pub(crate) fn wait_readable(fd: impl AsFd) {
     let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(1));
     poller.add(fd, 0, Interest::Readable).unwrap();
-    let ready = poller.wait(&mut events, Some(Duration::from_secs(10)));
+    let ready = poller.wait(&mut events, Some(Duration::from_secs(60)));
     assert_eq!(ready.unwrap(), 1, "nothing to read");
 }
 
