@@ -2,17 +2,48 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use weft_node::control::{
     self, Access, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST,
     QUEUE, Refusal,
 };
 use weft_node::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, Version};
+
+/// A time limit above that of any answer.
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + MINUTE;
+    loop {
+        let late = Instant::now() >= end;
+        if done() {
+            return;
+        }
+        assert!(!late, "not within a minute: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Repeats a call for which there is no place: the daemon may not have noticed yet that an earlier
+/// connection is closed.
+fn unless_busy<T>(call: impl Fn() -> Result<T, ControlError>) -> Result<T, ControlError> {
+    let end = Instant::now() + MINUTE;
+    loop {
+        let late = Instant::now() >= end;
+        let answer = call();
+        let busy = matches!(&answer, Err(ControlError::Refused(refusal)) if refusal.code == ErrorCode::Busy);
+        if !busy || late {
+            return answer;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A daemon without peers that ends at `down`.
 struct Daemon {
@@ -88,20 +119,25 @@ impl Daemon {
     }
 
     fn connect(&self) -> Raw {
-        Raw(BufReader::new(UnixStream::connect(self.path()).unwrap()))
+        let stream = UnixStream::connect(self.path()).unwrap();
+        stream.set_read_timeout(Some(MINUTE)).unwrap();
+        Raw(BufReader::new(stream))
     }
 
     fn down(&mut self) -> Result<Stopping, ControlError> {
-        let answer = control::call_and_wait(&self.path(), &ControlCommand::Down {});
+        let answer = unless_busy(|| control::call_and_wait(&self.path(), &ControlCommand::Down {}))?;
+        // Without an answer it does not end.
         self.thread.take().unwrap().join().unwrap();
-        answer
+        Ok(answer)
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.down().unwrap();
+            let down = self.down();
+            // A second panic would end the process, and with it the other tests.
+            assert!(down.is_ok() || thread::panicking(), "{down:?}");
         }
     }
 }
@@ -123,7 +159,11 @@ impl Raw {
 
     /// True if the server has closed the connection.
     fn ended(&mut self) -> bool {
-        !matches!(self.0.read(&mut [0; 1]), Ok(1..))
+        match self.0.read(&mut [0; 1]) {
+            Ok(count) => count == 0,
+            // Nothing came within the time limit.
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
     }
 }
 
@@ -255,9 +295,9 @@ fn connections_are_limited_and_come_free_again() {
     assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Busy));
     drop(held);
     // The daemon notices the end of connections after a while.
-    while control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_err() {
-        thread::yield_now();
-    }
+    wait_until("a place is free again", || {
+        control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_ok()
+    });
 }
 
 const EVENTS: &[u8] = b"{\"schema\":\"weft.control/1\",\"cmd\":\"events\"}\n";
@@ -265,8 +305,8 @@ const EVENTS: &[u8] = b"{\"schema\":\"weft.control/1\",\"cmd\":\"events\"}\n";
 /// Lets the daemon send `number` events. Returns how many clients listen after that.
 fn send_events(daemon: &Daemon, number: usize) -> u64 {
     let confirm_s = Some(u32::try_from(number).unwrap());
-    let done: Reloaded = control::call(&daemon.path(), &ControlCommand::Reload { confirm_s }).unwrap();
-    done.confirm_s.unwrap()
+    let done = unless_busy(|| control::call::<Reloaded>(&daemon.path(), &ControlCommand::Reload { confirm_s }));
+    done.unwrap().confirm_s.unwrap()
 }
 
 #[test]
@@ -276,9 +316,7 @@ fn events_come_until_the_daemon_ends() {
     raw.0.get_mut().write_all(EVENTS).unwrap();
     let mut stream = control::EventStream::open(&daemon.path()).unwrap();
     // Both requests arrive before the daemon sends.
-    while send_events(&daemon, 0) < 2 {
-        thread::yield_now();
-    }
+    wait_until("both clients listen", || send_events(&daemon, 0) >= 2);
     assert_eq!(send_events(&daemon, 2), 2);
     for number in 0..2 {
         let line = raw.read();
@@ -301,9 +339,7 @@ fn a_client_that_does_not_read_events_is_ended_and_delays_none() {
     let daemon = Daemon::start();
     let mut slow = daemon.connect();
     slow.0.get_mut().write_all(EVENTS).unwrap();
-    while send_events(&daemon, 0) < 1 {
-        thread::yield_now();
-    }
+    wait_until("the client listens", || send_events(&daemon, 0) >= 1);
     assert_eq!(send_events(&daemon, QUEUE + 1), 0, "more than the queue holds");
     for _ in 0..QUEUE {
         assert_eq!(slow.read()["ok"], true);
@@ -322,16 +358,14 @@ fn a_client_of_events_that_leaves_or_asks_again_gives_its_place_back() {
             raw
         })
         .collect();
-    while send_events(&daemon, 0) < MAX_CONNECTIONS as u64 - 1 {
-        thread::yield_now();
-    }
+    wait_until("all clients listen", || {
+        send_events(&daemon, 0) >= MAX_CONNECTIONS as u64 - 1
+    });
     let mut asks = held.pop().unwrap();
     asks.0.get_mut().write_all(EVENTS).unwrap();
     assert!(asks.ended());
     drop(held);
-    while send_events(&daemon, 0) > 0 {
-        thread::yield_now();
-    }
+    wait_until("no client listens", || send_events(&daemon, 0) == 0);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use weft_node::exit::host::Host;
 use weft_node::exit::rules::{SERVE, USE};
@@ -49,6 +50,39 @@ fn state() -> Vec<String> {
         *routes = lines.join("\n");
     }
     state
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// [`state`] once the kernel has finished what was ordered before: it sets routes of addresses, and
+/// what follows from a cable that is plugged in, after the order has returned.
+fn settled() -> Vec<String> {
+    let end = Instant::now() + MINUTE;
+    let mut last = state();
+    loop {
+        let late = Instant::now() >= end;
+        std::thread::sleep(Duration::from_millis(100));
+        let now = state();
+        if now == last {
+            return now;
+        }
+        assert!(!late, "the host's state does not settle within a minute");
+        last = now;
+    }
+}
+
+/// Waits until the host's state is that of `before` again. If it never is, fails with the lines that
+/// differ.
+fn assert_put_back(before: &[String]) {
+    let end = Instant::now() + MINUTE;
+    loop {
+        let late = Instant::now() >= end;
+        let now = state();
+        if late || now == before {
+            return assert_same(before, &now);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Fails with the lines that differ.
@@ -121,7 +155,7 @@ const MARKED: &str = "0x2000000";
 fn using_an_exit_leads_packets_there_and_is_put_back() {
     in_namespaces(|| {
         on_host(|weft0, runtime| {
-            let before = state();
+            let before = settled();
             let mut host = Host::new(weft0);
             for bits in 0..16 {
                 let [ipv4, ipv6, strict, lan] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
@@ -158,13 +192,13 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
                 assert_eq!(tables.contains("chain output"), strict || !lan, "{tables}");
                 if bits % 3 == 0 {
                     runtime.block_on(host.leave_exit()).unwrap();
-                    assert_same(&before, &state());
+                    assert_put_back(&before);
                 }
             }
             runtime.block_on(host.leave_exit()).unwrap();
-            assert_same(&before, &state());
+            assert_put_back(&before);
             runtime.block_on(host.leave_exit()).unwrap();
-            assert_same(&before, &state());
+            assert_put_back(&before);
         });
     });
 }
@@ -178,7 +212,7 @@ fn an_exit_forwards_and_is_put_back() {
                 fs::write("/proc/sys/net/ipv4/conf/eth0/accept_redirects", "0").unwrap();
                 fs::write("/proc/sys/net/ipv4/ip_forward", if was_on { "1" } else { "0" }).unwrap();
                 fs::write("/proc/sys/net/ipv6/conf/eth0/accept_ra", if was_on { "2" } else { "1" }).unwrap();
-                let before = state();
+                let before = settled();
                 let mut host = Host::new(weft0);
                 for bits in 0..4 {
                     let exit = ServeExit {
@@ -211,9 +245,9 @@ fn an_exit_forwards_and_is_put_back() {
                     );
                 }
                 runtime.block_on(host.stop_serving()).unwrap();
-                assert_same(&before, &state());
+                assert_put_back(&before);
                 runtime.block_on(host.end());
-                assert_same(&before, &state());
+                assert_put_back(&before);
             }
         });
     });
@@ -223,7 +257,7 @@ fn an_exit_forwards_and_is_put_back() {
 fn what_a_killed_process_left_is_put_back_by_the_next_one() {
     in_namespaces(|| {
         on_host(|weft0, runtime| {
-            let before = state();
+            let before = settled();
             let strict = UseExit {
                 ipv4: true,
                 strict: true,
@@ -244,7 +278,7 @@ fn what_a_killed_process_left_is_put_back_by_the_next_one() {
             let mut last = Host::new(weft0);
             runtime.block_on(last.leave_exit()).unwrap();
             runtime.block_on(last.stop_serving()).unwrap();
-            assert_same(&before, &state());
+            assert_put_back(&before);
 
             // The end of a daemon that was killed opens nothing that is strict.
             let mut host = Host::new(weft0);
@@ -269,7 +303,7 @@ fn what_a_killed_process_left_is_put_back_by_the_next_one() {
 fn a_failure_changes_nothing() {
     in_namespaces(|| {
         on_host(|weft0, runtime| {
-            let before = state();
+            let before = settled();
             let mut host = Host::new(999);
             let error = runtime.block_on(host.use_exit(&UseExit::default())).unwrap_err();
             assert_eq!(error.to_string(), "the interface of weft cannot be named in rules");
@@ -286,7 +320,7 @@ fn a_failure_changes_nothing() {
             runtime.block_on(host.end());
             assert!(printed(&["nft", "list", "ruleset"]).contains("chain output"));
             runtime.block_on(host.leave_exit()).unwrap();
-            assert_same(&before, &state());
+            assert_put_back(&before);
         });
     });
 }

@@ -53,10 +53,29 @@ pub(super) enum Transport {
     Tcp,
 }
 
+/// How long queries wait.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    /// For all servers together.
+    limit: Duration,
+    /// For one server, before another one is asked as well.
+    step: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            limit: LIMIT,
+            step: STEP,
+        }
+    }
+}
+
 /// The servers, and the queries that wait for them.
 #[derive(Debug, Default)]
 pub(super) struct Forwarder {
     servers: RwLock<Vec<SocketAddr>>,
+    times: Times,
     /// Whether its sockets are marked as those between nodes.
     marked: bool,
     /// The questions of the queries in flight, and how many have each.
@@ -168,7 +187,7 @@ impl Ticket {
     }
 
     /// Asks one server after the other: the next one when a server fails, or has not answered for
-    /// [`STEP`]. Servers that were asked may still answer.
+    /// a [`step`](Times::step). Servers that were asked may still answer.
     async fn first_answer(&self, transport: Transport) -> Option<Vec<u8>> {
         let servers = self
             .forwarder
@@ -178,7 +197,8 @@ impl Ticket {
             .clone();
         let mut left: Vec<SocketAddr> = servers.iter().copied().cycle().take(TRIES).collect();
         left.reverse();
-        let end = Instant::now() + LIMIT;
+        let Times { limit, step } = self.forwarder.times;
+        let end = Instant::now() + limit;
         let mut asked = JoinSet::new();
         // A response that says that this server has no answer, if no other one has.
         let mut failure = None;
@@ -196,7 +216,7 @@ impl Ticket {
             }
             let next = async {
                 match server {
-                    Some(_) => sleep(STEP).await,
+                    Some(_) => sleep(step).await,
                     None => pending().await,
                 }
             };

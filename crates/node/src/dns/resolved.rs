@@ -31,6 +31,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub struct Resolved {
     resolvectl: OsString,
     interface: u32,
+    /// How long one call may take.
+    limit: Duration,
 }
 
 /// The reason why `.fips` is not set up in the system. Its text is half a line for the user.
@@ -82,10 +84,12 @@ pub enum RegisterError {
         why: String,
     },
     /// `resolvectl` did not end in time.
-    #[error("`resolvectl {command}` took more than {} s", LIMIT.as_secs())]
+    #[error("`resolvectl {command}` took more than {} s", .limit.as_secs())]
     TooSlow {
         /// Its arguments.
         command: String,
+        /// The time that it had.
+        limit: Duration,
     },
 }
 
@@ -97,6 +101,7 @@ impl Resolved {
         Self {
             resolvectl: resolvectl.into(),
             interface,
+            limit: LIMIT,
         }
     }
 
@@ -154,8 +159,11 @@ impl Resolved {
             .kill_on_drop(true)
             .output();
         let command = || arguments.join(" ");
-        match timeout(LIMIT, child).await {
-            Err(_) => Err(RegisterError::TooSlow { command: command() }),
+        match timeout(self.limit, child).await {
+            Err(_) => Err(RegisterError::TooSlow {
+                command: command(),
+                limit: self.limit,
+            }),
             Ok(Err(error)) => Err(RegisterError::NoProgram(error.to_string())),
             Ok(Ok(output)) if output.status.success() => Ok(()),
             Ok(Ok(output)) => Err(RegisterError::Failed {
@@ -199,6 +207,36 @@ fn first_line(said: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_program_that_hangs_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, calls) = (directory.path().join("resolvectl"), directory.path().join("calls"));
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >> {}\n[ \"$1\" != domain ] || exec sleep 1000\n",
+            calls.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let resolved = Resolved {
+            // The settings are taken back under the same limit.
+            limit: Duration::from_secs(2),
+            ..Resolved::new(program, 7)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let search = Search::new(["home", "work"]);
+        let registered = resolved.register("[fd00::1]:5354".parse().unwrap(), &search, "npub1x.fips");
+        let error = runtime.block_on(registered).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "`resolvectl domain 7 ~fips ~weft home.weft work.weft` took more than 2 s"
+        );
+        assert_eq!(fs::read_to_string(calls).unwrap().lines().last().unwrap(), "revert 7");
+    }
 
     #[test]
     fn who_asks_it() {

@@ -115,16 +115,25 @@ impl Clients {
 }
 
 /// The state that all sockets share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Shared {
     zone: RwLock<Zone>,
+    /// Time limit of a TCP connection from one request to the end of the next.
+    idle: Duration,
     pub(super) counters: Counters,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self::new(Zone::default())
+    }
 }
 
 impl Shared {
     pub(super) fn new(zone: Zone) -> Self {
         Self {
             zone: RwLock::new(zone),
+            idle: IDLE,
             counters: Counters::default(),
         }
     }
@@ -260,12 +269,37 @@ async fn exchange(stream: &mut TcpStream, shared: &Shared, clients: &Clients) ->
         framed.append(&mut response);
         stream.write_all(&framed).await
     };
-    timeout(IDLE, exchange).await?
+    timeout(shared.idle, exchange).await?
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_silent_connection_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let shared = Arc::new(Shared {
+                idle: Duration::from_millis(50),
+                ..Shared::default()
+            });
+            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let server = endpoint.address();
+            let mut tasks = JoinSet::new();
+            endpoint.serve(&mut tasks, &shared, Clients::All).unwrap();
+            let mut silent = TcpStream::connect(server).await.unwrap();
+            silent.write_all(&[0]).await.unwrap();
+            let mut byte = [0];
+            let read = timeout(Duration::from_secs(60), silent.read(&mut byte));
+            let read = read.await.expect("the connection is open after a minute");
+            // A connection that is closed with unread bytes is reset.
+            assert!(!matches!(read, Ok(1)), "{read:?}");
+        });
+    }
 
     /// The socket that the mesh reaches: clients with other addresses get no answer, on either
     /// transport.

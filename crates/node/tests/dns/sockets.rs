@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use simple_dns::{Packet, TYPE};
 use weft_node::dns::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST, RegisterError, Responder, Setup};
@@ -11,7 +11,7 @@ use weft_node::status::DnsState;
 use super::{key, query, zone};
 
 /// A time limit above that of any answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn responder(endpoints: Vec<Endpoint>, failed: Vec<String>) -> Responder {
     Responder::start(Setup {
@@ -39,6 +39,18 @@ fn a_free_port_is_free_for_both() {
     for _ in 0..1_000 {
         let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_ne!(endpoint.address().port(), 0);
+    }
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let late = Instant::now() >= end;
+        if done() {
+            return;
+        }
+        assert!(!late, "not within a minute: {what}");
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -123,11 +135,10 @@ fn a_flood_of_rubbish_stops_nothing() {
     // The flood may have filled the socket's buffer, in which case requests are lost as in any
     // network.
     let mut buffer = [0; 600];
-    let answered = (0..20).any(|_| {
+    wait_until("a request among the rubbish is answered", || {
         udp.send_to(&request, address).unwrap();
         udp.recv_from(&mut buffer).is_ok()
     });
-    assert!(answered);
     assert!(counter(&responder, "dns_ignored") > 0);
     rubbish.set_nonblocking(true).unwrap();
     assert!(rubbish.recv_from(&mut buffer).is_err(), "rubbish was answered");
@@ -167,23 +178,18 @@ fn connections_are_bounded() {
     assert_eq!(counter(&responder, "dns_turned_away"), 1);
     // A connection that closes makes room for another.
     drop(held.pop());
-    let served = (0..100).any(|_| {
+    wait_until("the place of a closed connection is free", || {
         let mut tcp = connect(address);
         let written = tcp.write_all(&request).is_ok();
         let mut byte = [0];
         written && matches!(tcp.read(&mut byte), Ok(1))
     });
-    assert!(served);
 }
 
-/// A silent connection ends after ten seconds; the responder itself ends at once, even with clients
-/// connected.
+/// The responder ends at once, even with clients connected.
 #[test]
-fn silent_connections_end() {
+fn connections_end_with_the_responder() {
     let (responder, address) = serving();
-    let mut silent = connect(address);
-    silent.write_all(&[0]).unwrap();
-    assert!(is_closed(&mut silent));
     let mut held = connect(address);
     let request = framed(&query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap());
     held.write_all(&request).unwrap();
