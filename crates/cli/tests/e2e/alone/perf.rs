@@ -2,13 +2,11 @@
 //! results.
 
 use std::process::{Command, Output};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 
-use crate::common::{MINUTE, Pair, Underlay, WEFT, alone, wait_until};
+use crate::common::{MINUTE, Pair, Underlay, WEFT, alone};
 
 /// Runs `weft perf` on the host of `from`. `perf_stages` tests its output about stages.
 pub(crate) fn perf(from: &Daemon, arguments: &[&str]) -> Output {
@@ -59,7 +57,7 @@ fn assert_accounted(report: &Value) {
 fn tcp_forward() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
-        let report = document(&pair.a, &["b", "--time", "3"]);
+        let report = document(&pair.a, &["b", "--time", "2"]);
         assert_accounted(&report);
         assert_eq!(report["directions"].as_array().unwrap().len(), 1);
         let forward = &report["directions"][0];
@@ -67,7 +65,7 @@ fn tcp_forward() {
         assert!(forward["mbit_s"].as_f64() > Some(1.0), "{forward}");
         assert!(forward["bytes"].as_u64() > Some(1_000_000), "{forward}");
         assert!(report["mbit_s_per_cpu_percent"].as_f64() > Some(0.0), "{report}");
-        assert_eq!(report["seconds"].as_array().unwrap().len(), 3);
+        assert_eq!(report["seconds"].as_array().unwrap().len(), 2);
         let plot = pair.a.identity().state.join("run.svg");
         let output = perf(&pair.a, &["b", "--time", "1", "--plot", plot.to_str().unwrap()]);
         let plot = std::fs::read_to_string(plot).unwrap();
@@ -186,29 +184,4 @@ pub(crate) fn servers(daemon: &Daemon) -> usize {
         command.split('\0').any(|argument| argument == "perf-serve")
     };
     children.split_whitespace().filter(serves).count()
-}
-
-#[test]
-fn a_far_end_that_dies_fails_the_run() {
-    alone(|| {
-        let mut pair = Pair::start(Underlay::V4, |_| {});
-        let (host, state) = (pair.a.host().clone(), pair.a.identity().state.clone());
-        let run = std::thread::spawn(move || {
-            let mut command = Command::new(WEFT);
-            command
-                .args(["perf", "b", "--time", "40", "--json", "--state"])
-                .arg(state);
-            host.command(command, MINUTE).unwrap()
-        });
-        wait_until(MINUTE, "a process that serves", || servers(&pair.b) == 1);
-        sleep(Duration::from_secs(3));
-        pair.b.kill().unwrap();
-        let output = run.join().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
-        assert!(stderr.starts_with("weft: b stopped answering after "), "{stderr}");
-        assert!(output.stdout.is_empty(), "no document for a run that failed");
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
-        assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
-    });
 }

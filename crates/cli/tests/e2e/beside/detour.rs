@@ -9,7 +9,7 @@ use crate::common::net::{Net, PINGS};
 use crate::common::{PATIENCE, beside, wait_until};
 
 /// The time without a lost ping.
-const STEADY: Duration = Duration::from_secs(15);
+const STEADY: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_block_between_two_is_gone_round_and_left_when_it_ends() {

@@ -117,7 +117,7 @@ impl Net {
     }
 }
 
-/// Every pair reaches each other, in both directions: 1,000 bytes five times a second for twenty
+/// Every pair reaches each other, in both directions: 1,000 bytes five times a second for five
 /// seconds without a loss, and TCP. The path between A and B is `expected` then.
 fn behind(kinds: [NatKind; 2], expected: &str) -> Net {
     let mut net = Net::start(kinds);
@@ -135,7 +135,7 @@ fn behind(kinds: [NatKind; 2], expected: &str) -> Net {
     let options = PingOptions {
         payload: 1000,
         interval: Duration::from_millis(200),
-        count: Some(100),
+        count: Some(25),
         ..PingOptions::default()
     };
     let (a, b, p) = (&net.a, &net.b, &net.p);
@@ -154,12 +154,12 @@ fn behind(kinds: [NatKind; 2], expected: &str) -> Net {
     net
 }
 
-/// Two hundred pings of 1,000 bytes each way, five a second, of which none is lost.
+/// Fifty pings of 1,000 bytes each way, five a second, of which none is lost.
 fn assert_all_arrive(ways: [(&Daemon, &Daemon); 2]) {
     let options = PingOptions {
         payload: 1000,
         interval: Duration::from_millis(200),
-        count: Some(200),
+        count: Some(50),
         ..PingOptions::default()
     };
     let pingers = ways.map(|(from, to)| Pinger::start(from.host(), to.identity().address, options).unwrap());

@@ -2,7 +2,7 @@
 //! `alone`.
 
 use std::io::{Read as _, Write as _};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -126,7 +126,10 @@ fn a_path_that_changes_makes_the_run_invalid() {
             host.command(command, MINUTE).unwrap()
         });
         wait_until(MINUTE, "a process that serves", || servers(net.node("b")) == 1);
-        sleep(Duration::from_secs(3));
+        // Ten seconds of the probes that go before the load are as many.
+        let received = || net.node("b").status().unwrap()["counters"]["udp_rx"].as_u64().unwrap();
+        let before = received();
+        wait_until(MINUTE, "the load", || received() > before + 1_000);
         net.keep_apart(&["a", "b"], true);
         let output = run.join().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -171,32 +174,43 @@ fn nonsense_is_counted() {
     });
 }
 
+/// Starts a run, and returns it while both ends are measured. They are for three seconds, whatever the
+/// length of the run: if no look falls into these, as on a machine that stood still, the next run is
+/// looked at.
+fn measured(pair: &Pair, arguments: &[&str]) -> Child {
+    let start = || {
+        let mut command = command(&pair.a, arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        pair.a.host().spawn(command).unwrap()
+    };
+    let mut child = start();
+    wait_until(MINUTE, "both ends to be measured", || {
+        let both = traced(&pair.a) && traced(&pair.b);
+        let is_over = child.try_wait().unwrap().is_some();
+        if is_over {
+            let over = std::mem::replace(&mut child, start()).wait_with_output().unwrap();
+            eprintln!("over: {}", String::from_utf8_lossy(&over.stderr));
+        }
+        both && !is_over
+    });
+    child
+}
+
 #[test]
 fn an_end_in_the_middle_leaves_measuring_off() {
     beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
-        let start = |json: &[&str]| {
-            let arguments = [&["--time", "1"], json].concat();
-            let child = pair.a.host().spawn(command(&pair.a, &arguments)).unwrap();
-            wait_until(MINUTE, "both ends to be measured", || {
-                traced(&pair.a) && traced(&pair.b)
-            });
-            child
-        };
-        let mut child = start(&[]);
+        let mut child = measured(&pair, &["--time", "1"]);
         // It catches no signal, so Ctrl-C has the same effect as this.
         child.kill().unwrap();
         child.wait().unwrap();
         wait_until(PATIENCE, "an end of it", || !traced(&pair.a) && !traced(&pair.b));
 
         // The run before stays valid, whatever the result of its stages.
-        let (host, command) = (pair.a.host().clone(), command(&pair.a, &["--time", "1", "--json"]));
-        let run = std::thread::spawn(move || host.command(command, MINUTE).unwrap());
-        wait_until(MINUTE, "both ends to be measured", || {
-            traced(&pair.a) && traced(&pair.b)
-        });
+        let mut child = measured(&pair, &["--time", "1", "--json"]);
         pair.b.kill().unwrap();
-        let output = run.join().unwrap();
+        wait_until(MINUTE, "the end of the run", || child.try_wait().unwrap().is_some());
+        let output = child.wait_with_output().unwrap();
         assert_eq!(
             output.status.code(),
             Some(0),
@@ -208,6 +222,33 @@ fn an_end_in_the_middle_leaves_measuring_off() {
         let why = ran.stages.unwrap().not_measured.unwrap();
         assert!(why.starts_with("the peer stopped answering after "), "{why}");
         wait_until(PATIENCE, "an end of it", || !traced(&pair.a));
+        assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_far_end_that_dies_fails_the_run() {
+    beside(|| {
+        let mut pair = Pair::start(Underlay::V4, |_| {});
+        let (host, state) = (pair.a.host().clone(), pair.a.identity().state.clone());
+        let run = std::thread::spawn(move || {
+            let mut command = Command::new(WEFT);
+            command
+                .args(["perf", "b", "--time", "40", "--json", "--state"])
+                .arg(state);
+            host.command(command, MINUTE).unwrap()
+        });
+        wait_until(MINUTE, "a process that serves", || servers(&pair.b) == 1);
+        let received = || pair.b.status().unwrap()["counters"]["udp_rx"].as_u64();
+        let before = received();
+        wait_until(MINUTE, "the load", || received() > before.map(|count| count + 1_000));
+        pair.b.kill().unwrap();
+        let output = run.join().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.starts_with("weft: b stopped answering after "), "{stderr}");
+        assert!(output.stdout.is_empty(), "no document for a run that failed");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
         assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
     });
 }
