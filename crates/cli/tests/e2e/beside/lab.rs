@@ -88,6 +88,7 @@ fn relay_chain_holds() {
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn two_relays_holds() {
     beside(|| holds("two-relays"));
 }
@@ -148,6 +149,7 @@ fn udp_blocked_holds() {
 }
 
 #[test]
+#[ignore = "takes time: .ci/long lab"]
 fn two_uplinks_holds() {
     beside(|| holds("two-uplinks"));
 }
