@@ -1,7 +1,7 @@
 //! A daemon with many idle peers: real links over real sockets, each to a whole node.
 //!
-//! The test checks that all of them link and stay, and that their cost is within its bounds. With
-//! more of them and more time it measures their cost:
+//! The test checks that all of them link and stay. With more of them and more time it checks that their
+//! cost is within its bounds (memory of a peer to the byte: crates/sim/tests/memory.rs):
 //!
 //! ```text
 //! WEFT_IDLE_PEERS=1000 WEFT_IDLE_SECONDS=180 cargo test --release -p weft --test e2e idle_peers -- --nocapture
@@ -32,6 +32,11 @@ fn setting(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 
+/// Whether the cost is checked: `.ci/long idle`.
+fn is_measured() -> bool {
+    std::env::var_os("WEFT_IDLE_PEERS").is_some()
+}
+
 /// Maximum resident memory of a linked peer in session, bytes. Two hundred take 19,600 each, and a
 /// thousand 13,800: the fewer the peers, the larger the share of each in the pages of the program
 /// that are read in for the first of them. These pages differ by 500 kB from run to run, which is
@@ -43,6 +48,8 @@ const MEMORY_OF_A_PEER: u64 = 28 << 10;
 /// less optimisation, and for new keys.
 const CPU: f64 = 0.05;
 const CPU_OF_A_PEER: f64 = 0.0005;
+/// The share of a processor from which an idle node spins.
+const SPINS: f64 = 0.5;
 
 /// The cost of a node in this time: resident memory at the end, and CPU time.
 fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
@@ -65,7 +72,11 @@ fn rest(hub: &Daemon, crowd: &Crowd, time: Duration, what: &str) -> u64 {
         each_second(datagrams.1, now.1),
     );
     let used = (after.cpu - before.cpu).as_secs_f64() / seconds;
-    let bound = CPU + CPU_OF_A_PEER * crowd.members.len() as f64;
+    let bound = match is_measured() {
+        true => CPU + CPU_OF_A_PEER * crowd.members.len() as f64,
+        // Other load makes each step dearer, but none makes an idle node spin.
+        false => SPINS,
+    };
     assert!(used <= bound, "{what}: {used:.3} of a processor, {bound:.3} allowed");
     after.rss_bytes
 }
@@ -120,7 +131,10 @@ fn measure(peers: u16, time: Duration) -> u64 {
     // Of thousands that link at once, more reports come than may wait. Each is repeated.
     let dropped = counters["reports_dropped"].as_u64().unwrap();
     eprintln!("{peers} peers: {dropped} reports dropped");
-    assert!(dropped == 0 || peers > 1_000, "{dropped} reports dropped");
+    assert!(
+        dropped == 0 || !is_measured() || peers > 1_000,
+        "{dropped} reports dropped"
+    );
     assert_eq!(hub.stop().unwrap().code(), Some(0));
     assert!(hub.warnings().unwrap().is_empty());
     resident
@@ -129,12 +143,15 @@ fn measure(peers: u16, time: Duration) -> u64 {
 #[test]
 fn idle_peers_link_and_stay() {
     alone(|| {
-        let peers = setting("WEFT_IDLE_PEERS", 200) as u16;
-        let time = Duration::from_secs(setting("WEFT_IDLE_SECONDS", 2));
+        let peers = setting("WEFT_IDLE_PEERS", 40) as u16;
+        let time = Duration::from_secs(setting("WEFT_IDLE_SECONDS", 1));
         let alone = measure(0, time.min(Duration::from_secs(2)));
         let among = measure(peers, time);
         let each = among.saturating_sub(alone) / u64::from(peers);
         eprintln!("{each} bytes of resident memory for a linked peer");
-        assert!(each <= MEMORY_OF_A_PEER, "{each} bytes for a linked peer");
+        assert!(
+            each <= MEMORY_OF_A_PEER || !is_measured(),
+            "{each} bytes for a linked peer"
+        );
     });
 }

@@ -553,7 +553,7 @@ fn keys_change_in_every_lane_without_a_gap() {
         assert_all_carry(&pair, 2);
         let rekeys = || pair.a.peer(&pair.b.identity().npub).unwrap().unwrap()["session"]["rekeys"].as_u64();
         let (start, end) = (rekeys(), Instant::now() + MINUTE);
-        while rekeys() < start.map(|so_far| so_far + 3) {
+        while rekeys() < start.map(|so_far| so_far + 2) {
             assert!(Instant::now() < end, "no new keys");
             mixed_load(&pair.a, &pair.b);
         }

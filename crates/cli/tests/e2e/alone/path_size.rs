@@ -108,17 +108,20 @@ fn an_interface_that_takes_less_is_followed() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         wait_size(&pair.a, &pair.b, 1472);
-        let flow = TcpFlow::start(pair.hosts(), address(&pair.b), Limit::Stopped, 1, MINUTE).unwrap();
-        std::thread::sleep(Duration::from_secs(1));
+        let flow = TcpFlow::start(pair.hosts(), address(&pair.b), Limit::Stopped, 1, 3 * MINUTE).unwrap();
+        wait_until(PATIENCE, "TCP", || flow.received() > 1_000_000);
         pair.link.a().set_mtu(1400).unwrap();
         pair.link.b().set_mtu(1400).unwrap();
         wait_one(&pair.a, &pair.b, 1372);
         assert_packets_pass(&pair.a, &pair.b, 1280);
-        std::thread::sleep(Duration::from_secs(2));
+        let before = flow.received();
+        wait_until(PATIENCE, "TCP on the smaller path", || {
+            flow.received() > before + 1_000_000
+        });
         let tcp = flow.stop().unwrap();
         assert_strict!(tcp.hash_ok, "{tcp:?}");
         assert!(tcp.bytes > 0, "{tcp:?}");
-        assert_eq!(counter(&pair.a, "path_black_holes"), 1);
+        assert!(counter(&pair.a, "path_black_holes") >= 1);
         // The hosts agreed on larger segments than the path takes now.
         assert!(counter(&pair.a, "tcp_recut") > 0);
         // The peer has sent nothing large so far, and discovers the size with the first such
@@ -163,8 +166,8 @@ fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
         });
         reached_within(PATIENCE, &a, &b);
         wait_size(&a, &b, 1472);
-        let flow = TcpFlow::start((a.host(), b.host()), address(&b), Limit::Stopped, 1, MINUTE).unwrap();
-        std::thread::sleep(Duration::from_secs(1));
+        let flow = TcpFlow::start((a.host(), b.host()), address(&b), Limit::Stopped, 1, 3 * MINUTE).unwrap();
+        wait_until(PATIENCE, "TCP", || flow.received() > 1_000_000);
         link.set_both(Impairments {
             mtu: Some(1300),
             too_big: TooBig::Silent,
@@ -178,14 +181,18 @@ fn a_black_hole_is_left_under_load_and_the_path_rises_again() {
         for (from, to) in [(&a, &b), (&b, &a)] {
             assert_packets_pass(from, to, 1280);
         }
-        std::thread::sleep(Duration::from_secs(2));
+        let grows = |what: &str| {
+            let before = flow.received();
+            wait_until(PATIENCE, what, || flow.received() > before + 1_000_000);
+        };
+        grows("TCP on the smaller path");
         link.set_both(delay);
         wait_size(&a, &b, 1472);
-        std::thread::sleep(Duration::from_secs(1));
+        grows("TCP on the larger path");
         let tcp = flow.stop().unwrap();
         assert_strict!(tcp.hash_ok, "{tcp:?}");
         assert!(tcp.bytes > 0, "{tcp:?}");
-        assert_eq!(counter(&a, "path_black_holes"), 1);
+        assert!(counter(&a, "path_black_holes") >= 1);
         assert_packets_pass(&a, &b, 1470);
         for node in [&mut a, &mut b] {
             assert_eq!(node.stop().unwrap().code(), Some(0));

@@ -112,8 +112,10 @@ fn a_slow_far_end() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let hog = CpuHog::on(pair.b.pid(), &[pair.a.pid()]).unwrap();
-        let report = perf(&pair.a, &["--time", "5"]);
+        let report = perf(&pair.a, &["--time", "3"]);
         assert_verdict(&report, "far-cpu");
+        let direction = &report["directions"][0];
+        assert!(report.get("stages").is_none() && direction.get("held_up_by").is_none());
         assert!(
             evidence(&report).starts_with("the peer's daemon: thread weft-lane"),
             "{}",

@@ -102,27 +102,44 @@ fn home(world: &World, wan: &Switch, seconds: u64) -> (Host, NatBox) {
     (host, nat)
 }
 
+/// Two nodes that reach each other from any port, once they know it.
+fn two_public() -> (World, [Host; 2], Vec<Daemon>) {
+    let world = World::new().unwrap();
+    let wan = world.switch("wan").unwrap();
+    let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
+    for (host, at) in hosts.iter().zip(["11.0.0.1/8", "11.0.0.2/8"]) {
+        wan.connect(host, &[at]).unwrap();
+    }
+    let [a, b] = ["a", "b"].map(|name| identity(&world, name));
+    let nodes = vec![
+        start(&hosts[0], &a, &[(&b, Some("11.0.0.2"))]),
+        start(&hosts[1], &b, &[(&a, Some("11.0.0.1"))]),
+    ];
+    for node in &nodes {
+        wait_until(MINUTE, "strangers are known to reach the node", || {
+            keepalive(node).0 == 0
+        });
+    }
+    let why = keepalive(&nodes[0]).1;
+    assert_eq!(why, "what b sends from any port arrives");
+    (world, hosts, nodes)
+}
+
+/// That they send nothing then is a bound of the simulator (crates/sim/tests/idle.rs).
 #[test]
+fn two_public_nodes_know_that_they_need_no_keepalives() {
+    beside(|| {
+        let (_world, _, nodes) = two_public();
+        reached_within(PATIENCE, &nodes[0], &nodes[1]);
+        finish(nodes);
+    });
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long idle"]
 fn two_public_nodes_send_nothing_while_they_are_idle() {
     beside(|| {
-        let world = World::new().unwrap();
-        let wan = world.switch("wan").unwrap();
-        let hosts = ["a", "b"].map(|name| world.host(name).unwrap());
-        for (host, at) in hosts.iter().zip(["11.0.0.1/8", "11.0.0.2/8"]) {
-            wan.connect(host, &[at]).unwrap();
-        }
-        let [a, b] = ["a", "b"].map(|name| identity(&world, name));
-        let nodes = vec![
-            start(&hosts[0], &a, &[(&b, Some("11.0.0.2"))]),
-            start(&hosts[1], &b, &[(&a, Some("11.0.0.1"))]),
-        ];
-        for node in &nodes {
-            wait_until(MINUTE, "strangers are known to reach the node", || {
-                keepalive(node).0 == 0
-            });
-        }
-        let why = keepalive(&nodes[0]).1;
-        assert_eq!(why, "what b sends from any port arrives");
+        let (_world, hosts, nodes) = two_public();
         let both = || hosts.iter().map(sent).sum();
         assert_eq!(quiet_window("two public nodes", 0, both), 0);
         // They are there at once.
@@ -131,31 +148,50 @@ fn two_public_nodes_send_nothing_while_they_are_idle() {
     });
 }
 
+/// A node behind a NAT that forgets after 60 s and one outside, as soon as the former knows how often
+/// it has to send.
+fn behind_a_nat() -> (World, NatBox, [Daemon; 2]) {
+    let world = World::new().unwrap();
+    let wan = world.switch("wan").unwrap();
+    let (host, nat) = home(&world, &wan, 60);
+    let outside = world.host("b").unwrap();
+    wan.connect(&outside, &["11.0.0.2/8"]).unwrap();
+    let [a, b] = ["a", "b"].map(|name| identity(&world, name));
+    let b_node = start(&outside, &b, &[(&a, None)]);
+    let a_node = start(&host, &a, &[(&b, Some("11.0.0.2"))]);
+    wait_until(3 * MINUTE, "the lifetime of mappings is known", || {
+        keepalive(&a_node).0 == 35
+    });
+    assert_eq!(keepalive(&a_node).1, "an answer of b arrived after 45 s of silence");
+    (world, nat, [a_node, b_node])
+}
+
 #[test]
+fn a_node_behind_a_nat_finds_how_rarely_it_may_send() {
+    beside(|| {
+        let (_world, _nat, [a, b]) = behind_a_nat();
+        // The node outside is the one that sends first.
+        reached_within(PATIENCE, &b, &a);
+        finish(vec![a, b]);
+    });
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/long idle"]
 fn a_node_behind_a_nat_sends_as_rarely_as_the_nat_allows() {
     beside(|| {
-        let world = World::new().unwrap();
-        let wan = world.switch("wan").unwrap();
-        let (host, nat) = home(&world, &wan, 60);
-        let outside = world.host("b").unwrap();
-        wan.connect(&outside, &["11.0.0.2/8"]).unwrap();
-        let [a, b] = ["a", "b"].map(|name| identity(&world, name));
-        let b_node = start(&outside, &b, &[(&a, None)]);
-        let a_node = start(&host, &a, &[(&b, Some("11.0.0.2"))]);
-        wait_until(3 * MINUTE, "the lifetime of mappings is known", || {
-            keepalive(&a_node).0 == 35
-        });
-        assert_eq!(keepalive(&a_node).1, "an answer of b arrived after 45 s of silence");
+        let (_world, nat, [a, b]) = behind_a_nat();
         // One in 35 s, where there are two in 25 s each without a measurement.
         quiet_window("behind a NAT that forgets after 60 s", 2, || nat.counts().out);
-        // The mapping is there all the time: the node outside is the one that sends first.
-        reached_within(PATIENCE, &b_node, &a_node);
-        finish(vec![a_node, b_node]);
+        // The mapping is there all the time.
+        reached_within(PATIENCE, &b, &a);
+        finish(vec![a, b]);
     });
 }
 
 /// The NAT box forgets after 30 s, so that no longer interval is found.
 #[test]
+#[ignore = "takes minutes: .ci/long idle"]
 fn ten_idle_peers_cost_a_node_behind_a_nat_one_datagram_each_in_twenty_seconds() {
     const PEERS: u8 = 10;
     beside(|| {

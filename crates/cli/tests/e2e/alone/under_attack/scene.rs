@@ -17,6 +17,7 @@ use weft_noise::PublicKey;
 use weft_wire::fmp::Msg1;
 
 use super::attacks::{Attack, CROWD};
+use super::measured;
 use super::member::{Member, key};
 use crate::common::spoof::{Running, Tap};
 use crate::common::{PATIENCE, Underlay, WEFT, address, between, identity, reached_within, wait_until};
@@ -34,11 +35,14 @@ pub(crate) const ABSENT: &str = "192.0.2.67";
 /// Another address of the peer that restarts, in another network.
 const B_MOVED: &str = "198.51.100.2";
 
-/// How long the node's traffic with the peer that stays is measured before the attack.
-const BEFORE: Duration = Duration::from_millis(1_500);
+/// How long the node's traffic with the peer that stays is measured before the attack; figures take
+/// longer than counters.
+const BEFORE: Duration = Duration::from_millis(500);
+const BEFORE_MEASURED: Duration = Duration::from_millis(1_500);
 /// How long the attack has run when the peer is killed; the burst of each budget is then used up.
 const KILLED_AFTER: Duration = Duration::from_secs(1);
-const ATTACKED: Duration = Duration::from_secs(5);
+const ATTACKED: Duration = Duration::from_secs(2);
+const ATTACKED_MEASURED: Duration = Duration::from_secs(5);
 /// Long enough for two rekey intervals, and for what follows a rekey without an answer.
 const ATTACKED_REKEYS: Duration = Duration::from_secs(12);
 const REKEY_S: u32 = 3;
@@ -190,9 +194,10 @@ impl Scene {
         };
         let flows = [flow(&self.a, &self.c), flow(&self.c, &self.a)];
         // Buffers are filled for the first time; after that the node is in its normal state.
-        std::thread::sleep(BEFORE / 2);
+        let rest = if measured() { BEFORE_MEASURED } else { BEFORE };
+        std::thread::sleep(rest / 2);
         let before = self.look();
-        std::thread::sleep(BEFORE);
+        std::thread::sleep(rest);
         let start = self.look();
 
         let flood = Running::start(self.attack.rate(), flood);
@@ -210,6 +215,7 @@ impl Scene {
         let returned = self.wait_return(seen);
         let attacked = match self.attack {
             Attack::RekeyIndex => ATTACKED_REKEYS,
+            _ if measured() => ATTACKED_MEASURED,
             _ => ATTACKED,
         };
         std::thread::sleep(attacked.saturating_sub(began.elapsed()));
