@@ -34,7 +34,7 @@ pub(crate) use self::filter::Was;
 use self::lookup::{Limits, LookupCounters, LookupOutput, Lookups, View};
 use self::next_hops::NextHops;
 use self::provenance::{Provenance, Word};
-use self::suspects::Suspects;
+use self::suspects::{Doubt, Suspects};
 use self::tree::{AnnounceError, Tree, distance};
 use crate::context::Context;
 
@@ -161,6 +161,7 @@ impl Mesh {
         self.filters.peer_down(now, &addr);
         self.next_hops.forget_through(&addr);
         self.doubts.set_silent(addr, false);
+        self.doubts.set_mute(addr, false);
         self.costs.forget(&addr);
         self.tree_changed(now, addr, change.coords_changed);
     }
@@ -286,6 +287,11 @@ impl Mesh {
         self.doubts.set_silent(neighbour, silent)
     }
 
+    /// Records whether a silent neighbour has not been heard since.
+    pub(crate) fn set_mute(&mut self, neighbour: NodeAddr, mute: bool) {
+        self.doubts.set_mute(neighbour, mute);
+    }
+
     /// Sets whether the link with a neighbour is idle: announcements are repeated less often then.
     pub(crate) fn set_idle(&mut self, neighbour: NodeAddr, idle: bool) {
         self.tree.set_idle(neighbour, idle);
@@ -316,7 +322,8 @@ impl Mesh {
     }
 
     /// Returns the neighbour to which a message for `dest` is handed, other than `not`. A suspect
-    /// neighbour is chosen only if there is no other.
+    /// neighbour is chosen only if there is no other: first one that answers, or has been heard again,
+    /// although its way to `dest` is suspect, then one of which nothing is heard.
     ///
     /// The order of preference: the destination, if it is a neighbour. Then, for messages of this
     /// node itself, the neighbour that forwarded an answer with the destination's signature. Then,
@@ -329,12 +336,13 @@ impl Mesh {
         if not == Some(dest) {
             return None;
         }
-        let better = self.hop(now, dest, not, false);
-        better.or_else(|| self.hop(now, dest, not, true))
+        let doubts = [Doubt::None, Doubt::OfTheRoute, Doubt::OfTheNeighbour];
+        doubts.into_iter().find_map(|doubt| self.hop(now, dest, not, doubt))
     }
 
-    fn hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>, doubted: bool) -> Option<NodeAddr> {
-        let usable = |via: &NodeAddr| Some(*via) != not && (doubted || !self.doubts.cover(now, via, &dest));
+    /// The same, with no more than this doubt about it.
+    fn hop(&mut self, now: u64, dest: NodeAddr, not: Option<NodeAddr>, most: Doubt) -> Option<NodeAddr> {
+        let usable = |via: &NodeAddr| Some(*via) != not && self.doubts.accept(now, via, &dest, most);
         if self.neighbours.contains_key(&dest) && usable(&dest) {
             return Some(dest);
         }

@@ -111,6 +111,90 @@ fn a_cut_costs_less_than_two_seconds() {
     }
 }
 
+/// A and B are cut, and C carries, when nothing passes at all for two seconds: all three machines stand
+/// still, or lose what they send. Each of them doubts the others then; C alone answers afterwards.
+#[test]
+fn a_detour_outlives_two_seconds_in_which_nothing_passes() {
+    for seed in 0..10 {
+        for (before, stands_still) in [
+            (500, true),
+            (2_000, true),
+            (10_000, true),
+            (2_000, false),
+            (10_000, false),
+        ] {
+            let (mut world, h) = net(seed, 3, &[(0, 1), (1, 0), (0, 2), (1, 2)]);
+            world.run(5_000);
+            let mut pings = Pings::new(&world, h[0], h[1]);
+            pings.run(&mut world, 5_000);
+            cut(&mut world, h[0], h[1]);
+            pings.run(&mut world, 2_000 + before);
+            assert!(relayed(&world, h[0], h[1]) && relayed(&world, h[1], h[0]));
+            if stands_still {
+                h.iter().for_each(|id| world.suspend(*id));
+                world.run(2_000);
+                h.iter().for_each(|id| world.resume(*id));
+            } else {
+                world.set_rule(|_, _| Fate::Drop);
+                pings.run(&mut world, 2_000);
+                cut(&mut world, h[0], h[1]);
+            }
+            let (_, gap) = pings.run(&mut world, 30_000);
+            let what = format!("seed {seed}, {before} ms after the cut, stands still: {stands_still}");
+            assert!(gap < 2_000, "{what}: {gap} ms");
+            assert!(relayed(&world, h[0], h[1]) && relayed(&world, h[1], h[0]), "{what}");
+        }
+    }
+}
+
+/// The longest time, in ms, in which B receives nothing of a load that A sends for `ms`. B itself sends
+/// little.
+fn silence_of_a_load(world: &mut World, [a, b]: [HostId; 2], ms: u64) -> u64 {
+    let (start, mut last, mut gap) = (world.now(), world.now(), 0);
+    let mut heard = world.host(b).received.len();
+    for n in 0..ms / 10 {
+        world.send(a, b, n as u32, 1000);
+        if n.is_multiple_of(100) {
+            world.send(b, a, n as u32, 100);
+        }
+        world.run(10);
+        if world.host(b).received.len() > heard {
+            heard = world.host(b).received.len();
+            gap = gap.max(world.now() - last);
+            last = world.now();
+        }
+    }
+    assert_eq!(world.now(), start + ms / 10 * 10);
+    gap.max(world.now() - last)
+}
+
+/// A and B are cut, and C carries, when all three machines stand still. The first one that runs again
+/// doubts the others, and C tells A that it does not reach B. All three answer a moment later: A does not
+/// go back to the link that is cut, of which nothing is heard.
+#[test]
+fn a_relay_that_stood_still_is_used_again_at_once() {
+    for seed in 0..3 {
+        for order in [[0, 1, 2], [0, 2, 1], [2, 0, 1], [2, 1, 0]] {
+            for (delay, lag) in [(0, 30), (1_500, 5), (1_500, 30), (4_000, 5)] {
+                let (mut world, h) = net(seed, 3, &[(0, 1), (1, 0), (0, 2), (1, 2), (2, 0), (2, 1)]);
+                let ends = [h[0], h[1]];
+                world.run(5_000);
+                silence_of_a_load(&mut world, ends, 3_000);
+                cut(&mut world, h[0], h[1]);
+                silence_of_a_load(&mut world, ends, 1_500 + delay);
+                h.iter().for_each(|id| world.suspend(*id));
+                world.run(2_000);
+                for n in order {
+                    world.resume(h[n]);
+                    world.run(lag);
+                }
+                let gap = silence_of_a_load(&mut world, ends, 20_000);
+                assert!(gap <= 1_500, "seed {seed}, {order:?}, {delay} and {lag} ms: {gap} ms");
+            }
+        }
+    }
+}
+
 /// A dials B, and both dial C. L14: A is direct as soon as it is reached after its restart, although C
 /// would carry. B, which does not dial, is reached through C until A notices. Hosts of the simulator
 /// send no ICMP errors, by which a real one notices at once.

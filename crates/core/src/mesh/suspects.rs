@@ -10,10 +10,23 @@ const ROUTE_LIFE: u64 = 10_000;
 /// Maximum number of suspect routes. Only traffic of this node itself adds some.
 const MAX_ROUTES: usize = 256;
 
+/// The most doubt about a next hop with which it is chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Doubt {
+    /// None.
+    None,
+    /// It may be unable to reach the destination, or silent until a moment ago.
+    OfTheRoute,
+    /// Nothing may be heard of it.
+    OfTheNeighbour,
+}
+
 /// The doubts of a node; see the module. Times are ms on the caller's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
     silent: BTreeSet<NodeAddr>,
+    /// Those of the silent ones that have not been heard since.
+    mute: BTreeSet<NodeAddr>,
     /// By destination: the neighbour, and the end of the doubt.
     routes: BTreeMap<NodeAddr, (NodeAddr, u64)>,
 }
@@ -25,6 +38,24 @@ impl Suspects {
             self.silent.insert(neighbour)
         } else {
             self.silent.remove(&neighbour)
+        }
+    }
+
+    /// Records whether a silent neighbour has not been heard since.
+    pub(crate) fn set_mute(&mut self, neighbour: NodeAddr, mute: bool) {
+        if mute {
+            self.mute.insert(neighbour);
+        } else {
+            self.mute.remove(&neighbour);
+        }
+    }
+
+    /// Whether there is no more than this doubt about `via` as the next hop to `dest`.
+    pub(crate) fn accept(&self, now: u64, via: &NodeAddr, dest: &NodeAddr, most: Doubt) -> bool {
+        match most {
+            Doubt::None => !self.cover(now, via, dest),
+            Doubt::OfTheRoute => !self.mute.contains(via),
+            Doubt::OfTheNeighbour => true,
         }
     }
 
@@ -61,6 +92,13 @@ mod tests {
         assert!(doubts.cover(0, &addr(1), &addr(8)) && doubts.cover(0, &addr(2), &addr(9)));
         assert!(!doubts.cover(0, &addr(2), &addr(8)) && !doubts.cover(0, &addr(3), &addr(9)));
         assert!(!doubts.cover(ROUTE_LIFE, &addr(2), &addr(9)));
+        for (neighbour, mute) in [(addr(1), true), (addr(2), false)] {
+            doubts.set_mute(neighbour, mute);
+        }
+        let accepted = |via, dest, most| doubts.accept(0, &addr(via), &addr(dest), most);
+        assert!(accepted(3, 9, Doubt::None) && !accepted(2, 9, Doubt::None) && !accepted(1, 8, Doubt::None));
+        assert!(accepted(2, 9, Doubt::OfTheRoute) && !accepted(1, 8, Doubt::OfTheRoute));
+        assert!(accepted(1, 8, Doubt::OfTheNeighbour));
         assert!(doubts.set_silent(addr(1), false) && !doubts.cover(0, &addr(1), &addr(8)));
     }
 

@@ -26,6 +26,7 @@ impl Node {
         };
         let (key, link) = (peer.key(), peer.link.id);
         let silent = peer.link.is_up() && !peer.link.is_healthy();
+        self.mesh.set_mute(addr, silent && peer.link.health.is_silent());
         if self.mesh.set_silent(addr, silent) {
             self.ctx.event(if silent {
                 Event::LinkSilent { peer: key }
