@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 
@@ -110,6 +111,13 @@ fn enter<F: FnOnce()>(body: F) {
 #[must_use]
 pub fn is_started_again() -> bool {
     is_inside() || repeat::is_repeat()
+}
+
+/// Whether this machine stood still at any time after `start`: what was measured meanwhile says nothing
+/// about the program under test.
+#[must_use]
+pub fn stood_still_since(start: Instant) -> bool {
+    stalls::since(start).is_some()
 }
 
 /// True in the process of a test that entered a user namespace.

@@ -60,7 +60,6 @@ fn cut_while_running() {
             report.lost.len(),
             report.longest_gap_ms
         );
-        assert!(!report.lost.is_empty(), "{report:?}");
     }
     steady_and_back(net);
 }

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Instant;
 
 use weft_lab::daemon::Daemon;
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
@@ -12,6 +13,7 @@ use weft_lab::world::{Port, Switch, World};
 use crate::common::net::DENSE;
 use crate::common::{MINUTE, PATIENCE, WEFT, address, beside, identity, reached_within, wait_until};
 use weft_os::assert_strict;
+use weft_os::test_support::stood_still_since;
 
 /// How long pings may be missing when a network is cut silently, in ms. Without another path
 /// that is known to work, a handshake comes no earlier than after 3 s.
@@ -109,7 +111,7 @@ fn the_local_network_is_used_and_left_while_it_is_cut() {
         };
         let silences = |pingers: [Pinger; 2]| pingers.map(|pinger| pinger.stop().unwrap().longest_gap_ms);
 
-        let pingers = pings();
+        let (start, pingers) = (Instant::now(), pings());
         net.isolate(true);
         net.wait_lan(false);
         let received = flow.received();
@@ -118,14 +120,20 @@ fn the_local_network_is_used_and_left_while_it_is_cut() {
         });
         let cut = silences(pingers);
         eprintln!("silence after the cut: {cut:.0?} ms");
-        assert!(cut.iter().all(|ms| *ms <= SILENCE_MS), "{cut:?}");
+        assert!(
+            stood_still_since(start) || cut.iter().all(|ms| *ms <= SILENCE_MS),
+            "{cut:?}"
+        );
 
-        let pingers = pings();
+        let (start, pingers) = (Instant::now(), pings());
         net.isolate(false);
         net.wait_lan(true);
         let back = silences(pingers);
         eprintln!("silence on the way back: {back:.0?} ms");
-        assert!(back.iter().all(|ms| *ms <= 1_000.0), "{back:?}");
+        assert!(
+            stood_still_since(start) || back.iter().all(|ms| *ms <= 1_000.0),
+            "{back:?}"
+        );
         assert_strict!(flow.stop().unwrap().hash_ok, "the content of a flow changed");
         net.finish();
     });
@@ -136,11 +144,15 @@ fn a_link_goes_to_the_local_network_that_comes_later() {
     beside(|| {
         let net = Net::start(false);
         assert_eq!(net.in_lan(), Some(false));
+        let start = Instant::now();
         let pinger = Pinger::start(net.nodes[0].host(), net.nodes[1].identity().address, DENSE).unwrap();
         net.isolate(false);
         net.wait_lan(true);
         let report = pinger.stop().unwrap();
-        assert!(report.longest_gap_ms <= 1_000.0, "{report:?}");
+        assert!(
+            stood_still_since(start) || report.longest_gap_ms <= 1_000.0,
+            "{report:?}"
+        );
         net.finish();
     });
 }
