@@ -27,7 +27,7 @@ fn case(name: &str) -> Case {
 }
 
 fn measure(stage: &Stage, tunnel: &Tunnel, case: &Case, seconds: u32) -> Result<Figures, RunError> {
-    measure::measure(stage, tunnel, case, &case.plan(seconds, "cubic"))
+    measure::measure(stage, tunnel, case, &case.plan(seconds, "reno"))
 }
 
 /// Two hosts, a cable, and no tunnel.

@@ -29,43 +29,47 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// it; and waits until nothing of the world is left. The last argument is whether the directory may
 /// remain. A test that panics keeps its directory.
 fn leaves_nothing(name: &str, how: &str, end: fn(u32), directory_stays: bool) {
-    if let Ok(how) = std::env::var(VICTIM) {
-        return be_the_victim(&how);
-    }
-    in_namespaces(|| {
-        let observer = NetNs::new().unwrap();
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", name, "--nocapture"]).env(VICTIM, how);
-        // The victim's panic is no failure of a test, whose directory would move there.
-        command.env_remove("WEFT_TEST_FAILURES");
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut victim = observer.spawn(&mut command).unwrap();
-        let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
-        let ready = lines.map_while(Result::ok).find_map(|line| {
-            let (_, rest) = line.split_once("ready ")?;
-            let (process, directory) = rest.split_once(' ')?;
-            Some((PathBuf::from(format!("/proc/{process}")), PathBuf::from(directory)))
-        });
-        let (process, directory) = ready.unwrap();
-        let mut netlink = observer.netlink().unwrap();
-        netlink.interface(TRACE).unwrap();
-        assert!(process.exists() && directory.exists());
-
-        end(victim.id());
-        victim.stdin.take();
-        wait_until("the world's process has ended", || victim.try_wait().unwrap().is_some());
-        wait_until("the host is gone", || {
-            matches!(netlink.interface(TRACE), Err(NetlinkError::NotFound { .. }))
-        });
-        wait_until("the process on it is gone", || !process.exists());
-        assert_eq!(directory.exists(), directory_stays);
-        if directory_stays {
-            std::fs::remove_dir_all(directory).unwrap();
-        }
+    let observer = NetNs::new().unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture"]).env(VICTIM, how);
+    // The victim's panic is no failure of a test, whose directory would move there.
+    command.env_remove("WEFT_TEST_FAILURES");
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut victim = observer.spawn(&mut command).unwrap();
+    let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).find_map(|line| {
+        let (_, rest) = line.split_once("ready ")?;
+        let (process, directory) = rest.split_once(' ')?;
+        Some((PathBuf::from(format!("/proc/{process}")), PathBuf::from(directory)))
     });
+    let (process, directory) = ready.unwrap();
+    let mut netlink = observer.netlink().unwrap();
+    netlink.interface(TRACE).unwrap();
+    assert!(process.exists() && directory.exists());
+
+    end(victim.id());
+    victim.stdin.take();
+    wait_until("the world's process has ended", || victim.try_wait().unwrap().is_some());
+    wait_until("the host is gone", || {
+        matches!(netlink.interface(TRACE), Err(NetlinkError::NotFound { .. }))
+    });
+    wait_until("the process on it is gone", || !process.exists());
+    assert_eq!(directory.exists(), directory_stays);
+    if directory_stays {
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}
+
+/// Makes this process the victim of another test, and says whether it was to be one.
+fn was_the_victim() -> bool {
+    let how = std::env::var(VICTIM);
+    how.is_ok_and(|how| {
+        be_the_victim(&how);
+        true
+    })
 }
 
 fn be_the_victim(how: &str) {
@@ -110,30 +114,36 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
 
 #[test]
 fn a_process_that_returns_leaves_nothing() {
-    leaves_nothing("a_process_that_returns_leaves_nothing", "return", |_| {}, false);
+    if !was_the_victim() {
+        in_namespaces(|| leaves_nothing("a_process_that_returns_leaves_nothing", "return", |_| {}, false));
+    }
 }
 
 #[test]
 fn a_process_that_panics_leaves_its_files_alone() {
-    leaves_nothing("a_process_that_panics_leaves_its_files_alone", "panic", |_| {}, true);
+    if !was_the_victim() {
+        in_namespaces(|| leaves_nothing("a_process_that_panics_leaves_its_files_alone", "panic", |_| {}, true));
+    }
 }
 
 #[test]
 fn a_process_that_is_interrupted_leaves_nothing() {
     let interrupt = |pid| signal(pid, rustix::process::Signal::INT);
-    leaves_nothing(
-        "a_process_that_is_interrupted_leaves_nothing",
-        "interrupt",
-        interrupt,
-        false,
-    );
+    if !was_the_victim() {
+        in_namespaces(|| {
+            let name = "a_process_that_is_interrupted_leaves_nothing";
+            leaves_nothing(name, "interrupt", interrupt, false);
+        });
+    }
 }
 
 /// The files of a killed process cannot be removed; hosts, cables, NAT boxes and processes are.
 #[test]
 fn a_process_that_is_killed_leaves_its_files_alone() {
     let kill = |pid| signal(pid, rustix::process::Signal::KILL);
-    leaves_nothing("a_process_that_is_killed_leaves_its_files_alone", "kill", kill, true);
+    if !was_the_victim() {
+        in_namespaces(|| leaves_nothing("a_process_that_is_killed_leaves_its_files_alone", "kill", kill, true));
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub use repeat::fail_strictly;
 
 use std::collections::BTreeSet;
 use std::error::Error;
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
@@ -23,6 +24,8 @@ use crate::netns::{self, Access, IdMaps};
 
 /// Set in the environment of a test that was restarted in a user namespace: the test's name.
 const INSIDE: &str = "WEFT_TEST_IN_USER_NAMESPACE";
+/// The device file of TUN interfaces.
+const TUN: &str = "/dev/net/tun";
 /// The variable that names a directory for [`keep_after_failure`].
 const FAILURES: &str = "WEFT_TEST_FAILURES";
 
@@ -175,8 +178,14 @@ pub fn running_test() -> String {
     named.or_else(program).unwrap_or_default()
 }
 
+/// In a user namespace, interfaces need a device file that the user may open.
 fn access() -> Option<Access> {
-    netns::probe().map_err(|error| skip(&error)).ok()
+    let access = netns::probe().map_err(|error| skip(&error)).ok()?;
+    if access == Access::UserNamespace && File::options().read(true).write(true).open(TUN).is_err() {
+        skip(format!("{TUN} may not be opened by this user"));
+        return None;
+    }
+    Some(access)
 }
 
 /// An error with its sources, in one line.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::set_socket_recv_buffer_size_force;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
 use super::{ProbeLog, ProbeReport, TrafficError};
 use crate::host::Host;
@@ -63,7 +63,10 @@ impl UdpFlow {
         };
         let sink = to.run(move || UdpSocket::bind((to_addr, 0)))?.map_err(no_socket)?;
         sink.set_read_timeout(Some(TICK)).map_err(no_socket)?;
-        set_socket_recv_buffer_size_force(&sink, BUFFER).map_err(|error| no_socket(error.into()))?;
+        // Only root may exceed the system's maximum.
+        if set_socket_recv_buffer_size_force(&sink, BUFFER).is_err() {
+            set_socket_recv_buffer_size(&sink, BUFFER).map_err(|error| no_socket(error.into()))?;
+        }
         let target = sink.local_addr().map_err(no_socket)?;
         let any: IpAddr = match to_addr {
             IpAddr::V4(_) => [0; 4].into(),

@@ -25,8 +25,14 @@ use crate::common::{MINUTE, WEFT, alone, beside};
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
     command.args(["lab", "bench", "--out"]).arg(folder).args(arguments);
+    if !arguments.contains(&"--congestion") {
+        command.args(EVERYWHERE);
+    }
     command.output().unwrap()
 }
+
+/// What every user may choose on every system.
+const EVERYWHERE: [&str; 2] = ["--congestion", "reno"];
 
 /// Runs two rounds of a bench of these arms, and of one that is missing, and checks what it writes.
 fn measure_arms(arms: &[&str], cases: &[&str]) {
@@ -106,7 +112,9 @@ fn a_record_is_begun_once() {
         let bench = |out: &str| {
             let mut command = Command::new(WEFT);
             command.args(["lab", "bench", "--arms", "direct", "--cases", "tcp", "--rounds", "1"]);
-            command.args(["--seconds", "1", "--record", "first", "--out", out]);
+            command
+                .args(["--seconds", "1", "--record", "first", "--out", out])
+                .args(EVERYWHERE);
             command.current_dir(project.path()).output().unwrap()
         };
         let complaint = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
@@ -193,6 +201,7 @@ fn an_interrupted_bench_leaves_nothing_behind() {
         let temporary = tempfile::tempdir().unwrap();
         command
             .arg(folder.path())
+            .args(EVERYWHERE)
             .env("TMPDIR", temporary.path())
             .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -222,9 +231,9 @@ fn a_path_that_changes_during_a_run_voids_it() {
     alone(|| {
         let (_world, stage, tunnel) = set_up("weft", &Conditions::default());
         let case = CASES.into_iter().find(|case| case.name == "udp500").unwrap();
-        measure(&stage, &tunnel, &case, &case.plan(1, "cubic")).unwrap();
+        measure(&stage, &tunnel, &case, &case.plan(1, "reno")).unwrap();
         std::thread::scope(|scope| {
-            let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(4, "cubic")));
+            let run = scope.spawn(|| measure(&stage, &tunnel, &case, &case.plan(4, "reno")));
             let Cable::Plain(link) = &stage.cables[0].cable else {
                 panic!()
             };

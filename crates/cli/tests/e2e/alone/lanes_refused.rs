@@ -124,7 +124,7 @@ fn without_more_queues_a_node_has_one_lane() {
 fn write_program(program: &Path, account: &Path, calls: &str) {
     let refuse = format!("-f -e trace=ioctl -e inject=ioctl:error=EINVAL:when={calls} -P /dev/net/tun");
     let account = account.display();
-    let script = format!("#!/bin/sh\nexec strace -D -o {account} {refuse} {WEFT} \"$@\"\n");
+    let script = format!("#!/bin/sh\nexec strace -D -o '{account}' {refuse} '{WEFT}' \"$@\"\n");
     fs::write(program, script).unwrap();
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
 }
