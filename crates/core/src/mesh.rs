@@ -34,6 +34,7 @@ pub(crate) use self::filter::Was;
 use self::lookup::{Limits, LookupCounters, LookupOutput, Lookups, View};
 use self::next_hops::NextHops;
 use self::provenance::{Provenance, Word};
+pub(crate) use self::suspects::Silence;
 use self::suspects::{Doubt, Suspects};
 use self::tree::{AnnounceError, Tree, distance};
 use crate::context::Context;
@@ -160,8 +161,7 @@ impl Mesh {
         let change = self.tree.peer_down(now, addr);
         self.filters.peer_down(now, &addr);
         self.next_hops.forget_through(&addr);
-        self.doubts.set_silent(addr, false);
-        self.doubts.set_mute(addr, false);
+        self.doubts.set_silence(addr, None);
         self.costs.forget(&addr);
         self.tree_changed(now, addr, change.coords_changed);
     }
@@ -283,13 +283,8 @@ impl Mesh {
     }
 
     /// Records whether a neighbour is silent, and returns whether that changed.
-    pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
-        self.doubts.set_silent(neighbour, silent)
-    }
-
-    /// Records whether a silent neighbour has not been heard since.
-    pub(crate) fn set_mute(&mut self, neighbour: NodeAddr, mute: bool) {
-        self.doubts.set_mute(neighbour, mute);
+    pub(crate) fn set_silence(&mut self, neighbour: NodeAddr, silence: Option<Silence>) -> bool {
+        self.doubts.set_silence(neighbour, silence)
     }
 
     /// Sets whether the link with a neighbour is idle: announcements are repeated less often then.
@@ -322,8 +317,8 @@ impl Mesh {
     }
 
     /// Returns the neighbour to which a message for `dest` is handed, other than `not`. A suspect
-    /// neighbour is chosen only if there is no other: first one that answers, or has been heard again,
-    /// although its way to `dest` is suspect, then one of which nothing is heard.
+    /// neighbour is chosen only if there is no other. Among suspect ones, a neighbour that answers, or
+    /// has been heard again, goes before a neighbour that has not been heard since it fell silent.
     ///
     /// The order of preference: the destination, if it is a neighbour. Then, for messages of this
     /// node itself, the neighbour that forwarded an answer with the destination's signature. Then,

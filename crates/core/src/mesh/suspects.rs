@@ -1,7 +1,7 @@
 //! Neighbours that do not answer at present, and routes that lead nowhere: avoided while there is
 //! another choice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use weft_wire::NodeAddr;
 
@@ -10,51 +10,49 @@ const ROUTE_LIFE: u64 = 10_000;
 /// Maximum number of suspect routes. Only traffic of this node itself adds some.
 const MAX_ROUTES: usize = 256;
 
-/// The most doubt about a next hop with which it is chosen.
+/// A neighbour that does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// Nothing has been heard since it fell silent.
+    Unheard,
+    /// It has been heard again, and is not yet trusted.
+    Heard,
+}
+
+/// The doubts with which a next hop is chosen, the least first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Doubt {
     /// None.
     None,
-    /// It may be unable to reach the destination, or silent until a moment ago.
+    /// The route through it is suspect, or the neighbour was silent until a moment ago.
     OfTheRoute,
-    /// Nothing may be heard of it.
+    /// Nothing is heard of the neighbour.
     OfTheNeighbour,
 }
 
 /// The doubts of a node; see the module. Times are ms on the caller's clock.
 #[derive(Debug, Default)]
 pub(crate) struct Suspects {
-    silent: BTreeSet<NodeAddr>,
-    /// Those of the silent ones that have not been heard since.
-    mute: BTreeSet<NodeAddr>,
+    silent: BTreeMap<NodeAddr, Silence>,
     /// By destination: the neighbour, and the end of the doubt.
     routes: BTreeMap<NodeAddr, (NodeAddr, u64)>,
 }
 
 impl Suspects {
-    /// Records whether a neighbour is silent, and returns whether that changed.
-    pub(crate) fn set_silent(&mut self, neighbour: NodeAddr, silent: bool) -> bool {
-        if silent {
-            self.silent.insert(neighbour)
-        } else {
-            self.silent.remove(&neighbour)
-        }
+    /// Records how silent a neighbour is, and returns whether it has become silent or answers again.
+    pub(crate) fn set_silence(&mut self, neighbour: NodeAddr, silence: Option<Silence>) -> bool {
+        let before = match silence {
+            Some(silence) => self.silent.insert(neighbour, silence),
+            None => self.silent.remove(&neighbour),
+        };
+        before.is_some() != silence.is_some()
     }
 
-    /// Records whether a silent neighbour has not been heard since.
-    pub(crate) fn set_mute(&mut self, neighbour: NodeAddr, mute: bool) {
-        if mute {
-            self.mute.insert(neighbour);
-        } else {
-            self.mute.remove(&neighbour);
-        }
-    }
-
-    /// Whether there is no more than this doubt about `via` as the next hop to `dest`.
+    /// Whether the doubt about `via` as the next hop to `dest` is at most this one.
     pub(crate) fn accept(&self, now: u64, via: &NodeAddr, dest: &NodeAddr, most: Doubt) -> bool {
         match most {
             Doubt::None => !self.cover(now, via, dest),
-            Doubt::OfTheRoute => !self.mute.contains(via),
+            Doubt::OfTheRoute => self.silent.get(via) != Some(&Silence::Unheard),
             Doubt::OfTheNeighbour => true,
         }
     }
@@ -72,7 +70,7 @@ impl Suspects {
     /// Whether `via` is suspect as the next hop to `dest`.
     pub(crate) fn cover(&self, now: u64, via: &NodeAddr, dest: &NodeAddr) -> bool {
         let route = |(doubted, until): &(NodeAddr, u64)| doubted == via && now < *until;
-        self.silent.contains(via) || self.routes.get(dest).is_some_and(route)
+        self.silent.contains_key(via) || self.routes.get(dest).is_some_and(route)
     }
 }
 
@@ -87,19 +85,20 @@ mod tests {
     #[test]
     fn a_silent_neighbour_leads_nowhere_and_a_doubted_way_not_to_its_end() {
         let mut doubts = Suspects::default();
-        assert!(doubts.set_silent(addr(1), true) && !doubts.set_silent(addr(1), true));
+        assert!(doubts.set_silence(addr(1), Some(Silence::Unheard)));
+        assert!(!doubts.set_silence(addr(1), Some(Silence::Unheard)));
         doubts.suspect_route(0, addr(9), addr(2));
         assert!(doubts.cover(0, &addr(1), &addr(8)) && doubts.cover(0, &addr(2), &addr(9)));
         assert!(!doubts.cover(0, &addr(2), &addr(8)) && !doubts.cover(0, &addr(3), &addr(9)));
         assert!(!doubts.cover(ROUTE_LIFE, &addr(2), &addr(9)));
-        for (neighbour, mute) in [(addr(1), true), (addr(2), false)] {
-            doubts.set_mute(neighbour, mute);
-        }
         let accepted = |via, dest, most| doubts.accept(0, &addr(via), &addr(dest), most);
         assert!(accepted(3, 9, Doubt::None) && !accepted(2, 9, Doubt::None) && !accepted(1, 8, Doubt::None));
         assert!(accepted(2, 9, Doubt::OfTheRoute) && !accepted(1, 8, Doubt::OfTheRoute));
         assert!(accepted(1, 8, Doubt::OfTheNeighbour));
-        assert!(doubts.set_silent(addr(1), false) && !doubts.cover(0, &addr(1), &addr(8)));
+        assert!(!doubts.set_silence(addr(1), Some(Silence::Heard)));
+        let accepted = |most| doubts.accept(0, &addr(1), &addr(8), most);
+        assert!(accepted(Doubt::OfTheRoute) && !accepted(Doubt::None));
+        assert!(doubts.set_silence(addr(1), None) && !doubts.cover(0, &addr(1), &addr(8)));
     }
 
     #[test]

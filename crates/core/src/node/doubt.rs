@@ -10,6 +10,7 @@ use weft_wire::NodeAddr;
 
 use super::Node;
 use crate::Event;
+use crate::mesh::Silence;
 
 /// After a switch to the path that the peer uses, the node stays on it for this long, in ms, an
 /// eighth more or less. Otherwise two ends that follow each other at the same time would swap paths
@@ -26,8 +27,11 @@ impl Node {
         };
         let (key, link) = (peer.key(), peer.link.id);
         let silent = peer.link.is_up() && !peer.link.is_healthy();
-        self.mesh.set_mute(addr, silent && peer.link.health.is_silent());
-        if self.mesh.set_silent(addr, silent) {
+        let silence = match peer.link.health.is_silent() {
+            true => Silence::Unheard,
+            false => Silence::Heard,
+        };
+        if self.mesh.set_silence(addr, silent.then_some(silence)) {
             self.ctx.event(if silent {
                 Event::LinkSilent { peer: key }
             } else {
