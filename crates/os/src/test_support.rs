@@ -3,6 +3,7 @@
 mod limit;
 mod repeat;
 mod stalls;
+mod watch;
 
 pub use repeat::fail_strictly;
 
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 
@@ -24,6 +25,8 @@ use crate::netns::{self, Access, IdMaps};
 
 /// Set in the environment of a test that was restarted in a user namespace: the test's name.
 const INSIDE: &str = "WEFT_TEST_IN_USER_NAMESPACE";
+/// The time between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(10);
 /// The device file of TUN interfaces.
 const TUN: &str = "/dev/net/tun";
 /// The variable that names a directory for [`keep_after_failure`].
@@ -97,7 +100,7 @@ pub fn in_namespaces_alone_again<F: FnOnce(), Quiet>(body: F, quiet: impl FnOnce
 }
 
 fn enter<F: FnOnce()>(body: F) {
-    stalls::watch();
+    watch::start();
     let _running = limit::begin(test_name(std::any::type_name::<F>()));
     match access() {
         None => {}
@@ -121,6 +124,24 @@ pub fn is_started_again() -> bool {
 #[must_use]
 pub fn stood_still_since(start: Instant) -> bool {
     stalls::since(start).is_some()
+}
+
+/// Waits until the condition holds, which must be within `limit`. The last look begins after that, so
+/// that a machine that stands still between two looks fails no test.
+///
+/// # Panics
+/// If it does not hold in time, with `what` was waited for.
+#[track_caller]
+pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + limit;
+    loop {
+        let late = Instant::now() >= end;
+        if done() {
+            return;
+        }
+        assert!(!late, "not within {limit:?}: {what}");
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// True in the process of a test that entered a user namespace.

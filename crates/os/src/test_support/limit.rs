@@ -56,10 +56,14 @@ pub(super) fn begin(name: &str) -> Running {
     Running(tests().begin(name, Instant::now()))
 }
 
-/// Ends the process if a test runs for longer than the limit.
-pub(super) fn enforce() {
+/// Returns the limit of this process.
+pub(super) fn of_tests() -> Duration {
     let own = std::env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
-    let limit = own.map_or(LIMIT, Duration::from_secs);
+    own.map_or(LIMIT, Duration::from_secs)
+}
+
+/// Ends the process if a test runs for longer than the limit.
+pub(super) fn enforce(limit: Duration) {
     let tests = tests();
     if let Some(name) = tests.late(Instant::now(), limit) {
         let line = format!("TIMEOUT: {name}: no end within {} s\n", limit.as_secs());

@@ -1,17 +1,11 @@
-//! A watch for times at which this machine stood still: a thread sleeps for 10 ms at a time, and
-//! notes when a sleep took much longer. A failure beside such a time may be its consequence. The same
-//! thread enforces the time limit of tests.
+//! Times at which this machine stood still: those of sleeps that took much longer than asked for. A
+//! failure beside such a time may be its consequence.
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
-use std::thread;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::limit;
-
-/// The length of a sleep.
-const SLEEP: Duration = Duration::from_millis(10);
 /// A sleep that takes longer is a stall.
 const STALL: Duration = Duration::from_millis(200);
 /// Stalls that are kept.
@@ -37,23 +31,11 @@ impl fmt::Display for Stalls {
     }
 }
 
-/// Starts the watch of this process, once.
-pub(super) fn watch() {
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| {
-        // A system without a thread for it still runs tests.
-        let _ = thread::Builder::new().name("stalls".to_owned()).spawn(|| {
-            loop {
-                let before = Instant::now();
-                thread::sleep(SLEEP);
-                let took = before.elapsed();
-                if took > STALL {
-                    note(&mut stalls(), Instant::now(), took);
-                }
-                limit::enforce();
-            }
-        });
-    });
+/// Notes a sleep of some milliseconds that has taken this long.
+pub(super) fn handle_sleep(took: Duration) {
+    if took > STALL {
+        note(&mut stalls(), Instant::now(), took);
+    }
 }
 
 /// The stalls after `start`; `None` without any.
