@@ -51,7 +51,7 @@ impl Identity {
     }
 
     /// Stores a key in `parent/name` with `weft` that is the SHA-256 digest of `seed`, a zero byte and
-    /// the name: each run with this seed has the same keys. They are no secrets.
+    /// the name. Each run with this seed has the same keys. Such a key protects nothing outside a lab.
     ///
     /// # Errors
     /// Like [`Identity::create`].

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_lab::bench::arm::Arm;
 use weft_lab::bench::bound::By;
@@ -17,7 +17,7 @@ use weft_lab::world::World;
 use weft_os::netlink::{Netlink, Route};
 use weft_os::poll::{Events, Interest, Poller};
 use weft_os::process::usage_of;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpCounters, UdpSocket, is_too_long};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -54,18 +54,6 @@ fn link(stage: &Stage) -> &Link {
     match &stage.cables[0].cable {
         Cable::Plain(link) => link,
         Cable::Emulated(_) => panic!("the cable is emulated"),
-    }
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -126,7 +114,7 @@ fn a_cable_like_a_wire_carries_datagrams_one_by_one() {
                 ..Conditions::default()
             });
             let what = format!("a train passes in {at_least} to {at_most} packets, and arrives in part together");
-            wait_until(&what, || {
+            wait_until(LIMIT, &what, || {
                 let (packets, single) = pass_a_train(&stage);
                 assert!(packets >= at_least, "{packets} packets, wire: {wire}");
                 if packets > at_most || single >= 20 {
@@ -314,7 +302,7 @@ fn a_tunnel_whose_process_has_ended_voids_the_run() {
         measure(&stage, &tunnel, &case("tcp"), 1).unwrap();
         // Killed, and not waited for, like a tunnel's process that ends by itself; then waited for.
         child.kill().unwrap();
-        wait_until("the killed process has no memory", || {
+        wait_until(LIMIT, "the killed process has no memory", || {
             usage_of(child.id()).ok().is_none_or(|usage| usage.rss_bytes == 0)
         });
         for _ in 0..2 {

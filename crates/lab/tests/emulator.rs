@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, Ipv6Addr, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_lab::cable::Direction;
 use weft_lab::emulator::{Cable, Impairments, TooBig};
 use weft_lab::host::Host;
 use weft_lab::traffic::{Limit, PingOptions, Pinger, ProbeReport, TcpFlow, transfer};
 use weft_lab::world::{EmulatedLink, World};
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 
 const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
@@ -64,7 +64,7 @@ fn a_delay_is_in_every_round_trip_and_changes_at_run_time() {
         }
         link.set(Direction::AToB, Impairments::default());
         // A busy machine adds to the delay, but not of every ping.
-        wait_until("a ping has the delay of one direction", || {
+        wait_until(MINUTE, "a ping has the delay of one direction", || {
             let report = ping(&a, B6, 10);
             assert!(report.min_ms.unwrap() >= 20.0, "{report:?}");
             report.min_ms.unwrap() < 40.0
@@ -129,14 +129,16 @@ fn a_dead_direction_keeps_its_carrier() {
     in_namespaces(|| {
         let (_world, a, b, link) = pair(Cable::both(Impairments::default()));
         let flow = TcpFlow::start((&a, &b), IpAddr::V6(B6), Limit::Stopped, 1, MINUTE).unwrap();
-        wait_until("the flow passes", || flow.received() > 100_000);
+        wait_until(MINUTE, "the flow passes", || flow.received() > 100_000);
         link.set(Direction::AToB, Impairments::loss(1.0));
         let lost = link.counts(Direction::AToB).lost;
-        wait_until("the flow is lost", || link.counts(Direction::AToB).lost > lost + 2);
+        wait_until(MINUTE, "the flow is lost", || {
+            link.counts(Direction::AToB).lost > lost + 2
+        });
         assert!(a.netlink(|netlink| netlink.interface("eth0")).unwrap().usable);
         link.set(Direction::AToB, Impairments::default());
         let before = flow.received();
-        wait_until("the flow passes again", || flow.received() > before + 100_000);
+        wait_until(MINUTE, "the flow passes again", || flow.received() > before + 100_000);
         assert!(flow.stop().unwrap().hash_ok);
         link.a().cut().unwrap();
         assert!(is_silent(&b, A6, 56));
@@ -174,18 +176,6 @@ fn an_mtu_hole_swallows_what_is_larger_and_says_so_if_it_shall() {
         let socket = a.run(|| UdpSocket::bind("192.0.2.1:0").unwrap()).unwrap();
         socket.connect("192.0.2.2:9").unwrap();
         let too_long = vec![0; 1253];
-        wait_until("the socket learns the MTU", || socket.send(&too_long).is_err());
+        wait_until(MINUTE, "the socket learns the MTU", || socket.send(&too_long).is_err());
     });
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

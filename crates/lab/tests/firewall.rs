@@ -11,7 +11,7 @@ use weft_lab::firewall::{FirewallRules, Inbound};
 use weft_lab::host::Host;
 use weft_lab::traffic::{PingOptions, Pinger, transfer};
 use weft_lab::world::World;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -77,18 +77,6 @@ fn pass(from: &UdpSocket, to: &UdpSocket, text: &str) {
     }
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// The answers to three pings.
 fn pinged(from: &Host, to: &str, grace: Duration) -> u64 {
     let options = PingOptions {
@@ -113,11 +101,11 @@ fn behind_a_stateful_firewall_only_answers_arrive() {
             let [x, x2] = [1000, 1001].map(|port| socket(&net.outside, outside, port));
             let before = net.dropped()[0];
             x.send_to(b"knock", a.local_addr().unwrap()).unwrap();
-            wait_until("the knock is dropped", || net.dropped()[0] == before + 1);
+            wait_until(MINUTE, "the knock is dropped", || net.dropped()[0] == before + 1);
             pass(&a, &x, "out");
             x2.send_to(b"knock", a.local_addr().unwrap()).unwrap();
             pass(&x, &a, "back");
-            wait_until("the other port is dropped", || net.dropped()[0] == before + 2);
+            wait_until(MINUTE, "the other port is dropped", || net.dropped()[0] == before + 2);
             // TCP begins inside only.
             let hosts = (&net.inside, &net.outside);
             assert!(
@@ -150,7 +138,9 @@ fn where_no_udp_passes_tcp_does() {
             let before = net.dropped();
             a.send_to(b"out", x.local_addr().unwrap()).unwrap();
             x.send_to(b"in", a.local_addr().unwrap()).unwrap();
-            wait_until("both are dropped", || net.dropped() == [before[0] + 1, before[1] + 1]);
+            wait_until(MINUTE, "both are dropped", || {
+                net.dropped() == [before[0] + 1, before[1] + 1]
+            });
             let hosts = [
                 (&net.inside, &net.outside, outside),
                 (&net.outside, &net.inside, inside),

@@ -10,7 +10,7 @@ use weft_lab::host::Host;
 use weft_lab::nat::{Behaviour, Dependence, MappingLife, NatBox, NatConfig, NatKind, PortAssignment};
 use weft_lab::traffic::transfer;
 use weft_lab::world::{Switch, World};
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 
 use self::datagrams::{addr, pass, socket};
 
@@ -124,7 +124,7 @@ fn tcp_goes_out_and_not_in() {
             let limit = Duration::from_millis(300);
             let refused = x.run(move || TcpStream::connect_timeout(&outer, limit)).unwrap();
             assert!(refused.is_err());
-            wait_until("the box sees the connection", || net.nat.counts().unmapped > 0);
+            wait_until(MINUTE, "the box sees the connection", || net.nat.counts().unmapped > 0);
         }
     });
 }
@@ -148,7 +148,7 @@ fn hosts_behind_one_box_meet_by_their_outer_ports_only_where_it_hairpins() {
             } else {
                 let before = net.nat.counts().dropped;
                 a.send_to(b"lost", outer_b).unwrap();
-                wait_until("the box drops it", || net.nat.counts().dropped == before + 1);
+                wait_until(MINUTE, "the box drops it", || net.nat.counts().dropped == before + 1);
             }
         }
     });
@@ -266,7 +266,9 @@ fn boxes_behind_a_carriers_box_compose() {
                 assert_eq!(cgnat.counts().hairpinned, before.hairpinned + 1);
             } else {
                 a.send_to(b"lost", outer_b).unwrap();
-                wait_until("the carrier drops it", || cgnat.counts().dropped == before.dropped + 1);
+                wait_until(MINUTE, "the carrier drops it", || {
+                    cgnat.counts().dropped == before.dropped + 1
+                });
             }
         }
     });
@@ -284,16 +286,4 @@ fn a_box_takes_its_ports_with_it() {
         drop(net.nat);
         assert_eq!(ports(&net.lan), 2);
     });
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_lab::child::LoggedChild;
 use weft_lab::emulator::{Cable, Impairments};
@@ -14,7 +14,7 @@ use weft_lab::nat::{NatConfig, NatKind};
 use weft_lab::world::World;
 use weft_os::netlink::{NetlinkError, VethEnd};
 use weft_os::netns::NetNs;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 
 /// Set in the process that creates a world and then ends: the way in which it ends.
 const VICTIM: &str = "WEFT_TEST_VICTIM";
@@ -32,7 +32,7 @@ fn leaves_nothing(name: &str, how: &str, end: fn(u32), directory_stays: bool) {
     let observer = NetNs::new().unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture"]).env(VICTIM, how);
-    // The victim's panic is no failure of a test, whose directory would move there.
+    // Without it the directory of a process that panics stays where it is.
     command.env_remove("WEFT_TEST_FAILURES");
     command
         .stdin(Stdio::piped())
@@ -52,11 +52,13 @@ fn leaves_nothing(name: &str, how: &str, end: fn(u32), directory_stays: bool) {
 
     end(victim.id());
     victim.stdin.take();
-    wait_until("the world's process has ended", || victim.try_wait().unwrap().is_some());
-    wait_until("the host is gone", || {
+    wait_until(MINUTE, "the world's process has ended", || {
+        victim.try_wait().unwrap().is_some()
+    });
+    wait_until(MINUTE, "the host is gone", || {
         matches!(netlink.interface(TRACE), Err(NetlinkError::NotFound { .. }))
     });
-    wait_until("the process on it is gone", || !process.exists());
+    wait_until(MINUTE, "the process on it is gone", || !process.exists());
     assert_eq!(directory.exists(), directory_stays);
     if directory_stays {
         std::fs::remove_dir_all(directory).unwrap();
@@ -166,16 +168,4 @@ fn a_host_takes_no_advertisements_and_uses_addresses_at_once() {
             }
         }
     });
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

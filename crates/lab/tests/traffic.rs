@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_lab::cable::Direction;
 use weft_lab::host::Host;
@@ -13,7 +13,7 @@ use weft_lab::traffic::{
     Limit, PingOptions, Pinger, ProbeReport, TcpFlow, TrafficError, UdpFlow, UdpOptions, transfer,
 };
 use weft_lab::world::{Link, World};
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 
 const A: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 const B: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
@@ -52,12 +52,12 @@ fn a_tcp_flow_runs_until_it_is_stopped_and_reports_its_stall() {
     in_namespaces(|| {
         let (_world, a, b, link) = pair();
         let flow = TcpFlow::start((&a, &b), B, Limit::Stopped, 2, MINUTE).unwrap();
-        wait_until("the flow passes", || flow.received() > 1_000_000);
+        wait_until(MINUTE, "the flow passes", || flow.received() > 1_000_000);
         link.cut().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let before = flow.received();
         link.heal().unwrap();
-        wait_until("the flow passes again", || flow.received() > before + 1_000_000);
+        wait_until(MINUTE, "the flow passes again", || flow.received() > before + 1_000_000);
         let report = flow.stop().unwrap();
         assert!(report.hash_ok);
         assert!(report.longest_stall_ms >= 250.0, "{report:?}");
@@ -116,18 +116,22 @@ fn pings_through_a_cut(a: &Host, link: &Link) -> ProbeReport {
 fn a_pinger_accounts_for_a_cut() {
     in_namespaces(|| {
         let (_world, a, _b, link) = pair();
-        wait_until("the pinger gets a processor before, during and after a cut", || {
-            let report = pings_through_a_cut(&a, &link);
-            assert_eq!(report.sent, report.received + report.lost.len() as u64);
-            if let (Some(min), Some(avg)) = (report.min_ms, report.avg_ms) {
-                assert!(min <= avg, "{report:?}");
-            }
-            let shows_it = !report.lost.is_empty() && report.longest_gap_ms >= 380.0 && report.min_ms.is_some();
-            if !shows_it {
-                eprintln!("{report:?}");
-            }
-            shows_it
-        });
+        wait_until(
+            MINUTE,
+            "the pinger gets a processor before, during and after a cut",
+            || {
+                let report = pings_through_a_cut(&a, &link);
+                assert_eq!(report.sent, report.received + report.lost.len() as u64);
+                if let (Some(min), Some(avg)) = (report.min_ms, report.avg_ms) {
+                    assert!(min <= avg, "{report:?}");
+                }
+                let shows_it = !report.lost.is_empty() && report.longest_gap_ms >= 380.0 && report.min_ms.is_some();
+                if !shows_it {
+                    eprintln!("{report:?}");
+                }
+                shows_it
+            },
+        );
     });
 }
 
@@ -163,15 +167,15 @@ fn a_udp_flow_loses_nothing_on_a_cable_and_something_in_a_cut() {
             ..UdpOptions::default()
         };
         let flow = UdpFlow::start((&a, &b), B, options(MINUTE)).unwrap();
-        wait_until("fifty datagrams are sent", || flow.sent() > 50);
+        wait_until(MINUTE, "fifty datagrams are sent", || flow.sent() > 50);
         let report = flow.stop().unwrap();
         assert_eq!((report.received, report.reordered), (report.sent, 0));
 
         let flow = UdpFlow::start((&a, &b), B, options(Duration::from_millis(100))).unwrap();
-        wait_until("ten datagrams are sent", || flow.sent() > 10);
+        wait_until(MINUTE, "ten datagrams are sent", || flow.sent() > 10);
         link.cut().unwrap();
         let at_cut = flow.sent();
-        wait_until("ten more are sent", || flow.sent() > at_cut + 10);
+        wait_until(MINUTE, "ten more are sent", || flow.sent() > at_cut + 10);
         assert!(flow.stop().unwrap().lost.len() >= 10);
     });
 }
@@ -292,7 +296,9 @@ fn the_relay_ends_and_frees_its_addresses() {
         let taken = UdpRelay::start(&net.middle, net.legs.0, net.legs.1, pass);
         assert!(matches!(taken, Err(RelayError::Bind { addr, .. }) if addr == net.legs.0.local));
         net.a.send(b"x").unwrap();
-        wait_until("the rule sees the datagram", || seen.load(Ordering::Relaxed) > 0);
+        wait_until(MINUTE, "the rule sees the datagram", || {
+            seen.load(Ordering::Relaxed) > 0
+        });
         drop(relay);
         assert_eq!(seen.load(Ordering::Relaxed), 1);
         let _again = net.relay(pass);
@@ -300,16 +306,4 @@ fn the_relay_ends_and_frees_its_addresses() {
         // What was dropped would have been the first.
         assert_eq!(next(&net.b), b"y");
     });
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "{what}: not within a minute");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }

@@ -4,14 +4,14 @@
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_lab::child::{ChildError, LoggedChild};
 use weft_lab::host::Host;
 use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::{World, WorldError};
 use weft_os::netlink::NetlinkError;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, wait_until};
 
 const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
@@ -38,18 +38,6 @@ fn pinged(from: &Host, to: Ipv6Addr, grace: Duration) -> u64 {
         ..PingOptions::default()
     };
     Pinger::start(from, to, options).unwrap().join().unwrap().received
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -174,7 +162,7 @@ fn a_process_is_on_its_host_stops_and_keeps_its_log_over_restarts() {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
             let mut child = LoggedChild::start(&a, command, &log).unwrap();
-            wait_until("the process says that it is ready", || {
+            wait_until(MINUTE, "the process says that it is ready", || {
                 assert!(child.ended().unwrap().is_none(), "the process has ended");
                 child.log().unwrap().contains("ready")
             });
@@ -200,7 +188,7 @@ fn a_process_that_does_not_stop_is_killed_and_named() {
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; echo ready; while :; do sleep 0.02; done"]);
         let mut child = LoggedChild::start(&host, command, &log).unwrap();
-        wait_until("the process says that it is ready", || {
+        wait_until(MINUTE, "the process says that it is ready", || {
             child.log().unwrap().contains("ready")
         });
         let result = child.stop(Duration::from_millis(100));
@@ -253,7 +241,7 @@ fn a_suspended_process_sleeps_until_it_is_resumed() {
                 .next()
         };
         let wait_for = |states: &str| {
-            wait_until(&format!("the state of the process is one of {states}"), || {
+            wait_until(MINUTE, &format!("the state of the process is one of {states}"), || {
                 states.contains(state().unwrap())
             });
         };

@@ -14,23 +14,12 @@ use weft_node::control::{
     QUEUE, Refusal,
 };
 use weft_node::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, Version};
+use weft_os::test_support::wait_until;
 
 /// A time limit above that of any answer.
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within a minute: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Repeats a call for which there is no place: the daemon may not have noticed yet that an earlier
+/// Repeats a call that is refused as busy: the daemon may not have noticed yet that an earlier
 /// connection is closed.
 fn unless_busy<T>(call: impl Fn() -> Result<T, ControlError>) -> Result<T, ControlError> {
     let end = Instant::now() + MINUTE;
@@ -295,7 +284,7 @@ fn connections_are_limited_and_come_free_again() {
     assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Busy));
     drop(held);
     // The daemon notices the end of connections after a while.
-    wait_until("a place is free again", || {
+    wait_until(MINUTE, "a place is free again", || {
         control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_ok()
     });
 }
@@ -316,7 +305,7 @@ fn events_come_until_the_daemon_ends() {
     raw.0.get_mut().write_all(EVENTS).unwrap();
     let mut stream = control::EventStream::open(&daemon.path()).unwrap();
     // Both requests arrive before the daemon sends.
-    wait_until("both clients listen", || send_events(&daemon, 0) >= 2);
+    wait_until(MINUTE, "both clients listen", || send_events(&daemon, 0) >= 2);
     assert_eq!(send_events(&daemon, 2), 2);
     for number in 0..2 {
         let line = raw.read();
@@ -339,7 +328,7 @@ fn a_client_that_does_not_read_events_is_ended_and_delays_none() {
     let daemon = Daemon::start();
     let mut slow = daemon.connect();
     slow.0.get_mut().write_all(EVENTS).unwrap();
-    wait_until("the client listens", || send_events(&daemon, 0) >= 1);
+    wait_until(MINUTE, "the client listens", || send_events(&daemon, 0) >= 1);
     assert_eq!(send_events(&daemon, QUEUE + 1), 0, "more than the queue holds");
     for _ in 0..QUEUE {
         assert_eq!(slow.read()["ok"], true);
@@ -358,14 +347,14 @@ fn a_client_of_events_that_leaves_or_asks_again_gives_its_place_back() {
             raw
         })
         .collect();
-    wait_until("all clients listen", || {
+    wait_until(MINUTE, "all clients listen", || {
         send_events(&daemon, 0) >= MAX_CONNECTIONS as u64 - 1
     });
     let mut asks = held.pop().unwrap();
     asks.0.get_mut().write_all(EVENTS).unwrap();
     assert!(asks.ended());
     drop(held);
-    wait_until("no client listens", || send_events(&daemon, 0) == 0);
+    wait_until(MINUTE, "no client listens", || send_events(&daemon, 0) == 0);
 }
 
 #[test]

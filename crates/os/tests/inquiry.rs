@@ -49,8 +49,8 @@ fn a_closed_port_a_missing_host_and_a_missing_route_are_told_apart() {
             };
             netlink.create_veth(near, far).unwrap();
             set_up(&mut netlink, "a", "192.0.2.1");
-            // The kernel gives a neighbour up after three queries, a second apart. In a user namespace
-            // there is no such setting.
+            // The kernel gives a neighbour up after three queries, a second apart. A user namespace
+            // lacks the setting.
             let _ = std::fs::write("/proc/sys/net/ipv4/neigh/a/retrans_time_ms", "50");
             there
                 .run(|| set_up(&mut Netlink::open().unwrap(), "b", "192.0.2.2"))

@@ -4,12 +4,12 @@
 mod common;
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass};
 use weft_os::netlink::Netlink;
 use weft_os::netns::NetNs;
-use weft_os::test_support::{in_namespaces, send_without_checksum};
+use weft_os::test_support::{in_namespaces, send_without_checksum, wait_until};
 use weft_os::udp::{BindError, BindOptions, MAX_SEGMENTS, RECEIVE_BUFFER_LEN, Received, UdpSocket, is_too_long};
 
 fn bind(address: &str, options: BindOptions) -> UdpSocket {
@@ -320,18 +320,6 @@ fn check_limits() {
     assert_eq!(b.recv(&mut buf).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn what_a_full_queue_drops_is_counted() {
     in_namespaces(|| {
@@ -351,10 +339,12 @@ fn check_full_queue() {
     }
     // Some kernels deliver a while after the send has returned.
     let dropped = || receiver.counters().queue_dropped;
-    wait_until("the full queue has dropped some", || dropped() > 0);
+    wait_until(Duration::from_secs(60), "the full queue has dropped some", || {
+        dropped() > 0
+    });
     let mut buf = vec![0; RECEIVE_BUFFER_LEN];
     let mut received = 0;
-    wait_until("all were received or dropped", || {
+    wait_until(Duration::from_secs(60), "all were received or dropped", || {
         received += std::iter::from_fn(|| receiver.recv(&mut buf).ok()).count() as u64;
         dropped() + received >= 200
     });

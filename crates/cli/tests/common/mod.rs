@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use weft_os::assert_strict;
 use weft_os::test_support::running_test;
+pub use weft_os::test_support::wait_until;
 
 use weft_lab::daemon::{Daemon, Identity, PeerState};
 use weft_lab::host::Host;
@@ -199,18 +200,4 @@ pub fn between(earlier: &str, later: &str) -> Duration {
             .fold(0.0, |sum, part| 60.0 * sum + part.parse::<f64>().unwrap())
     };
     Duration::from_secs_f64((seconds(later) - seconds(earlier)).rem_euclid(DAY))
-}
-
-/// Waits until the condition holds, which must be within `limit`. The last look begins after that, so
-/// that a machine that stands still between two looks fails no test.
-pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + limit;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }

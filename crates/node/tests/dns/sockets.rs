@@ -2,11 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use simple_dns::{Packet, TYPE};
 use weft_node::dns::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST, RegisterError, Responder, Setup};
 use weft_node::status::DnsState;
+use weft_os::test_support::wait_until;
 
 use super::{key, query, zone};
 
@@ -39,18 +40,6 @@ fn a_free_port_is_free_for_both() {
     for _ in 0..1_000 {
         let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         assert_ne!(endpoint.address().port(), 0);
-    }
-}
-
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        let late = Instant::now() >= end;
-        if done() {
-            return;
-        }
-        assert!(!late, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -135,7 +124,7 @@ fn a_flood_of_rubbish_stops_nothing() {
     // The flood may have filled the socket's buffer, in which case requests are lost as in any
     // network.
     let mut buffer = [0; 600];
-    wait_until("a request among the rubbish is answered", || {
+    wait_until(PATIENCE, "a request among the rubbish is answered", || {
         udp.send_to(&request, address).unwrap();
         udp.recv_from(&mut buffer).is_ok()
     });
@@ -178,7 +167,7 @@ fn connections_are_bounded() {
     assert_eq!(counter(&responder, "dns_turned_away"), 1);
     // A connection that closes makes room for another.
     drop(held.pop());
-    wait_until("the place of a closed connection is free", || {
+    wait_until(PATIENCE, "the place of a closed connection is free", || {
         let mut tcp = connect(address);
         let written = tcp.write_all(&request).is_ok();
         let mut byte = [0];

@@ -7,7 +7,6 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use weft_lab::bench::conditions::Conditions;
@@ -20,7 +19,7 @@ use weft_lab::world::World;
 use weft_os::udp::{BindOptions, RECEIVE_BUFFER_LEN, UdpSocket, is_too_long};
 
 use crate::common::lab::Folder;
-use crate::common::{MINUTE, WEFT, alone, beside};
+use crate::common::{MINUTE, WEFT, alone, beside, wait_until};
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(WEFT);
@@ -209,10 +208,10 @@ fn an_interrupted_bench_leaves_nothing_behind() {
         lines.read_line(&mut String::new()).unwrap();
         let needle = temporary.path().to_str().unwrap().to_owned();
         // The daemons of the next round.
-        wait_for(|| processes_with(&needle) > 0);
+        wait_until(MINUTE, "daemons of the next round", || processes_with(&needle) > 0);
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(130));
-        wait_for(|| processes_with(&needle) == 0);
+        wait_until(MINUTE, "the end of the daemons", || processes_with(&needle) == 0);
         assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
         // The measurements made until then are kept.
         assert!(
@@ -239,7 +238,7 @@ fn a_path_that_changes_during_a_run_voids_it() {
             };
             // The load runs.
             let before = received(&stage.hosts[1]);
-            wait_for(|| received(&stage.hosts[1]) > before + 10_000_000);
+            wait_until(MINUTE, "the load", || received(&stage.hosts[1]) > before + 10_000_000);
             link.b().change_address("10.96.0.2/24", "10.96.0.77/24").unwrap();
             let error = run.join().unwrap().unwrap_err();
             assert!(matches!(error, RunError::PathChanged { .. }), "{error:?}");
@@ -295,7 +294,7 @@ fn an_equal_mtu_is_that_of_packets() {
             assert!(is_too_long(&error), "{arm}: {error}");
             from.send(to.local_address(), &datagram[1..], None).unwrap();
             let mut buffer = [0; RECEIVE_BUFFER_LEN];
-            wait_for(|| {
+            wait_until(MINUTE, "the whole datagram", || {
                 to.recv(&mut buffer)
                     .is_ok_and(|received| received.len == datagram.len() - 1)
             });
@@ -435,12 +434,4 @@ fn processes_with(text: &str) -> usize {
     lines
         .filter(|line| String::from_utf8_lossy(line).contains(text))
         .count()
-}
-
-fn wait_for(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + MINUTE;
-    while !done() {
-        assert!(Instant::now() < end, "it did not happen");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
