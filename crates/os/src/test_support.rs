@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -124,6 +124,23 @@ pub fn is_started_again() -> bool {
 #[must_use]
 pub fn stood_still_since(start: Instant) -> bool {
     stalls::since(start).is_some()
+}
+
+/// Writes a program that tests run, such as a script. Another process writes it: a process that another
+/// test forks meanwhile inherits files that this one has open, and the system runs no program that is
+/// open for writing.
+///
+/// # Panics
+/// If it cannot be written.
+#[track_caller]
+#[expect(clippy::unwrap_used, reason = "a test fails by panic")]
+pub fn write_program(path: &Path, text: &str) {
+    let mut command = Command::new("sh");
+    command.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path);
+    let mut writer = command.stdin(Stdio::piped()).spawn().unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    let status = writer.wait().unwrap();
+    assert!(status.success(), "{}: {status}", path.display());
 }
 
 /// Waits until the condition holds, which must be within `limit`. The last look begins after that, so

@@ -207,7 +207,7 @@ fn first_line(said: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
+    use weft_os::test_support::write_program;
 
     #[test]
     fn a_program_that_hangs_is_given_up() {
@@ -217,8 +217,7 @@ mod tests {
             "#!/bin/sh\necho \"$@\" >> {}\n[ \"$1\" != domain ] || exec sleep 1000\n",
             calls.display()
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_program(&program, &script);
         let resolved = Resolved {
             // The settings are taken back under the same limit.
             limit: Duration::from_secs(2),

@@ -1,21 +1,17 @@
 //! Calls of `resolvectl`, against programs that behave like a faulty one.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use weft_node::dns::{RegisterError, Resolved, Search};
+use weft_os::test_support::write_program;
 
 /// A program in `directory` that records its arguments and then runs `script`.
 fn program(directory: &Path, script: &str) -> PathBuf {
     let path = directory.join("resolvectl");
     let calls = directory.join("calls");
-    fs::write(
-        &path,
-        format!("#!/bin/sh\necho \"$@\" >> {}\n{script}\n", calls.display()),
-    )
-    .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{script}\n", calls.display());
+    write_program(&path, &script);
     path
 }
 

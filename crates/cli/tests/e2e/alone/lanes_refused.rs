@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -125,6 +124,5 @@ fn write_program(program: &Path, account: &Path, calls: &str) {
     let refuse = format!("-f -e trace=ioctl -e inject=ioctl:error=EINVAL:when={calls} -P /dev/net/tun");
     let account = account.display();
     let script = format!("#!/bin/sh\nexec strace -D -o '{account}' {refuse} '{WEFT}' \"$@\"\n");
-    fs::write(program, script).unwrap();
-    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+    weft_os::test_support::write_program(program, &script);
 }
