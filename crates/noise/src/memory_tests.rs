@@ -51,6 +51,9 @@ struct Masked([u8; 32]);
 
 const MASK: u8 = 0xa7;
 
+/// The size of the smallest page of memory in bytes.
+const PAGE: u64 = 4096;
+
 impl Masked {
     fn new(secret: &[u8; 32]) -> Self {
         Self::of(|at| secret[at])
@@ -84,11 +87,8 @@ fn found(secrets: &[(&'static str, Masked)]) -> Vec<&'static str> {
         let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
         let mut at = start;
         while at < end {
-            let len = (end - at).min(chunk.len() as u64) as usize;
-            // The thread of another test may have unmapped the memory.
-            let Ok(len) = memory.read_at(&mut chunk[..len], at) else {
-                break;
-            };
+            let wanted = (end - at).min(chunk.len() as u64) as usize;
+            let len = memory.read_at(&mut chunk[..wanted], at).unwrap_or(0);
             for window in chunk[..len].windows(32) {
                 let mut reversed = [0; 32];
                 for (to, from) in reversed.iter_mut().zip(window.iter().rev()) {
@@ -98,8 +98,14 @@ fn found(secrets: &[(&'static str, Masked)]) -> Vec<&'static str> {
                 found.extend(hits.map(|(name, _)| *name));
             }
             chunk[..len].fill(0);
-            // The next chunk overlaps, for secrets that cross the edge of a chunk.
-            at += len as u64 - if at + (len as u64) < end { 31 } else { 0 };
+            at += len as u64;
+            if len < wanted {
+                // The thread of another test has unmapped this page.
+                at = (at / PAGE + 1) * PAGE;
+            } else if at < end {
+                // The next chunk overlaps, for secrets that cross the edge of a chunk.
+                at -= 31;
+            }
         }
     }
     found.sort_unstable();
