@@ -5,7 +5,7 @@ mod repeat;
 mod stalls;
 mod watch;
 
-pub use repeat::fail_strictly;
+pub use repeat::{fail_strictly, note_strict};
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const TUN: &str = "/dev/net/tun";
 /// The variable that names a directory for [`keep_after_failure`].
 const FAILURES: &str = "WEFT_TEST_FAILURES";
+
+/// The directories that [`keep_after_failure`] has kept, each with the name of its test.
+static KEPT: Mutex<Vec<(String, PathBuf)>> = Mutex::new(Vec::new());
 
 /// Whether namespaces can be created. If not, it reports that as [`skip`] does.
 #[must_use]
@@ -79,8 +82,8 @@ fn require(program: &str) -> bool {
 /// Runs the body of a `#[test]` function in a process that can create network namespaces: for root
 /// in this one; else in a new process of the same test in a user namespace, because a test runner
 /// has threads and cannot move itself. If neither works the test is skipped as in
-/// [`require_namespaces`]. A failed test is started again, at most twice; a failure by
-/// [`assert_strict!`](crate::assert_strict) is final. A test without an end ends the process after ten
+/// [`require_namespaces`]. A failed test is started again twice, and has to pass both times; a failure
+/// by [`assert_strict!`](crate::assert_strict) is final. A test without an end ends the process after ten
 /// minutes, or `WEFT_TEST_LIMIT` seconds.
 ///
 /// `body` must be a closure written in the test function: its type names the test.
@@ -161,6 +164,20 @@ pub fn wait_until(limit: Duration, what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Repeats a call that was interrupted: a read with a time limit is, when the process is stopped and
+/// goes on (signal(7)).
+///
+/// # Errors
+/// The other errors of the call.
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
 /// True in the process of a test that entered a user namespace.
 fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
@@ -182,7 +199,21 @@ pub fn keep_after_failure(directory: &Path) -> PathBuf {
     });
     let kept = moved.unwrap_or_else(|| directory.to_owned());
     eprintln!("logs: {}", kept.display());
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    all.push((running_test(), kept.clone()));
     kept
+}
+
+/// The directories that were kept for a test.
+fn kept_directories(test: &str) -> Vec<PathBuf> {
+    let all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let of_test = all.iter().filter(|(name, _)| name == test);
+    of_test.map(|(_, directory)| directory.clone()).collect()
+}
+
+/// Writes to standard error past the capture of the test runner, in one piece.
+pub fn report(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Reports that the calling test, or a part of it, does not run here, and why: a line
@@ -194,7 +225,7 @@ pub fn skip<'a>(why: impl Into<Box<dyn Error + 'a>>) {
     // A test that failed while it held the lock does not silence the others.
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
     if said.insert(line.clone()) {
-        let _ = io::stderr().write_all(line.as_bytes());
+        report(&line);
     }
 }
 
@@ -265,13 +296,15 @@ fn run_again(name: &str) {
     if text.contains("SKIPPED: ") {
         let lines = text.lines().filter(|line| line.starts_with("SKIPPED: "));
         for line in lines {
-            let _ = writeln!(io::stderr(), "{line}");
+            report(&format!("{line}\n"));
         }
     }
     // The count guards against a name that matches nothing.
     assert!(
         text.contains("test result: ok. 1 passed"),
-        "{name} in a user namespace:\n{text}"
+        "{name} in a user namespace: {}\n{}",
+        repeat::reason(&text),
+        repeat::indented(&text)
     );
 }
 

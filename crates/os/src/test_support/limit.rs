@@ -2,9 +2,10 @@
 //! nothing. A thread cannot be ended, so the process ends, after a line that names the test.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use super::report;
 
 /// The time limit, far above that of the longest test.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -67,7 +68,7 @@ pub(super) fn enforce(limit: Duration) {
     let tests = tests();
     if let Some(name) = tests.late(Instant::now(), limit) {
         let line = format!("TIMEOUT: {name}: no end within {} s\n", limit.as_secs());
-        let _ = io::stderr().write_all(line.as_bytes());
+        report(&line);
         std::process::exit(FAILED);
     }
 }

@@ -1,20 +1,21 @@
 //! Repeats of failed tests of networks.
 //!
 //! Such a test runs real programs on a real clock, so a machine that stands still for a moment can
-//! fail it. A failed one is started again, alone and in a process of its own. If it passes then, it
-//! passes, and a line `FLAKY: name: reason` on standard error says so past the capture of the test
-//! runner; `.ci/flaky` counts these lines. A failure by [`assert_strict!`](crate::assert_strict) is
-//! final: one event disproves such a promise, whatever a second run shows.
+//! fail it. A failed one is started again twice, alone and in a process of its own. If it passes both
+//! times, it passes, and a line `FLAKY: name: reason` on standard error says so past the capture of
+//! the test runner; `.ci/flaky` counts these lines. A failure by
+//! [`assert_strict!`](crate::assert_strict) is final: one event disproves such a promise, whatever a
+//! second run shows.
 
 use std::any::Any;
 use std::fmt::Arguments;
-use std::io::{self, Write as _};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::{stalls, test_name};
+use super::{kept_directories, limit, report, stalls, test_name};
 
 /// The first word of a failure that is not repeated.
 const STRICT: &str = "STRICT";
@@ -23,13 +24,12 @@ const STRICT: &str = "STRICT";
 static FINAL: AtomicUsize = AtomicUsize::new(0);
 /// Set in the environment of a repeat: the test's name.
 const AGAIN: &str = "WEFT_TEST_AGAIN";
-/// How often a failed test is started again.
-const TRIES: usize = 2;
+/// How often a failed test is started again, and has to pass. A defect that shows in half of its runs
+/// passes five times of eight; seven, if one pass were enough.
+const REPEATS: usize = 2;
 /// Failed tests of one program that are started again. With more of them something is broken, and
 /// repeats would only delay the news.
 const MOST: usize = 3;
-/// Time limit of a repeat in seconds.
-const LIMIT: &str = "600";
 /// Bytes of the output of a failed repeat that are shown, from its end.
 const SHOWN: usize = 8192;
 
@@ -53,6 +53,14 @@ macro_rules! assert_strict {
 pub fn fail_strictly(reason: Arguments<'_>) -> ! {
     FINAL.fetch_add(1, Ordering::Relaxed);
     panic!("{STRICT}: {reason}")
+}
+
+/// Makes the failure of the calling test final, which has failed for another reason: for what is found
+/// while it unwinds, such as the panic of a daemon.
+pub fn note_strict(reason: Arguments<'_>) {
+    FINAL.fetch_add(1, Ordering::Relaxed);
+    // In the process of a repeat, this line tells the one that started it.
+    eprintln!("{STRICT}: {reason}");
 }
 
 /// True in the process of a repeat, and in those that it starts.
@@ -87,37 +95,41 @@ pub(super) fn with_repeats<Test, Quiet>(body: impl FnOnce(), quiet: impl FnOnce(
         resume_unwind(panic);
     }
     let name = test_name(std::any::type_name::<Test>());
+    report(&format!("{name} failed, and is repeated:\n{}", indented(end_of(&text))));
+    for directory in kept_directories(name) {
+        report(&format!("    logs: {}\n", directory.display()));
+    }
     let _quiet = quiet();
-    for _ in 0..TRIES {
+    for _ in 0..REPEATS {
         let shown = match run_again(name) {
-            Ok(output) if has_passed(&output) => {
-                let stall = stall.map(|stall| format!(" ({stall})")).unwrap_or_default();
-                say(&format!("FLAKY: {name}: {}{stall}\n", reason(&text)));
-                return;
-            }
+            Ok(output) if has_passed(&output) => continue,
             Ok(output) => both(&output),
             Err(error) => error.to_string(),
         };
-        say(&format!("{name} failed again:\n{}", indented(end_of(&shown))));
-        if is_final(&shown) {
-            break;
-        }
+        report(&format!("{name} failed again:\n{}", indented(end_of(&shown))));
+        resume_unwind(panic);
     }
-    resume_unwind(panic)
+    let stall = stall.map(|stall| format!(" ({stall})")).unwrap_or_default();
+    report(&format!("FLAKY: {name}: {}{stall}\n", reason(&text)));
 }
 
 fn run_again(name: &str) -> io::Result<Output> {
+    // Its own time limit ends it first.
+    let limit_s = limit::of_tests().as_secs() + 10;
     Command::new("timeout")
-        .args(["--kill-after=10", LIMIT])
+        .args(["--kill-after=10", &limit_s.to_string()])
         .arg(std::env::current_exe()?)
         .args(["--exact", name, "--include-ignored", "--nocapture", "--test-threads=1"])
         .env(AGAIN, name)
         .output()
 }
 
-/// The count guards against a name that matches nothing.
+/// The count guards against a name that matches nothing. A repeat that only skips shows nothing.
 fn has_passed(output: &Output) -> bool {
-    output.status.success() && String::from_utf8_lossy(&output.stdout).contains("test result: ok. 1 passed")
+    let contains = |bytes, text| String::from_utf8_lossy(bytes).contains(text);
+    output.status.success()
+        && contains(&output.stdout, "test result: ok. 1 passed")
+        && !contains(&output.stderr, "SKIPPED: ")
 }
 
 fn is_final(text: &str) -> bool {
@@ -132,9 +144,9 @@ fn text(panic: &(dyn Any + Send)) -> &str {
 
 /// The first line of a panic's message. The message of a test in a user namespace has the output of
 /// another process, in which that line follows the place.
-fn reason(text: &str) -> &str {
+pub(super) fn reason(text: &str) -> &str {
     let mut lines = text.lines().skip_while(|line| !line.contains("panicked at "));
-    lines.nth(1).or_else(|| text.lines().next()).unwrap_or("")
+    lines.nth(1).or_else(|| text.lines().next()).unwrap_or("").trim_start()
 }
 
 fn both(output: &Output) -> String {
@@ -143,7 +155,7 @@ fn both(output: &Output) -> String {
 }
 
 /// Its lines do not look like those of the test runner, which are counted.
-fn indented(text: &str) -> String {
+pub(super) fn indented(text: &str) -> String {
     text.lines().map(|line| format!("    {line}\n")).collect()
 }
 
@@ -151,11 +163,6 @@ fn end_of(text: &str) -> &str {
     let start = text.len().saturating_sub(SHOWN);
     let start = (start..=text.len()).find(|at| text.is_char_boundary(*at));
     text.get(start.unwrap_or_default()..).unwrap_or_default()
-}
-
-/// Writes past the capture of the test runner, in one piece.
-fn say(text: &str) {
-    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]
