@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,6 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use weft_os::process::{Usage, usage_of};
+use weft_os::test_support::note_strict;
 
 use crate::host::Host;
 
@@ -174,8 +175,29 @@ impl LoggedChild {
 
 impl Drop for LoggedChild {
     fn drop(&mut self) {
+        // It makes the failure of a test final: no second run excuses a crash.
+        if thread::panicking()
+            && let Ok(Some(status)) = self.child.try_wait()
+            && is_crash(status)
+        {
+            note_strict(format_args!("{} ended with {status}", self.program));
+        }
         let _ = self.kill();
     }
+}
+
+/// True for the end by a signal that a defect of the program leads to.
+fn is_crash(status: ExitStatus) -> bool {
+    let crashes = [
+        Signal::SEGV,
+        Signal::BUS,
+        Signal::ILL,
+        Signal::FPE,
+        Signal::ABORT,
+        Signal::SYS,
+    ];
+    let signal = status.signal().and_then(Signal::from_named_raw);
+    signal.is_some_and(|signal| crashes.contains(&signal))
 }
 
 /// Kills every process under test and waits for its end, for a process that is about to end itself.
@@ -337,6 +359,17 @@ fn ended(pidfd: BorrowedFd<'_>, limit: Duration) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crash_is_told_from_another_end() {
+        let ended = |script: &str| Command::new("sh").args(["-c", script]).status().unwrap();
+        for crash in ["kill -SEGV $$", "kill -ABRT $$"] {
+            assert!(is_crash(ended(crash)), "{crash}");
+        }
+        for other in ["exit 0", "exit 101", "kill -KILL $$", "kill -TERM $$"] {
+            assert!(!is_crash(ended(other)), "{other}");
+        }
+    }
 
     #[test]
     fn a_command_runs_to_its_end_or_its_limit() {

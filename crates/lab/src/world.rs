@@ -4,7 +4,8 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 use weft_os::ethtool::EthtoolError;
@@ -12,7 +13,7 @@ use weft_os::netlink::{Interface, Netlink, NetlinkError, VethEnd};
 use weft_os::netns::{self, Access, NamespaceError};
 use weft_os::sysctl::SysctlError;
 use weft_os::tap::Tap;
-use weft_os::test_support::keep_after_failure;
+use weft_os::test_support::{keep_after_failure, note_strict};
 use weft_os::tun::TunError;
 
 use crate::cable::{Cidr, Socket, parse_all};
@@ -24,20 +25,45 @@ use crate::nat::{NatBox, NatConfig};
 /// Frames that may wait for the program at the other end of a TAP: 120 ms of 1 Gbit/s.
 const TAP_QUEUE: u32 = 10_000;
 
-/// The factory of hosts. Its directory is removed when it is dropped, unless it is kept, or a test
+/// The factory of hosts. All that it makes exists as long as it does: a switch without a
+/// handle still switches. Its directory is removed when it is dropped, unless it is kept, or a test
 /// panics meanwhile: then it stays and is named ([`keep_after_failure`]).
 #[derive(Debug)]
 pub struct World {
     directory: TempDir,
+    hosts: Mutex<Vec<Host>>,
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            note_panics(self.directory());
             self.keep_directory();
             keep_after_failure(self.directory());
         }
     }
+}
+
+/// Makes the failure of a test final if a process under test has panicked: no second run excuses that.
+fn note_panics(directory: &Path) {
+    for line in panics(directory) {
+        note_strict(format_args!("{line}"));
+    }
+}
+
+/// The panics in the logs of a directory, each with its log.
+fn panics(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let logs = paths.filter(|path| path.extension().is_some_and(|end| end == "log"));
+    let in_log = |path: PathBuf| {
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let is_panic = |line: &&str| line.starts_with("thread '") && line.contains(" panicked at ");
+        let named = |line: &str| format!("{}: {line}", path.display());
+        text.lines().filter(is_panic).map(named).collect::<Vec<_>>()
+    };
+    logs.flat_map(in_log).collect()
 }
 
 impl World {
@@ -57,7 +83,10 @@ impl World {
     pub fn new() -> Result<Self, WorldError> {
         let directory = tempfile::Builder::new().prefix("weft-lab-").tempdir();
         let directory = directory.map_err(WorldError::Directory)?;
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            hosts: Mutex::default(),
+        })
     }
 
     /// The directory for state, configuration and logs.
@@ -76,7 +105,12 @@ impl World {
     /// # Errors
     /// If the system provides no namespace.
     pub fn host(&self, name: &str) -> Result<Host, WorldError> {
-        Host::new(name)
+        let host = Host::new(name)?;
+        self.hosts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(host.clone());
+        Ok(host)
     }
 
     /// Creates a cable between two hosts and sets each end's addresses (`192.0.2.1/24`). When this
@@ -167,7 +201,7 @@ impl World {
     /// If the system provides no namespace or no bridge.
     pub fn switch(&self, name: &str) -> Result<Switch, WorldError> {
         const BRIDGE: &str = "br0";
-        let host = Host::new(name)?;
+        let host = self.host(name)?;
         let bridge = host.netlink(|netlink| {
             netlink.create_bridge(BRIDGE)?;
             let bridge = netlink.interface(BRIDGE)?.index;
@@ -286,5 +320,32 @@ pub(crate) fn parse_v4(text: &str) -> Result<(Ipv4Addr, u8), WorldError> {
     match cidr.address {
         IpAddr::V4(address) => Ok((address, cidr.prefix_len)),
         IpAddr::V6(_) => Err(WorldError::BadAddress(text.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panics_are_found_in_logs() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        write(
+            "a.log",
+            "2026-08-02T10:00:00.1Z  INFO thread 'main' panicked at the disco\n",
+        );
+        write("a.toml", "thread 'lane' panicked at src/a.rs:1:2:\n");
+        assert_eq!(panics(directory.path()), Vec::<String>::new());
+        write(
+            "b.log",
+            "up\nthread 'lane-1' panicked at src/b.rs:1:2:\nindex out of range\n",
+        );
+        let found = panics(directory.path());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].ends_with("b.log: thread 'lane-1' panicked at src/b.rs:1:2:"),
+            "{found:?}"
+        );
     }
 }

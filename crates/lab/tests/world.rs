@@ -111,6 +111,22 @@ fn three_hosts_on_a_switch_and_a_router() {
 }
 
 #[test]
+fn a_switch_without_a_handle_still_switches() {
+    in_namespaces(|| {
+        let world = World::new().unwrap();
+        let switch = world.switch("lan").unwrap();
+        let (a, b) = (world.host("a").unwrap(), world.host("b").unwrap());
+        for (host, at) in [(&a, "2001:db8::1/64"), (&b, "2001:db8::2/64")] {
+            switch.connect(host, &[at]).unwrap();
+        }
+        drop(switch);
+        // The system removes a namespace some time after its last use.
+        std::thread::sleep(SILENCE);
+        assert_eq!((answered(&a, B6), answered(&b, A6)), (3, 3));
+    });
+}
+
+#[test]
 fn a_world_leaves_nothing() {
     in_namespaces(|| {
         let world = World::new().unwrap();
