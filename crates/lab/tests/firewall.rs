@@ -11,7 +11,7 @@ use weft_lab::firewall::{FirewallRules, Inbound};
 use weft_lab::host::Host;
 use weft_lab::traffic::{PingOptions, Pinger, transfer};
 use weft_lab::world::World;
-use weft_os::test_support::{in_namespaces, wait_until};
+use weft_os::test_support::{in_namespaces, uninterrupted, wait_until};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -67,7 +67,7 @@ fn pass(from: &UdpSocket, to: &UdpSocket, text: &str) {
     let mut buf = [0; 100];
     let end = Instant::now() + MINUTE;
     loop {
-        match to.recv_from(&mut buf) {
+        match uninterrupted(|| to.recv_from(&mut buf)) {
             Ok((len, _)) => return assert_eq!(&buf[..len], text.as_bytes()),
             Err(error) => assert!(
                 error.kind() == ErrorKind::WouldBlock && Instant::now() < end,

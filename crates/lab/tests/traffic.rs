@@ -13,7 +13,7 @@ use weft_lab::traffic::{
     Limit, PingOptions, Pinger, ProbeReport, TcpFlow, TrafficError, UdpFlow, UdpOptions, transfer,
 };
 use weft_lab::world::{Link, World};
-use weft_os::test_support::{in_namespaces, wait_until};
+use weft_os::test_support::{in_namespaces, uninterrupted, wait_until};
 
 const A: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 const B: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2));
@@ -237,7 +237,7 @@ impl Relayed {
 /// The next datagram.
 fn next(socket: &UdpSocket) -> Vec<u8> {
     let mut buf = [0; 2000];
-    let len = socket.recv(&mut buf).unwrap();
+    let len = uninterrupted(|| socket.recv(&mut buf)).unwrap();
     buf[..len].to_vec()
 }
 

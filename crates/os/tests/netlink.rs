@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_os::netlink::{NetlinkError, Route, VethEnd, flush_connections};
 use weft_os::netns::NetNs;
 use weft_os::sysctl::{self, SysctlError};
-use weft_os::test_support::{in_namespaces, require_nft};
+use weft_os::test_support::{in_namespaces, require_nft, uninterrupted};
 
 fn end<'a>(name: &'a str, namespace: Option<&'a NetNs>) -> VethEnd<'a> {
     VethEnd {
@@ -37,10 +37,10 @@ fn exchange(here: &NetNs, there: &NetNs, target: &str) {
     let (a, b) = (here.run(|| open(any)).unwrap(), there.run(|| open(&bound)).unwrap());
     let mut buf = [0; 16];
     a.send_to(b"ping", (ip, b.local_addr().unwrap().port())).unwrap();
-    let (len, from) = b.recv_from(&mut buf).unwrap();
+    let (len, from) = uninterrupted(|| b.recv_from(&mut buf)).unwrap();
     assert_eq!(&buf[..len], b"ping");
     b.send_to(b"pong", from).unwrap();
-    let (len, from) = a.recv_from(&mut buf).unwrap();
+    let (len, from) = uninterrupted(|| a.recv_from(&mut buf)).unwrap();
     assert_eq!((&buf[..len], from.ip()), (&b"pong"[..], ip));
 }
 

@@ -13,7 +13,7 @@ use weft_os::netlink::{Netlink, NetlinkError, Route, VethEnd};
 use weft_os::netns::NetNs;
 use weft_os::poll::{EventFd, Events, Interest, Poller};
 use weft_os::sysctl;
-use weft_os::test_support::in_namespaces;
+use weft_os::test_support::{in_namespaces, uninterrupted};
 use weft_os::tun::{READ_BUFFER_LEN, Tun, TunError, TunOptions, VNET_HEADER_LEN};
 use weft_os::udp;
 
@@ -148,7 +148,7 @@ fn check_udp() {
     ];
     assert_eq!(tun.writev(&parts).unwrap(), len);
     let mut got = [0; 64];
-    let (got_len, from) = socket.recv_from(&mut got).unwrap();
+    let (got_len, from) = uninterrupted(|| socket.recv_from(&mut got)).unwrap();
     assert_eq!(
         (&got[..got_len], from.to_string()),
         (&b"hello weft"[..], format!("[{OTHER}]:9"))

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use weft_lab::host::Host;
+use weft_os::test_support::uninterrupted;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -29,7 +30,7 @@ pub(crate) fn pass(from: &UdpSocket, target: SocketAddr, to: &UdpSocket, text: &
     let mut buf = [0; 100];
     let end = Instant::now() + MINUTE;
     loop {
-        match to.recv_from(&mut buf) {
+        match uninterrupted(|| to.recv_from(&mut buf)) {
             Ok((len, source)) => {
                 assert_eq!(&buf[..len], text.as_bytes());
                 return source;

@@ -214,13 +214,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (program, calls) = (directory.path().join("resolvectl"), directory.path().join("calls"));
         let script = format!(
-            "#!/bin/sh\necho \"$@\" >> {}\n[ \"$1\" != domain ] || exec sleep 1000\n",
+            "#!/bin/sh\necho \"$@\" >> '{}'\n[ \"$1\" != domain ] || exec sleep 1000\n",
             calls.display()
         );
         write_program(&program, &script);
         let resolved = Resolved {
             // The settings are taken back under the same limit.
-            limit: Duration::from_secs(2),
+            limit: Duration::from_secs(5),
             ..Resolved::new(program, 7)
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -232,7 +232,7 @@ mod tests {
         let error = runtime.block_on(registered).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "`resolvectl domain 7 ~fips ~weft home.weft work.weft` took more than 2 s"
+            "`resolvectl domain 7 ~fips ~weft home.weft work.weft` took more than 5 s"
         );
         assert_eq!(fs::read_to_string(calls).unwrap().lines().last().unwrap(), "revert 7");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use simple_dns::{Packet, TYPE};
 use weft_node::dns::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST, RegisterError, Responder, Setup};
 use weft_node::status::DnsState;
-use weft_os::test_support::wait_until;
+use weft_os::test_support::{uninterrupted, wait_until};
 
 use super::{key, query, zone};
 
@@ -89,7 +89,7 @@ fn both_transports_say_the_same() {
     udp.set_read_timeout(Some(PATIENCE)).unwrap();
     udp.send_to(&request, address).unwrap();
     let mut by_udp = [0; 600];
-    let (len, from) = udp.recv_from(&mut by_udp).unwrap();
+    let (len, from) = uninterrupted(|| udp.recv_from(&mut by_udp)).unwrap();
     assert_eq!(from, address);
     let mut tcp = connect(address);
     // Two requests, in pieces that do not match their bounds.

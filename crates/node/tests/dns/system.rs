@@ -10,7 +10,7 @@ use weft_os::test_support::write_program;
 fn program(directory: &Path, script: &str) -> PathBuf {
     let path = directory.join("resolvectl");
     let calls = directory.join("calls");
-    let script = format!("#!/bin/sh\necho \"$@\" >> {}\n{script}\n", calls.display());
+    let script = format!("#!/bin/sh\necho \"$@\" >> '{}'\n{script}\n", calls.display());
     write_program(&path, &script);
     path
 }
