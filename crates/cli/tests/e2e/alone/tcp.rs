@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use weft_lab::daemon::Daemon;
 
-use crate::common::{PATIENCE, Pair, Underlay, alone, assert_pings, assert_transfer};
+use crate::common::{PATIENCE, Pair, Underlay, alone, assert_pings, assert_transfer, reached_within, wait_until};
 
 const BYTES: u64 = 20_000_000;
 
@@ -20,8 +20,13 @@ fn both_ways(underlay: Underlay) {
         (&pair.a, &pair.b, underlay.addresses()[1]),
         (&pair.b, &pair.a, underlay.addresses()[0]),
     ] {
-        let status = own.peer(&peer.identity().npub).unwrap().unwrap();
-        assert_eq!(status["state"], "payload");
+        let status = || own.peer(&peer.identity().npub).unwrap().unwrap();
+        wait_until(PATIENCE, "status says that packets pass", || {
+            // A report of the other end says what arrives there.
+            reached_within(PATIENCE, own, peer);
+            status()["state"] == "payload"
+        });
+        let status = status();
         let path: SocketAddr = status["path"]["addr"].as_str().unwrap().parse().unwrap();
         assert_eq!(path, SocketAddr::new(underlay.parse().unwrap(), 2121), "{status}");
     }

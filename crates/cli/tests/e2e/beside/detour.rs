@@ -68,8 +68,11 @@ fn cut_while_running() {
 fn steady_and_back(net: Net) {
     assert_lossless(&net.ping_both(["a", "b"], PINGS, STEADY));
     for (from, to) in [("a", "b"), ("b", "a")] {
-        assert_eq!(net.via(from, to), Some("c"));
-        assert_eq!(net.peer(from, to)["state"], "payload");
+        wait_until(PATIENCE, "status says that packets pass through C", || {
+            // A report of the other end says what arrives there.
+            net.reached_within(PATIENCE, from, to);
+            net.via(from, to) == Some("c") && net.peer(from, to)["state"] == "payload"
+        });
     }
     let pingers = [("a", "b"), ("b", "a")].map(|(from, to)| net.ping(from, to, PINGS));
     net.keep_apart(&["a", "b"], false);

@@ -65,15 +65,14 @@ fn two_nodes_reach_each_other_through_a_third() {
         }
         assert_transfer(a, b, 5_000_000);
         assert_transfer(b, a, 5_000_000);
-        let status = a.peer(&b.identity().npub).unwrap().unwrap();
-        assert_eq!(
-            (&status["state"], &status["path"]["kind"]),
-            (&"payload".into(), &"relayed".into()),
-            "{status}"
-        );
         for (from, to) in [(a, b), (b, a)] {
-            let status = from.peer(&to.identity().npub).unwrap().unwrap();
-            assert_eq!(status["session"]["frames"]["kind"], "relayed", "{status}");
+            wait_until(PATIENCE, "packets pass in relayed frames", || {
+                // A report of the other end says what arrives there.
+                reached_within(PATIENCE, from, to);
+                let status = from.peer(&to.identity().npub).unwrap().unwrap();
+                let frames = &status["session"]["frames"]["kind"];
+                status["state"] == "payload" && status["path"]["kind"] == "relayed" && *frames == "relayed"
+            });
         }
         // C has forwarded them without opening them. A frame holds 1,414 bytes at most.
         wait_until(PATIENCE, "ten megabytes in relayed frames", || {
