@@ -4,16 +4,21 @@
 //! It is a lock of a file, because `interop_fips` is another program, and another checkout may test
 //! on this machine.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::time::{Duration, Instant};
 
-use weft_os::test_support::{in_namespaces, in_namespaces_alone_again, is_started_again};
+use weft_os::test_support::{in_namespaces, in_namespaces_alone_again, is_started_again, report, running_test};
 
 /// The name of the lock among temporary files.
 const LOCK: &str = "weft-e2e.lock";
 /// The name of the lock that a test holds while it waits for the other. It makes the wait fair:
 /// behind a test that waits to run alone, no further test takes the lock.
 const QUEUE: &str = "weft-e2e.queue";
+/// The time between two looks at a lock.
+const LOOK: Duration = Duration::from_millis(10);
+/// A wait that is reported: all tests together take less.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Runs the body of a test that measures, or that loads the processors: in namespaces
 /// ([`in_namespaces`]), while no other test runs.
@@ -41,23 +46,39 @@ pub fn beside<F: FnOnce()>(body: F) {
 /// file is closed.
 pub fn turn() -> File {
     let _queue = queue();
-    let file = open(LOCK);
-    file.lock().unwrap();
-    file
+    locked(LOCK, File::try_lock)
 }
 
 /// Waits until no test runs alone, and prevents such a test from starting.
 pub fn shared_turn() -> File {
     let _queue = queue();
-    let file = open(LOCK);
-    file.lock_shared().unwrap();
-    file
+    locked(LOCK, File::try_lock_shared)
 }
 
 fn queue() -> File {
-    let file = open(QUEUE);
-    file.lock().unwrap();
-    file
+    locked(QUEUE, File::try_lock)
+}
+
+/// Waits for a lock. A long wait says what it waits for: another checkout may hold it for hours.
+fn locked(name: &str, lock: impl Fn(&File) -> Result<(), TryLockError>) -> File {
+    let file = open(name);
+    let mut said = Instant::now();
+    loop {
+        match lock(&file) {
+            Ok(()) => return file,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            Err(TryLockError::Error(error)) => panic!("{name}: {error}"),
+        }
+        if said.elapsed() > LONG {
+            said = Instant::now();
+            let path = std::env::temp_dir().join(name);
+            report(&format!(
+                "{} waits for other end-to-end tests: {}\n",
+                running_test(),
+                path.display()
+            ));
+        }
+    }
 }
 
 /// Opens a file that tests of other users can open, too.
