@@ -521,7 +521,7 @@ fn a_file_that_another_user_can_write_is_refused() {
     }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
     if let Err(error) = chown(&path, Some(4711), None) {
-        return weft_os::test_support::skip(&error);
+        return weft_os::test_support::skip(format!("other users of the host: {error}"));
     }
     let error = Config::load(&path).unwrap_err();
     assert!(matches!(error, ConfigError::Owner { owner: 4711, .. }), "{error}");

@@ -44,7 +44,7 @@ fn a_directory_that_others_write_is_refused() {
 fn a_directory_of_another_user_is_refused() {
     let base = tempfile::tempdir().unwrap();
     if let Err(error) = chown(base.path(), Some(4711), None) {
-        return weft_os::test_support::skip(&error);
+        return weft_os::test_support::skip(format!("other users of the host: {error}"));
     }
     let error = StateDir::open(StatePaths::new(base.path())).unwrap_err();
     assert!(matches!(error, StateError::Owner { owner: 4711, .. }), "{error}");
@@ -55,7 +55,7 @@ fn the_daemons_user_gets_what_the_daemon_writes_and_no_more() {
     let base = tempfile::tempdir().unwrap();
     let ids = match weft_os::process::service_user().unwrap() {
         UserChange::To(ids) => ids,
-        other => return weft_os::test_support::skip(format!("becoming another user: {other:?}")),
+        other => return weft_os::test_support::skip(format!("other users of the host: {other:?}")),
     };
     fs::set_permissions(base.path(), fs::Permissions::from_mode(0o700)).unwrap();
     let network = format!("network-{}.json", "5a".repeat(16));

@@ -41,7 +41,7 @@ fn main() {
     let state = tempfile::tempdir().unwrap();
     let user = service_user().unwrap();
     if let UserChange::Impossible(why) = &user {
-        test_support::skip(format!("becoming another user: {why}"));
+        test_support::skip(format!("other users of the host: {why}"));
     }
     if let Some(ids) = user.ids() {
         chown(state.path(), Some(ids.uid), Some(ids.gid)).unwrap();
