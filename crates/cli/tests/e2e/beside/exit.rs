@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::host::Host;
 use weft_lab::world::{Link, Switch, World};
 use weft_os::assert_strict;
-use weft_os::test_support::require_nft;
+use weft_os::test_support::{note_strict, require_nft, uninterrupted};
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
@@ -76,7 +76,7 @@ fn asked(from: &Host) -> Option<String> {
         socket.set_read_timeout(Some(TRIED)).unwrap();
         socket.send_to(b"which names", (RESOLVER, 53)).ok()?;
         let mut answer = [0; 100];
-        let len = socket.recv(&mut answer).ok()?;
+        let len = uninterrupted(|| socket.recv(&mut answer)).ok()?;
         Some(String::from_utf8_lossy(&answer[..len]).into_owned())
     };
     from.run(ask).unwrap()
@@ -306,6 +306,8 @@ fn rules(state: &str) -> Vec<String> {
 /// The packets of a host that others on its LAN see, but for those that the link itself needs and the
 /// frames of the tunnel.
 struct Capture {
+    /// Nothing may be seen but frames of the tunnel.
+    tight: bool,
     stop: Arc<AtomicBool>,
     leaked: Arc<Mutex<Vec<String>>>,
     tunnel: Arc<AtomicBool>,
@@ -313,12 +315,13 @@ struct Capture {
 }
 
 impl Capture {
-    fn start(of: &Host, at: &[&Host]) -> Self {
+    fn start(of: &Host, at: &[&Host], tight: bool) -> Self {
         const ETH_P_ALL: u16 = 3;
         let link = run(of, "ip", &["-o", "link", "show", "eth0"]);
         let mac = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
         let mac: Vec<u8> = mac.split(':').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         let mut capture = Self {
+            tight,
             stop: Arc::default(),
             leaked: Arc::default(),
             tunnel: Arc::default(),
@@ -368,6 +371,11 @@ impl Drop for Capture {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+        // The test may have failed for a smaller reason.
+        let leaked = self.leaked.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.tight && std::thread::panicking() && !leaked.is_empty() {
+            note_strict(format_args!("packets have left: {leaked:#?}"));
         }
     }
 }
@@ -441,7 +449,7 @@ fn packets_of_a_member_leave_by_the_exit() {
         wait_until(PATIENCE, "the rule is gone", || net.passes());
 
         // Not strict: what cannot go by the exit leaves directly, and the capture sees it.
-        let capture = Capture::start(laptop, &net.lan());
+        let capture = Capture::start(laptop, &net.lan(), false);
         done(&net.nas, &["route", "revoke", "nas", "exit"]);
         wait_until(PATIENCE, "packets leave as before", || {
             seen(laptop, TARGET).as_deref() == Some(LAPTOP)
@@ -473,9 +481,9 @@ impl Internet {
         );
         for to in [TARGET, TARGET6, "192.168.1.1:80", "[2001:db8:1::1]:80"] {
             let found = seen(laptop, to);
-            assert!(
+            assert_strict!(
                 found.is_none() || to == TARGET && found.as_deref() == Some(EXIT),
-                "{to}: {found:?}"
+                "{to} is reached past the exit: {found:?}"
             );
         }
         // The resolver of the LAN, by every socket that programs use.
@@ -523,7 +531,7 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
         assert!(page.contains("exit: nas (strict): packets pass"), "{page}");
 
         // A route that comes meanwhile takes nothing away.
-        let capture = Capture::start(net.laptop.host(), &net.lan());
+        let capture = Capture::start(net.laptop.host(), &net.lan(), true);
         net.try_all();
         assert!(net.passes());
 
@@ -549,7 +557,7 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
         // The exit dies.
         net.nas.kill().unwrap();
         for _ in 0..3 {
-            assert_eq!(seen(net.laptop.host(), TARGET), None);
+            assert_strict!(seen(net.laptop.host(), TARGET).is_none(), "the exit is dead");
             net.try_all();
         }
         wait_until(MINUTE, "status says so", || net.exit()["pass"] == false);
@@ -627,7 +635,7 @@ fn what_other_programs_remove_is_set_up_again() {
                 rules(&state(laptop)) == rules(&with.0)
             });
         }
-        let capture = Capture::start(laptop, &net.lan());
+        let capture = Capture::start(laptop, &net.lan(), true);
         net.try_all();
         assert!(net.passes());
         capture.assert_tight();
@@ -668,7 +676,7 @@ fn local_networks_are_reached_directly_by_choice() {
         done(&net.laptop, &["set", "--exit", "nas", "--exit-strict", "--exit-lan"]);
         wait_until(MINUTE, "packets leave by the exit", || net.passes());
         assert_eq!(seen(laptop, "192.168.1.1:80").as_deref(), Some(LAPTOP));
-        let capture = Capture::start(laptop, &[net.host("resolver")]);
+        let capture = Capture::start(laptop, &[net.host("resolver")], false);
         let query = || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             let _ = socket.send_to(b"which names", (RESOLVER, 53));

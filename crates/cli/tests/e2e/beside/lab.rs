@@ -7,6 +7,7 @@ use std::process::Output;
 
 use serde_json::Value;
 use weft_lab::scenario::source::READY;
+use weft_os::assert_strict;
 use weft_os::test_support::{require_nft, require_tayga};
 
 use crate::common::beside;
@@ -31,6 +32,7 @@ fn holds_with(name: &str, more: &[&str]) {
     let folder = Folder::new();
     let output = run(name, folder.path(), more);
     let said = text(&output.stdout) + &text(&output.stderr);
+    assert_strict!(!said.contains("CHANGED"), "content has changed: {said}");
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("steps, all as expected: "), "{said}");
     let results = results(folder.path());

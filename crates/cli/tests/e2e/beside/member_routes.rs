@@ -164,7 +164,7 @@ fn members_that_accept_an_approved_route_reach_the_subnet() {
         wait_until(PATIENCE, "the offer arrives", || route(&home.desk)["offered"] == true);
         let table = done(&home.desk, &["routes"]);
         assert!(table.contains("nas") && table.contains("offered"), "{table}");
-        assert!(
+        assert_strict!(
             !has_lan(&home.laptop) && !prints(&home.laptop),
             "an offer has no effect"
         );
@@ -184,7 +184,7 @@ fn members_that_accept_an_approved_route_reach_the_subnet() {
         wait_until(PATIENCE, "nas says so", || {
             route(&home.nas)["why"] == "members may send to it"
         });
-        assert!(
+        assert_strict!(
             !has_lan(&home.desk) && !prints(&home.desk),
             "desk does not accept routes"
         );
@@ -207,7 +207,7 @@ fn members_that_accept_an_approved_route_reach_the_subnet() {
 
         done(&home.desk, &["route", "revoke", "nas", LAN]);
         wait_until(PATIENCE, "the route ends", || !has_lan(&home.laptop));
-        assert!(!prints(&home.laptop));
+        assert_strict!(!prints(&home.laptop), "the route was revoked");
         wait_until(PATIENCE, "nas knows it", || route(&home.nas)["approved"] == false);
         home.finish();
     });

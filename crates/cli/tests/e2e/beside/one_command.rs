@@ -11,6 +11,7 @@ use weft_lab::world::{Switch, World};
 use super::service::{boot, give_systemctl, has_units};
 use crate::common::machine::{Machine, PROGRAM, ROOT, done, failed, has_other_users, user};
 use crate::common::{PATIENCE, beside, wait_until};
+use weft_os::assert_strict;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -67,7 +68,7 @@ fn assert_joined(machine: &Machine, name: &str, output: &str, code: &str) {
     ] {
         assert!(output.contains(part), "{part:?} is missing in:\n{output}");
     }
-    assert!(!output.contains(code) && !output.contains(&code[..20]), "{output}");
+    assert_strict!(!output.contains(code) && !output.contains(&code[..20]), "{output}");
 }
 
 fn assert_meet(machines: &[&Machine], names: &[&str]) {
@@ -170,7 +171,7 @@ fn without_systemd_the_daemon_runs_in_the_foreground() {
             errors.ends_with("weft: not joined: the invite was revoked; ask for a new one\n"),
             "{errors}"
         );
-        assert!(!errors.contains(&revoked[..20]), "{errors}");
+        assert_strict!(!errors.contains(&revoked[..20]), "{errors}");
         no_daemon(b);
         b.write("/run/test/code", &good);
         let mut second = b.start(&["join", "--code-file", "/run/test/code", "--host", "laptop"]);

@@ -14,6 +14,7 @@ use weft_lab::traffic::{PingOptions, Pinger};
 use weft_lab::world::World;
 
 use crate::common::{PATIENCE, WEFT, assert_transfer, beside, identity, reached_within, wait_until};
+use weft_os::assert_strict;
 
 /// Ethernet, IPv4 and UDP headers in front of a datagram.
 const DATAGRAM_AT: usize = 14 + 20 + 8;
@@ -141,7 +142,10 @@ fn who_watches_two_hops_knows_frames_again_unless_they_are_sealed_whole() {
             let [left, right] = chain.watchers.each_ref().map(|watcher| watcher.contents());
             let common = left.intersection(&right).count();
             for frame in chain.watchers.iter().flat_map(|watcher| watcher.frames()) {
-                assert_eq!(frame[1] & FLAG_WHOLE != 0, whole);
+                assert_strict!(
+                    (frame[1] & FLAG_WHOLE != 0) == whole,
+                    "a frame of the other kind: {frame:02x?}"
+                );
             }
             assert!(
                 left.len() > 500 && right.len() > 500,
@@ -150,7 +154,7 @@ fn who_watches_two_hops_knows_frames_again_unless_they_are_sealed_whole() {
                 right.len()
             );
             if whole {
-                assert_eq!(common, 0);
+                assert_strict!(common == 0, "{common} frames are known again");
             } else {
                 assert!(common > 500, "{common} of {} and {}", left.len(), right.len());
             }
@@ -197,9 +201,9 @@ fn required_fast_frames_go_through_others_or_nothing_does() {
             .unwrap()
             .join()
             .unwrap();
-        assert_eq!(report.received, 0);
+        assert_strict!(report.received == 0, "a packet passes without fast frames");
         let counters = &b.status().unwrap()["counters"];
-        assert_eq!(counters["tun_tx"], 0, "no packet has come through: {counters}");
+        assert_strict!(counters["tun_tx"] == 0, "a packet has come through: {counters}");
         chain.stop();
     });
 }

@@ -25,7 +25,7 @@ fn a_removed_member_that_keeps_sending_reaches_no_other() {
         let ears = [a, b].map(|node| {
             let any = SocketAddr::from(([0_u16; 8], PORT));
             let ear = node.host().run(|| UdpSocket::bind(any)).unwrap().unwrap();
-            ear.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            ear.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
             ear
         });
         let mouths = ["[::]:0", "0.0.0.0:0"].map(|any| c.host().run(|| UdpSocket::bind(any)).unwrap().unwrap());

@@ -13,7 +13,7 @@ use weft_lab::traffic::transfer;
 use weft_lab::world::{Link, World};
 use weft_os::assert_strict;
 use weft_os::netlink::InterfaceAddress;
-use weft_os::test_support::{allow_fragments, send_without_checksum};
+use weft_os::test_support::{allow_fragments, send_without_checksum, uninterrupted};
 
 use crate::common::net::Net;
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, reached_within, wait_until};
@@ -160,10 +160,11 @@ fn payload(len: usize) -> Vec<u8> {
 fn arrives(limit: Duration, from: &UdpSocket, to: &UdpSocket, len: usize) -> bool {
     let mut room = vec![0; 65_536];
     to.set_read_timeout(Some(limit)).unwrap();
-    let Ok((got, source)) = to.recv_from(&mut room) else {
+    let Ok((got, source)) = uninterrupted(|| to.recv_from(&mut room)) else {
         return false;
     };
-    assert_eq!((&room[..got], source), (&payload(len)[..], from.local_addr().unwrap()));
+    let unchanged = (&room[..got], source) == (&payload(len)[..], from.local_addr().unwrap());
+    assert_strict!(unchanged, "another datagram arrives: {got} bytes from {source}");
     true
 }
 
@@ -266,6 +267,9 @@ fn what_a_peer_may_not_send_is_dropped_and_counted() {
             ("10.99.0.1", "10.8.9.9", &village.b, "foreign_destination"),
             ("10.51.0.1", "10.8.7.2", &village.a, "wrong_source"),
         ];
+        let any = SocketAddr::from(([0, 0, 0, 0], 9));
+        let ear = village.h.run(|| UdpSocket::bind(any)).unwrap().unwrap();
+        ear.set_nonblocking(true).unwrap();
         for (source, dest, where_to, name) in cases {
             let before = counter(where_to, name);
             wait_until(PATIENCE, name, || {
@@ -276,6 +280,7 @@ fn what_a_peer_may_not_send_is_dropped_and_counted() {
         // Other traffic continues.
         let (from, to) = (socket(host, "10.99.0.1"), socket(&village.h, "10.8.7.2"));
         assert_passes(&from, &to, 100);
+        assert_strict!(ear.recv(&mut [0; 64]).is_err(), "a foreign packet arrives");
         village.finish();
     });
 }

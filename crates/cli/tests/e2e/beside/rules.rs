@@ -121,10 +121,10 @@ fn rules_decide_what_passes_and_a_change_keeps_what_stays_allowed() {
             let error = connect(laptop, to, WEB, PATIENCE).unwrap_err();
             assert_ne!(error.kind(), io::ErrorKind::TimedOut, "{error}");
         }
-        assert!(!slips_through(sister, to_nas[0], SSH));
+        assert_strict!(!slips_through(sister, to_nas[0], SSH), "nas denies it");
         assert_strict!(!slips_through(nas, address(laptop), SSH), "the laptop denies it");
         wait_until(PATIENCE, "a rule allows the echo", || pings(sister, "nas"));
-        assert!(!pings(laptop, "nas"));
+        assert_strict!(!pings(laptop, "nas"), "nas denies the echo");
         assert_eq!(
             why(laptop, &["laptop", "nas", "tcp/2222"]),
             (
@@ -144,7 +144,7 @@ fn rules_decide_what_passes_and_a_change_keeps_what_stays_allowed() {
         // A rule that is taken away ends its flows.
         done(nas, &["rule", "remove", "2"]);
         wait_until(PATIENCE, "its connection ends", || !answers(&mut kept[0], SILENCE));
-        assert!(!slips_through(laptop, to_nas[0], SSH));
+        assert_strict!(!slips_through(laptop, to_nas[0], SSH), "no rule allows it any longer");
         let refused = failed(laptop, &["rule", "default", "allow"]);
         assert!(refused.contains("no administrator"), "{refused}");
         let wrong = failed(nas, &["rule", "add", "allow from laptop to nas http"]);

@@ -204,9 +204,12 @@ fn nothing_passes_between_two_networks_of_one_node() {
             }
             counter(m, "foreign_source") > 0
         });
-        assert!(!pings_ipv4(x, y4) && !pings_ipv4(x, m2));
+        assert_strict!(
+            !pings_ipv4(x, y4) && !pings_ipv4(x, m2),
+            "packets cross between networks"
+        );
         let ping = x.command(&["ping", &y.identity().npub, "--count", "1", "--timeout", "2"]);
-        assert!(ping.is_err(), "IPv6");
+        assert_strict!(ping.is_err(), "packets cross between networks by IPv6");
 
         // What the kernel of m forwards, and what it sends from the wrong address.
         for (from, to) in [(x4, y4), (y4, x4), (m1, y4), (m2, x4), (strange.parse().unwrap(), y4)] {
@@ -233,7 +236,7 @@ fn nothing_passes_between_two_networks_of_one_node() {
         for foreign in [y4.into(), address(y), m2.into()] {
             assert_strict!(!at_x.sources().contains(&foreign), "x sees {foreign}");
         }
-        assert_eq!(counter(m, "icmp_denied"), 0, "an error shows an address");
+        assert_strict!(counter(m, "icmp_denied") == 0, "an error shows an address");
         drop(sights);
 
         let m = &mut net.nodes[0];
