@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::latency::Latency;
-use crate::socket::TICK;
+use crate::socket::{TICK, is_timeout};
 use crate::token::Token;
 
 /// Interval between probes: short enough for a P99 of a few seconds, long enough to be no load.
@@ -30,7 +30,7 @@ pub fn echo(socket: &UdpSocket, token: Token, remote: IpAddr, stop: &AtomicBool)
                 let _ = socket.send_to(&probe, from);
             }
             Ok(_) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) if is_timeout(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
             Err(error) => return Err(error),
         }

@@ -30,3 +30,10 @@ pub(crate) fn bind_device(socket: &OwnedFd, device: Option<&str>) {
         let _ = bind_to_interface(socket, device);
     }
 }
+
+/// Returns true if the time limit of a call has passed, or a signal has ended the call: with a time limit
+/// it is not restarted, for example when the process is stopped and continues (signal(7)). ETIMEDOUT is
+/// another error: TCP has given up.
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -13,7 +13,7 @@ use rustix::net::sockopt::{
 };
 
 use crate::plan::{Load, MAX_STREAMS, Plan};
-use crate::socket::{CATCH_UP, TICK, bind_device, socket_for};
+use crate::socket::{CATCH_UP, TICK, bind_device, is_timeout, socket_for};
 use crate::token::Token;
 
 /// Bytes written at a time.
@@ -93,7 +93,7 @@ pub fn send(mut stream: &TcpStream, pace: Pace, stop: &AtomicBool, counts: &Stre
                     rest = rest.get(count..).unwrap_or_default();
                     counts.bytes.fetch_add(count as u64, Ordering::Relaxed);
                 }
-                Err(error) if is_patience(&error) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -112,7 +112,7 @@ pub fn receive(mut stream: &TcpStream, stop: &AtomicBool, counts: &StreamCounts)
         match stream.read(&mut data) {
             Ok(0) => break,
             Ok(count) => drop(counts.bytes.fetch_add(count as u64, Ordering::Relaxed)),
-            Err(error) if is_patience(&error) => {}
+            Err(error) if is_timeout(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -219,10 +219,4 @@ fn congestion(socket: impl AsFd, plan: &Plan) -> io::Result<()> {
         } => Ok(set_tcp_congestion(socket, name)?),
         _ => Ok(()),
     }
-}
-
-/// Whether a timeout passed without another error. Linux returns EAGAIN then; ETIMEDOUT means that
-/// TCP gave up.
-fn is_patience(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

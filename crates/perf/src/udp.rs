@@ -12,7 +12,7 @@ use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_s
 use crate::arrivals::{ArrivalCounts, Arrivals};
 use crate::challenge::{self, Challenge};
 use crate::plan::MAX_SIZE;
-use crate::socket::{CATCH_UP, TICK, bind_device, socket_for};
+use crate::socket::{CATCH_UP, TICK, bind_device, is_timeout, socket_for};
 use crate::token::Token;
 
 /// Size of the socket buffers, so that a moment without a CPU causes no loss.
@@ -107,7 +107,7 @@ pub fn greet(socket: &UdpSocket, to: SocketAddr, token: Token, limit: Duration) 
             Ok(Token::LEN) if token.begins(&answer) => return Ok(()),
             Ok(challenge::LEN) if token.begins(&answer) => say = answer.to_vec(),
             Ok(_) => {}
-            Err(error) if is_unanswered(&error) => {}
+            Err(error) if is_timeout(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -136,7 +136,7 @@ pub fn await_greeting(
         let said = match socket.recv_from(&mut greeting) {
             Ok((len, from)) if from.ip().to_canonical() == remote => greeting.get(..len).map(|said| (said, from)),
             Ok(_) => None,
-            Err(error) if is_unanswered(&error) => None,
+            Err(error) if is_timeout(&error) => None,
             Err(error) => return Err(error),
         };
         let Some((said, from)) = said.filter(|(said, _)| token.begins(said)) else {
@@ -251,12 +251,6 @@ pub(crate) fn read(datagram: &[u8], token: Token) -> Option<(u64, u64)> {
     let (number, rest) = rest.split_first_chunk()?;
     let time = rest.first_chunk()?;
     Some((u64::from_be_bytes(*number), u64::from_be_bytes(*time)))
-}
-
-/// True for the error of a read in whose time nothing has come. One with a time limit also ends when the
-/// process is stopped and goes on (signal(7)).
-fn is_unanswered(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
 /// Whether an error is transient: a timeout, no room, or an ICMP error about an earlier datagram.
