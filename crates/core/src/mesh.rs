@@ -317,8 +317,8 @@ impl Mesh {
     }
 
     /// Returns the neighbour to which a message for `dest` is handed, other than `not`. A suspect
-    /// neighbour is chosen only if there is no other. Among suspect ones, a neighbour that answers, or
-    /// has been heard again, goes before a neighbour that has not been heard since it fell silent.
+    /// neighbour is the last choice. A suspect neighbour that answers, or has been heard again, has
+    /// precedence over one that has not been heard since it fell silent.
     ///
     /// The order of preference: the destination, if it is a neighbour. Then, for messages of this
     /// node itself, the neighbour that forwarded an answer with the destination's signature. Then,

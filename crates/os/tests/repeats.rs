@@ -1,4 +1,4 @@
-//! Failed tests of networks are started again, and one without an end is ended: this program runs such
+//! Failed network tests are started again, and one without an end is ended: this program runs such
 //! tests of its own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 

@@ -1,4 +1,4 @@
-//! Repeats of failed tests of networks.
+//! Repeats of failed network tests.
 //!
 //! Such a test runs real programs on a real clock, so a machine that stands still for a moment can
 //! fail it. A failed one is started again twice, alone and in a process of its own. If it passes both
@@ -59,7 +59,7 @@ pub fn fail_strictly(reason: Arguments<'_>) -> ! {
 /// while it unwinds, such as the panic of a daemon.
 pub fn note_strict(reason: Arguments<'_>) {
     FINAL.fetch_add(1, Ordering::Relaxed);
-    // In the process of a repeat, this line tells the one that started it.
+    // A repeat is a process of its own: the process that started it finds this line in its output.
     eprintln!("{STRICT}: {reason}");
 }
 

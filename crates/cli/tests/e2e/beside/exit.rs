@@ -306,7 +306,7 @@ fn rules(state: &str) -> Vec<String> {
 /// The packets of a host that others on its LAN see, but for those that the link itself needs and the
 /// frames of the tunnel.
 struct Capture {
-    /// Nothing may be seen but frames of the tunnel.
+    /// No other frames than those of the tunnel may be seen.
     tight: bool,
     stop: Arc<AtomicBool>,
     leaked: Arc<Mutex<Vec<String>>>,
@@ -315,13 +315,13 @@ struct Capture {
 }
 
 impl Capture {
-    fn start(of: &Host, at: &[&Host], tight: bool) -> Self {
+    fn start(of: &Host, at: &[&Host]) -> Self {
         const ETH_P_ALL: u16 = 3;
         let link = run(of, "ip", &["-o", "link", "show", "eth0"]);
         let mac = link.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
         let mac: Vec<u8> = mac.split(':').map(|hex| u8::from_str_radix(hex, 16).unwrap()).collect();
         let mut capture = Self {
-            tight,
+            tight: false,
             stop: Arc::default(),
             leaked: Arc::default(),
             tunnel: Arc::default(),
@@ -350,6 +350,12 @@ impl Capture {
         });
         capture.threads = threads.collect();
         capture
+    }
+
+    /// Makes a failure of the test final if anything has leaked by then.
+    fn tight(mut self) -> Self {
+        self.tight = true;
+        self
     }
 
     /// Ends it. Nothing may have leaked, and there must have been frames of the tunnel.
@@ -449,7 +455,7 @@ fn packets_of_a_member_leave_by_the_exit() {
         wait_until(PATIENCE, "the rule is gone", || net.passes());
 
         // Not strict: what cannot go by the exit leaves directly, and the capture sees it.
-        let capture = Capture::start(laptop, &net.lan(), false);
+        let capture = Capture::start(laptop, &net.lan());
         done(&net.nas, &["route", "revoke", "nas", "exit"]);
         wait_until(PATIENCE, "packets leave as before", || {
             seen(laptop, TARGET).as_deref() == Some(LAPTOP)
@@ -531,7 +537,7 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
         assert!(page.contains("exit: nas (strict): packets pass"), "{page}");
 
         // A route that comes meanwhile takes nothing away.
-        let capture = Capture::start(net.laptop.host(), &net.lan(), true);
+        let capture = Capture::start(net.laptop.host(), &net.lan()).tight();
         net.try_all();
         assert!(net.passes());
 
@@ -635,7 +641,7 @@ fn what_other_programs_remove_is_set_up_again() {
                 rules(&state(laptop)) == rules(&with.0)
             });
         }
-        let capture = Capture::start(laptop, &net.lan(), true);
+        let capture = Capture::start(laptop, &net.lan()).tight();
         net.try_all();
         assert!(net.passes());
         capture.assert_tight();
@@ -676,7 +682,7 @@ fn local_networks_are_reached_directly_by_choice() {
         done(&net.laptop, &["set", "--exit", "nas", "--exit-strict", "--exit-lan"]);
         wait_until(MINUTE, "packets leave by the exit", || net.passes());
         assert_eq!(seen(laptop, "192.168.1.1:80").as_deref(), Some(LAPTOP));
-        let capture = Capture::start(laptop, &[net.host("resolver")], false);
+        let capture = Capture::start(laptop, &[net.host("resolver")]);
         let query = || {
             let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
             let _ = socket.send_to(b"which names", (RESOLVER, 53));
