@@ -146,7 +146,7 @@ pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
 
 /// Checks a protocol and port, which the daemon reads.
 fn service(text: &str) -> Result<String, String> {
-    weft_node::rules::why::service(text).map(|_| text.to_owned())
+    weft_networks::rules::why::service(text).map(|_| text.to_owned())
 }
 
 fn list(paths: &StatePaths, of: &Of) -> Result<(), Failure> {

@@ -23,6 +23,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use weft_core::ReportMode;
+use weft_networks::rules::compile::ByHand;
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
 use weft_packet::MAX_TRAIN_SEGMENTS;
@@ -250,7 +251,7 @@ pub enum Announce {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NetworksConfig {
     /// Subnets behind this node that it offers to its networks; at most
-    /// [`MAX_OFFERED`](crate::networks::MAX_OFFERED).
+    /// [`MAX_OFFERED`](weft_networks::MAX_OFFERED).
     pub advertise_routes: BTreeSet<Subnet>,
     /// Whether approved routes of other members are used.
     pub accept_routes: bool,
@@ -591,6 +592,17 @@ impl Config {
     pub fn own_subnets(&self) -> Vec<Subnet> {
         let addresses = self.tun.addresses.iter().map(|own| Subnet::host(own.address));
         addresses.chain(self.tun.routes.iter().copied()).collect()
+    }
+
+    /// Returns its peers and own subnets, as rules see them.
+    #[must_use]
+    pub fn by_hand(&self) -> ByHand {
+        ByHand {
+            peers: self.peers.iter().map(|peer| peer.key).collect(),
+            subnets: self.own_subnets(),
+            serves: None,
+            exit: None,
+        }
     }
 
     /// Refuses a peer that is the node itself. Separate from reading, because the key is known

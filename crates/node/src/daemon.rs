@@ -54,6 +54,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_core::{Admit, Node};
+use weft_networks::Networks;
+use weft_networks::hints::HintSource;
+use weft_networks::rules::compile::compile;
 use weft_noise::{Identity, PublicKey};
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::process::{PrivilegeError, give_up_nice, group_id, permit_nice};
@@ -68,13 +71,11 @@ use crate::broker::{self, Broker};
 use crate::config::Config;
 use crate::control;
 use crate::fast_peers::FastPeers;
-use crate::hints::HintSource;
 use crate::hosts::Hosts;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
-use crate::networks::{Networks, store};
+use crate::network_files;
 use crate::relay::Tls;
-use crate::rules::compile::{ByHand, compile};
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
 use exit::Exits;
@@ -212,9 +213,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let access = control_access(&config, &state);
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // The daemon writes these files, so root does not read them.
-    let mut kept = store::load(state.paths().directory(), &identity.public());
+    let mut kept = network_files::load(state.paths().directory(), &identity.public());
     for network in &mut kept {
-        store::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
+        network_files::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
     }
     let mut networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
     networks.set_offer(&exit::offer(&config, interface.index()));
@@ -247,7 +248,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let (admit, allowed, denied) = admission(&config);
     node.set_admission(admit, allowed, denied);
     let now = boottime_ms();
-    let rules = compile(&key, &networks, &ByHand::of(&config), &config.local_rules, unix_s());
+    let rules = compile(&key, &networks, &config.by_hand(), &config.local_rules, unix_s());
     node.set_rules(rules.peers.clone());
     members.apply(&Members::default(), &mut node, now);
     node.listen(vec![weft_stream::PORT, weft_reach::PORT]);

@@ -18,14 +18,15 @@
 //! | [`control`] | the control socket, client and server |
 //! | [`status`] | the documents that the control socket returns |
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
-//! | [`networks`] | private networks: their records, and the documents about them |
-//! | `lan` | mDNS: services of the LAN
+//! | [`network_files`] | the files of private networks in the state directory |
+//! | `lan` | mDNS: services of the LAN |
 //! | [`exit`] | exits, as the system carries them out |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
 //! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets
-//! (weft-packet, weft-plane), system calls (weft-os), the command line (weft).
+//! (weft-packet, weft-plane), records and rules of private networks (weft-roster,
+//! weft-networks), system calls (weft-os), the command line (weft).
 
 pub mod broker;
 pub mod config;
@@ -34,7 +35,6 @@ pub mod daemon;
 pub mod dns;
 pub mod exit;
 pub mod fast_peers;
-pub mod hints;
 pub mod hops;
 pub mod host_addresses;
 pub mod host_name;
@@ -44,12 +44,10 @@ mod lan;
 pub mod last_addresses;
 pub mod logging;
 pub mod netcheck;
-pub mod networks;
+pub mod network_files;
 pub mod peer;
 pub mod port_mapping;
 pub mod relay;
-mod reserved;
-pub mod rules;
 pub mod state;
 mod statefile;
 pub mod status;

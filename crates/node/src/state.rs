@@ -11,7 +11,7 @@ use weft_os::process::{Ids, give_file, is_service_group};
 
 use crate::config::Config;
 use crate::keyfile::effective_uid;
-use crate::networks::store;
+use crate::network_files;
 
 /// The state directory of root's daemon.
 const SYSTEM: &str = "/var/lib/weft";
@@ -147,8 +147,8 @@ impl StatePaths {
     fn written(&self) -> impl Iterator<Item = PathBuf> {
         let documents = [self.last_addresses(), self.fast_peers()].into_iter();
         let names = documents
-            .chain(store::files(&self.directory))
-            .chain(store::presence_files(&self.directory))
+            .chain(network_files::files(&self.directory))
+            .chain(network_files::presence_files(&self.directory))
             .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));
         names.chain([self.directory.join("control.sock")])
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::Value;
-use weft_node::networks::fingerprint;
+use weft_networks::fingerprint;
 use weft_node::status::{Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, RequestList, ShadowedStatus};
 use weft_noise::PublicKey;
 use weft_os::clock::unix_s;

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weft_core::ReportMode;
+use weft_networks::MAX_OFFERED;
 use weft_noise::fast::Suite;
 use weft_nostr::rendezvous::MAX_RELAYS;
 use weft_packet::{MAX_LANES, MAX_TRAIN_SEGMENTS};
@@ -19,7 +20,6 @@ use super::{
 };
 use crate::host_name::PeerAddress;
 use crate::logging::LogFormat;
-use crate::networks::MAX_OFFERED;
 
 /// Values that may occur once, each with the line where it does.
 type Once<T> = BTreeMap<T, usize>;

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_networks::reserved::{not_offered, reserved};
 use weft_noise::PublicKey;
 use weft_os::process::{OVERFLOW_ID, user_id};
 use weft_reach::candidate::check;
@@ -15,7 +16,6 @@ use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting, STUN_PO
 use crate::host_name::{BadPeerAddress, PeerAddress};
 use crate::peer::{PeerName, PeerRef};
 use crate::relay::RelayUrl;
-use crate::reserved::{not_offered, reserved};
 
 pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
     text.parse().map_err(Problem::BadKey)

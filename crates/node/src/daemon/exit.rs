@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use weft_core::{Frames, PeerStatus};
+use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::netlink::Netlink;
@@ -24,7 +25,6 @@ use super::why::{why, why_frames, why_trouble};
 use crate::broker::{Broker, Client};
 use crate::config::Config;
 use crate::exit::{ServeExit, UseExit};
-use crate::networks::{Networks, of_exit};
 use crate::status::{ExitStatus, ServesStatus};
 
 /// The pause before an order is repeated that the system refused.

@@ -4,9 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
+use weft_networks::hints::{Hint, HintSource};
 use weft_noise::PublicKey;
-
-use crate::hints::{Hint, HintSource};
 
 /// Addresses of one peer, at most. The oldest one goes first.
 const MAX_ADDRESSES: usize = 16;

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::netlink::{Netlink, NetlinkError};
@@ -14,7 +15,6 @@ use weft_wire::Subnet;
 
 use super::run::Daemon;
 use crate::config::Announce;
-use crate::hints::HintSource;
 use crate::lan::{Found, Mdns, Seen, Service};
 
 /// The type of service that FIPS announces.

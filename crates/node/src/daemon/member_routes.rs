@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use weft_networks::Network;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
 use super::run::Daemon;
-use crate::networks::Network;
 use crate::status::{MemberRouteStatus, NetworkList};
 
 impl Daemon {

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::{Node, PeerConfig};
+use weft_networks::hints::{self, Hint, HintSource};
+use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
 use crate::config::Config;
-use crate::hints::{self, Hint, HintSource};
 use crate::host_name::PeerAddress;
 use crate::hosts::Hosts;
-use crate::networks::{Networks, of_exit};
 use crate::peer::{PeerName, PeerRef};
 
 /// A node with which IP packets pass.

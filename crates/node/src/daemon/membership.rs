@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use weft_networks::{Approval, Asked, Networks, fingerprint};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_roster::names::Name;
@@ -10,7 +11,6 @@ use weft_roster::network_id::NetworkId;
 use super::network_commands::labels;
 use super::run::Daemon;
 use crate::control::MAX_ACCEPTED_S;
-use crate::networks::{Approval, Asked, Networks, fingerprint};
 use crate::status::{AskedStatus, Document as _, RequestList, RequestStatus};
 
 impl Daemon {

@@ -3,6 +3,8 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use weft_networks::Networks;
+use weft_networks::used_ipv4;
 use weft_noise::PublicKey;
 use weft_os::netns;
 
@@ -12,8 +14,6 @@ use crate::config::{Config, ResolvConfSetting};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::MemberAddresses;
 use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
-use crate::networks::Networks;
-use crate::networks::addresses::used_ipv4;
 
 /// The sockets, bound while the process may still bind any port, and the other results that must be
 /// obtained before it drops privileges.

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::Path;
+use weft_networks::rules::why::{self, Question};
+use weft_networks::{Changed, MemberChange, NewInvite, RouteChange, RuleChange};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::random::random_bytes;
@@ -18,8 +20,7 @@ use super::network_list::network_list;
 use super::run::Daemon;
 use crate::control::{self, ErrorCode, NetworkCommand, Reply};
 use crate::host_addresses::of_one_version;
-use crate::networks::{Changed, MemberChange, NewInvite, RouteChange, RuleChange, store};
-use crate::rules::why::{self, Question};
+use crate::network_files;
 use crate::status::{Document, Invited, NetworkList, Why};
 
 impl Daemon {
@@ -122,7 +123,7 @@ impl Daemon {
 
     fn leave(&mut self, network: Option<&str>, sure: bool) -> Result<Done, String> {
         let id = self.networks.forget(network, sure).map_err(|error| error.to_string())?;
-        let removed = store::remove(self.state.paths().directory(), id);
+        let removed = network_files::remove(self.state.paths().directory(), id);
         removed.map_err(|error| format!("the file of the network cannot be removed: {error}"))?;
         Ok(Done::default())
     }

@@ -1,10 +1,10 @@
 //! The document about the networks of this node.
 
+use weft_networks::rules;
+use weft_networks::{Network, Networks, Refusal};
 use weft_roster::network_id::NetworkId;
 
 use super::membership::asked_status;
-use crate::networks::{Network, Networks, Refusal};
-use crate::rules;
 use crate::status::{
     Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, ShadowedStatus, ShadowingNode,
 };

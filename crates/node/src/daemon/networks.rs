@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
+use weft_networks::Network;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError};
@@ -12,7 +13,8 @@ use weft_stream::Output;
 use weft_wire::session::DataPorts;
 
 use super::run::Daemon;
-use crate::networks::{Network, store};
+
+use crate::network_files;
 
 /// The interval between two counts of the nodes that can be reached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -116,7 +118,7 @@ impl Daemon {
         let mut saved = Vec::new();
         for network in self.networks.iter().filter(|network| network.has_unsaved_presences()) {
             let times = (boottime_ms(), unix_s());
-            if let Err(error) = store::save_presences(self.state.paths().directory(), network, times) {
+            if let Err(error) = network_files::save_presences(self.state.paths().directory(), network, times) {
                 tracing::info!(%error, "where members are is not saved");
             }
             // What is not saved now is with the next change.
@@ -142,7 +144,7 @@ impl Daemon {
         self.save_networks_from = None;
         let mut saved = Vec::new();
         for network in self.networks.iter().filter(|network| network.is_unsaved()) {
-            match store::save(self.state.paths().directory(), network) {
+            match network_files::save(self.state.paths().directory(), network) {
                 Ok(()) => saved.push(network.id()),
                 Err(error) => {
                     tracing::warn!(%error, network = %network.id(), "the records of a network are not saved");

@@ -1,6 +1,7 @@
 //! What was tried to reach a peer directly, as a document.
 
 use weft_core::{Path, PeerStatus};
+use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_reach::message::Kind;
@@ -10,7 +11,6 @@ use weft_reach::{End, Outcome, Record, Source, Tried, Why};
 use super::run::Daemon;
 use super::why;
 use crate::control::{Refusal, Reply};
-use crate::hints::HintSource;
 use crate::peer::PeerRef;
 use crate::status::{AttemptStatus, CandidateStatus, Document as _, NatStatus, ReachStatus, TriedStatus};
 

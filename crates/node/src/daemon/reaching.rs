@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use weft_core::{Event, Path};
+use weft_networks::hints::HintSource;
+use weft_networks::presence::MAX_ADDRESSES;
 use weft_noise::PublicKey;
 use weft_nostr::signal::Own;
 use weft_os::clock::boottime_ms;
@@ -20,9 +22,7 @@ use weft_wire::session::DataPorts;
 use super::further_sockets::FurtherSockets;
 use super::probe_sockets::{Arrived, ProbeSockets};
 use super::run::Daemon;
-use crate::hints::HintSource;
 use crate::host_addresses::host_addresses;
-use crate::networks::presence::MAX_ADDRESSES;
 
 pub(super) const PORTS: DataPorts = DataPorts {
     src: weft_reach::PORT,

@@ -1,5 +1,7 @@
 //! A changed configuration takes effect.
 
+use weft_networks::hints::HintSource;
+use weft_networks::rules::compile::{ByHand, compile};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
@@ -10,8 +12,6 @@ use super::run::Daemon;
 use super::{admission, interface, status_builder::Facts, subnets};
 use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
-use crate::hints::HintSource;
-use crate::rules::compile::{ByHand, compile};
 use crate::status::{Document as _, Reloaded};
 
 impl Daemon {
@@ -108,7 +108,7 @@ impl Daemon {
         let by_hand = ByHand {
             serves: self.exits.served().map(|_| subnets::own(config, &self.networks)),
             exit: self.members.exit(config, &self.networks).map(|(key, _)| key),
-            ..ByHand::of(config)
+            ..config.by_hand()
         };
         let compiled = compile(&self.facts.key, &self.networks, &by_hand, &config.local_rules, unix_s());
         if compiled.peers != self.rules.peers {

@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
+use weft_networks::Networks;
+use weft_networks::hints::HintSource;
+use weft_networks::rules::compile::Compiled;
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::random::{SystemRng, random_bytes};
@@ -40,12 +43,9 @@ use super::uplinks::UplinkSockets;
 
 use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
-use crate::hints::HintSource;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
-use crate::networks::Networks;
 use crate::peer::PeerRef;
-use crate::rules::compile::Compiled;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
 use crate::system_changes::SystemChanges;

@@ -10,6 +10,8 @@ use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
 };
+use weft_networks::Networks;
+use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
@@ -33,10 +35,8 @@ use super::why::{why, why_frames, why_path};
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
-use crate::hints::HintSource;
 use crate::host_name::PeerAddress;
 use crate::hosts::Hosts;
-use crate::networks::Networks;
 use crate::peer::PeerName;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use weft_core::{Frames, Node, PeerStatus as CorePeer};
+use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
@@ -12,7 +13,6 @@ use super::members::Members;
 use super::routes::Obstacle;
 use super::why::why_frames;
 use crate::config::Config;
-use crate::networks::{Networks, of_exit};
 use crate::status::RoutesStatus;
 
 /// Passes the addresses and subnets of this node, and those of its peers, to the core. `exit`: what

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use weft_networks::Networks;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
@@ -10,7 +11,6 @@ use super::members::Members;
 use super::run::Daemon;
 use crate::config::Config;
 use crate::control::{ErrorCode, Refusal};
-use crate::networks::Networks;
 use crate::peer::{NodeRef, PeerRef};
 use crate::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
 

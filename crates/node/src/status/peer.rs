@@ -1,10 +1,9 @@
 //! The part of the status about each peer: its state, its link, its session.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use weft_networks::hints::HintSource;
 
 use serde::{Deserialize, Serialize};
-
-use crate::hints::HintSource;
 
 use super::{PeerState, SizeSource, Standing, Trouble, Word};
 

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use weft_lab::daemon::{Daemon, Identity};
 use weft_lab::host::Host;
 use weft_lab::world::World;
-use weft_node::networks::{Ask, Document, Networks, NewInvite, store};
+use weft_networks::{Ask, Document, Networks, NewInvite};
+use weft_node::network_files;
 use weft_noise::SecretKey;
 use weft_os::clock::unix_s;
 use weft_os::random::SystemRng;
@@ -55,7 +56,7 @@ fn found(founder: &Identity, members: usize) {
     }
     let made = networks.iter().next().unwrap();
     assert_eq!(made.state().members.len(), members);
-    store::save(&founder.state, made).unwrap();
+    network_files::save(&founder.state, made).unwrap();
 }
 
 /// A machine that has joined.

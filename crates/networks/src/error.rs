@@ -1,0 +1,152 @@
+//! The reasons why commands about networks are not carried out.
+
+use std::net::Ipv4Addr;
+
+use weft_noise::PublicKey;
+use weft_roster::names::Name;
+use weft_roster::rules::{MAX_RULES, RuleError};
+use weft_wire::Subnet;
+
+use crate::{MAX_ASKED, MAX_NETWORKS};
+
+/// The reason why a command about networks is not carried out. Its text is one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// The node has as many networks as it can have.
+    #[error("this node is in {MAX_NETWORKS} networks, and no more are possible; leave one")]
+    TooMany,
+    /// No network has this name.
+    #[error("this node is in no network named {0}; `weft networks` lists them")]
+    Unknown(String),
+    /// The node is in several networks.
+    #[error("this node is in several networks; name one with --network: {0}")]
+    Which(String),
+    /// The node is in no network.
+    #[error("this node is in no network; `weft create` makes one, and `weft join` joins one")]
+    NoNetwork,
+    /// The node is in this network already.
+    #[error("this node is in that network already")]
+    Already,
+    /// Another network has this name.
+    #[error("this node is in a network named {0} already; choose another name")]
+    NameTaken(Name),
+    /// The node may not change the network.
+    #[error("this node is no administrator of the network; ask one of {0}")]
+    NotAdmin(String),
+    /// No member has this name or key.
+    #[error("the network has no member {0}; `weft members` lists them")]
+    NoMember(String),
+    /// A member does not have this tag.
+    #[error("{member} has no tag {tag}; `weft members` lists its tags")]
+    NoTag {
+        /// The member, as it was named.
+        member: String,
+        /// The tag.
+        tag: Name,
+    },
+    /// A member would take over from itself.
+    #[error("{0} is both the old machine and the new one; name two")]
+    SameMember(String),
+    /// This node would be removed by its own command.
+    #[error("this node cannot replace itself; ask another administrator, or make one with `weft admin add`")]
+    ReplacesItself,
+    /// Another member has this name.
+    #[error("{0} is the name of another member already; choose another one")]
+    MemberNameTaken(Name),
+    /// An address that no host of a network can have.
+    #[error("{0} is not an address of a host in 10.44.0.0/16, as 10.44.3.4 is: the last number is 1 to 254")]
+    NotOfNetworks(Ipv4Addr),
+    /// Another member has this address.
+    #[error("{0} is the address of {1}; choose another one")]
+    AddressTaken(Ipv4Addr, String),
+    /// The node did not found the network.
+    #[error("only the founder of the network names its successor, and this node is not the founder")]
+    NotFounder,
+    /// The founder would succeed itself.
+    #[error("{0} is the founder, this node; name another member")]
+    SucceedsItself(String),
+    /// The founder's record gives a member its rights.
+    #[error("{0} is the successor of the founder; `weft admin successor --none` there takes that back first")]
+    IsSuccessor(String),
+    /// The node is the only administrator.
+    #[error(
+        "this machine is the only administrator of {0}: once it has left, no machine can be added or removed any more; \
+         make another one with `weft admin add`, or leave with --yes"
+    )]
+    OnlyAdmin(String),
+    /// No open invite begins like this.
+    #[error("the network has no open invite {0}; `weft invites` lists them")]
+    NoInvite(String),
+    /// A rule names a member that there is not.
+    #[error("no member is named {0}; `weft members` lists them, and a rule takes a name, npub1..., tag:NAME or any")]
+    NoSuchMember(String),
+    /// A rule cannot be read.
+    #[error("rule {text:?}: {error}; as in `allow from tag:family to nas tcp/22`")]
+    BadRule {
+        /// The rule.
+        text: String,
+        /// What is wrong with it.
+        error: RuleError,
+    },
+    /// No rule has this number.
+    #[error("the network has no rule {0}; `weft rule list` shows them with their numbers")]
+    NoRule(usize),
+    /// More rules than a network can have.
+    #[error("a network has at most {MAX_RULES} rules")]
+    TooManyRules,
+    /// The rules in force have parts that this version does not know.
+    #[error(
+        "the rules are those of a later version of weft; update this node, or replace them all with `weft rule set`"
+    )]
+    RulesNotUnderstood,
+    /// A node has not asked for membership.
+    #[error("no request of {0} waits; `weft requests` lists them")]
+    NoRequest(String),
+    /// A node that is a member has no request that could be denied.
+    #[error("{0} is a member of {1} already; `weft member remove` removes it")]
+    MemberAlready(String, String),
+    /// A request would go to this node itself.
+    #[error("{0} is this node itself; name an administrator of the network")]
+    Itself(PublicKey),
+    /// The node asks too many administrators.
+    #[error("this node asks {MAX_ASKED} administrators already; wait until one has answered")]
+    AskedTooMany,
+    /// The network has no room for another member.
+    #[error("the network has as many members as it can have; remove one")]
+    TooManyMembers,
+    /// The member does not offer this route.
+    #[error("{0} does not offer the route {1}; `weft routes` lists what members offer")]
+    NotOffered(String, Subnet),
+    /// The member does not offer to be an exit.
+    #[error("{0} does not offer to be an exit; `weft set --advertise-exit` there does")]
+    NoExitOffered(String),
+    /// The member does not offer an exit.
+    #[error("{0} is no approved exit; `weft routes` lists them")]
+    NoExit(String),
+    /// The member has no such route.
+    #[error("{0} has no approved route {1}; `weft routes` lists them")]
+    NoRoute(String, Subnet),
+    /// Records of this node about this administrator do not count.
+    #[error(
+        "{0} is an administrator of the same rank or a higher one; itself or one above it decides about its routes"
+    )]
+    Senior(String),
+    /// The subnet cannot be behind a member.
+    #[error("{0} is {1}; a route needs another subnet")]
+    Reserved(Subnet, &'static str),
+    /// The subnet contains the address of a member.
+    #[error("{0} contains the address of {1}; a route needs a subnet without members")]
+    Covers(Subnet, String),
+    /// The invite has expired.
+    #[error("the invite has expired; ask for a new one")]
+    Expired,
+    /// The records do not permit the change.
+    #[error(transparent)]
+    Change(#[from] weft_roster::changes::ChangeError),
+    /// The record is not valid.
+    #[error(transparent)]
+    Record(#[from] weft_roster::record::RecordError),
+    /// The records of the network have no room left.
+    #[error("the records of the network take all the room that they may have")]
+    Full,
+}

@@ -1,0 +1,42 @@
+//! The private networks of a node: their records, the documents that bring them to members, and their rules.
+//!
+//! All of it is computed from arguments: commands, documents and the time in, documents and rows out. Files, clocks and
+//! sessions are those of the caller.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`Networks`] | all networks of a node: labels, addresses, requests for membership, secrets |
+//! | [`Network`] | one network: its records, its members, the request to join it, what its administrators sign |
+//! | [`kept`] | a network as the text of a file |
+//! | [`document`] | the documents on the service port of Weft, as bytes |
+//! | [`offers`] | the routes that members offer to administrators |
+//! | [`presence`], [`presences`] | where members are at present: one statement, and all of a network |
+//! | [`rules`] | which flows pass between members, for the packet path and for people |
+//! | [`hints`] | addresses at which a node may be, each with its source |
+//! | [`reserved`] | ranges of addresses that lie behind no node |
+//! | [`NetworkError`] | the reasons why a command is not carried out |
+//!
+//! Never here: the format of records and their precedence (weft-roster), files, sessions and the packet path (weft-node).
+
+pub mod document;
+mod error;
+pub mod hints;
+pub mod kept;
+mod network;
+mod networks;
+pub mod offers;
+pub mod presence;
+pub mod presences;
+pub mod reserved;
+pub mod rules;
+
+pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
+pub use self::error::NetworkError;
+pub use self::network::{Joining, Network};
+pub use self::networks::{
+    Approval, Asked, Changed, MAX_ASKED, MAX_NETWORKS, MAX_REQUESTS, MemberChange, Networks, NewInvite, Owners,
+    Request, RouteChange, Row, RuleChange, Shadowed, fingerprint, used_ipv4,
+};
+pub use self::offers::{MAX_OFFERED, exit_of, of_exit};
+pub use self::presence::Presence;
+pub use self::presences::PresenceDigest;

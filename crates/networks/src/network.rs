@@ -1,0 +1,511 @@
+//! One network: its records, its members, and the request to join it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use weft_noise::{Identity, PublicKey};
+use weft_roster::invite::{Code, Proof};
+use weft_roster::key::RecordKey;
+use weft_roster::names::Name;
+use weft_roster::network_id::{NetworkId, Nonce};
+use weft_roster::record::{Body, Draft, Member, Network as NetworkBody, Record};
+use weft_roster::rules::Policy;
+use weft_roster::set::{Insertion, RecordSet};
+use weft_roster::state::{OpenInvite, State};
+use weft_roster::sync::{Sync, SyncError};
+use weft_wire::Subnet;
+
+use crate::document::{Ask, Document, Refusal};
+use crate::hints::{self, Hint, HintSource};
+use crate::offers::Offers;
+use crate::presences::Presences;
+use crate::{NetworkError, Owners, Row, used_ipv4};
+
+mod admin;
+mod presence;
+mod routes;
+mod secret;
+mod successor;
+
+/// The interval between two requests to join, in ms.
+const ASK_AGAIN: u64 = 2_000;
+/// How long a removed member stays a contact, in ms.
+const DISMISSAL: u64 = 60_000;
+/// Members that are tried although nothing shows that they can be reached, if fewer than this can.
+const FEW: usize = 3;
+
+/// A network that this node is a member of, or joins, or was removed from.
+#[derive(Debug)]
+pub struct Network {
+    set: RecordSet,
+    state: State,
+    sync: Sync,
+    /// The nodes that the synchronisation knows as connected.
+    connected: BTreeSet<PublicKey>,
+    /// Nodes by which this one came in, and where they were.
+    contacts: BTreeMap<PublicKey, Vec<SocketAddr>>,
+    joining: Option<Joining>,
+    /// Members that were removed lately, and until when they stay contacts, in ms: they have to
+    /// learn it.
+    dismissed: BTreeMap<PublicKey, u64>,
+    /// The subnets that this node offers.
+    own_offer: BTreeSet<Subnet>,
+    offers: Offers,
+    presences: Presences,
+    /// The name of the network on this node.
+    label: Option<Name>,
+    /// Its place in the order in which this node came into its networks.
+    place: u32,
+    /// Whether an administrator has to make another secret.
+    lacks_secret: bool,
+    /// When this node makes it, in ms.
+    secret_due: Option<u64>,
+    unsaved: bool,
+}
+
+/// A request to join that is under way, or was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Joining {
+    /// The proof that this node has an invite code; `None` if an administrator has approved its
+    /// request, and only the records are missing.
+    pub proof: Option<Proof>,
+    /// The name that it would like.
+    pub name: Option<Name>,
+    /// The last refusal. The request goes on, because the next answer may be another one.
+    pub refusal: Option<Refusal>,
+    /// When it is sent again, in ms.
+    next: u64,
+}
+
+/// What a request to join leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Enrolment {
+    /// The node was a member already.
+    Member,
+    /// The node is a member now.
+    Done,
+    /// It is not.
+    Refused(Refusal),
+    /// These administrators decide.
+    PassOn(Vec<PublicKey>),
+}
+
+impl Network {
+    /// A network that was kept: its records, the nodes by which this one came in, and the request to
+    /// join it.
+    #[must_use]
+    pub fn kept(
+        own: &PublicKey,
+        set: RecordSet,
+        contacts: BTreeMap<PublicKey, Vec<SocketAddr>>,
+        joining: Option<(Option<Proof>, Option<Name>)>,
+    ) -> Self {
+        let state = State::of(&set);
+        Self {
+            presences: Presences::new(set.network(), *own),
+            lacks_secret: state.lacks_secret(),
+            secret_due: None,
+            state,
+            set,
+            sync: Sync::new(*own),
+            connected: BTreeSet::new(),
+            contacts,
+            joining: joining.map(|(proof, name)| Joining {
+                proof,
+                name,
+                refusal: None,
+                next: 0,
+            }),
+            dismissed: BTreeMap::new(),
+            own_offer: BTreeSet::new(),
+            offers: Offers::default(),
+            label: None,
+            place: 0,
+            unsaved: false,
+        }
+    }
+
+    /// Founds a network with one member, which is its administrator.
+    pub(crate) fn found(
+        identity: &Identity,
+        name: Name,
+        host: Option<Name>,
+        nonce: Nonce,
+        unix: u64,
+    ) -> Result<Self, NetworkError> {
+        let own = identity.public();
+        let id = NetworkId::new(&own, &nonce);
+        let mut network = Self::kept(&own, RecordSet::new(id), BTreeMap::new(), None);
+        let body = Body::Network(NetworkBody {
+            name: Some(name),
+            inside: Policy::Allow,
+            founder: Some(nonce),
+            successor: None,
+        });
+        let record = Draft::new(id, RecordKey::Network, 1, &body).sign(identity, unix)?;
+        network.add(record, 0)?;
+        let member = Member {
+            name: host,
+            ..Member::default()
+        };
+        network.write(identity, RecordKey::Member(own), &Body::Member(member), 0, unix)?;
+        Ok(network)
+    }
+
+    /// A network that this node is about to join with `code`.
+    pub(crate) fn join(own: &PublicKey, code: &Code, host: Option<Name>, now: u64) -> Self {
+        let mut contacts = BTreeMap::from([(code.inviter, code.addresses.clone())]);
+        if let Some(entry) = &code.entry {
+            contacts.entry(entry.key).or_default().push(entry.address);
+        }
+        contacts.remove(own);
+        let proof = code.seed.prove(own, code.network);
+        let mut network = Self::kept(own, RecordSet::new(code.network), contacts, Some((Some(proof), host)));
+        network.unsaved = true;
+        if let Some(joining) = &mut network.joining {
+            joining.next = now;
+        }
+        network
+    }
+
+    /// A network of which this node shall be a member, as the administrator `admin` says.
+    pub(crate) fn approved(own: &PublicKey, id: NetworkId, admin: PublicKey, addresses: Vec<SocketAddr>) -> Self {
+        let mut network = Self::kept(own, RecordSet::new(id), BTreeMap::new(), None);
+        network.expect_records(admin, addresses);
+        network
+    }
+
+    /// Takes records from the administrator `admin` until this node is a member.
+    pub(crate) fn expect_records(&mut self, admin: PublicKey, addresses: Vec<SocketAddr>) {
+        self.contacts.insert(admin, addresses);
+        self.joining.get_or_insert(Joining {
+            proof: None,
+            name: None,
+            refusal: None,
+            next: 0,
+        });
+        self.unsaved = true;
+    }
+
+    /// Its identifier.
+    #[must_use]
+    pub fn id(&self) -> NetworkId {
+        self.set.network()
+    }
+
+    /// Its name, if it is known yet.
+    #[must_use]
+    pub fn name(&self) -> Option<&Name> {
+        self.state.name.as_ref()
+    }
+
+    /// The name by which this node tells it from its other networks; `None` while its name is unknown.
+    #[must_use]
+    pub fn label(&self) -> Option<&Name> {
+        self.label.as_ref()
+    }
+
+    pub(crate) fn set_label(&mut self, label: Option<Name>) {
+        self.unsaved |= self.label != label;
+        self.label = label;
+    }
+
+    /// Its place in the order in which this node came into its networks.
+    #[must_use]
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    pub(crate) fn set_place(&mut self, place: u32) {
+        self.unsaved |= self.place != place;
+        self.place = place;
+    }
+
+    /// Sets what was kept of its label and its place.
+    #[must_use]
+    pub fn placed(mut self, label: Option<Name>, place: u32) -> Self {
+        (self.label, self.place) = (label, place);
+        self
+    }
+
+    /// What its records amount to.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Its records.
+    #[must_use]
+    pub fn set(&self) -> &RecordSet {
+        &self.set
+    }
+
+    pub(crate) fn lacks_secret(&self) -> bool {
+        self.lacks_secret
+    }
+
+    /// The nodes by which this one came in, and where they were.
+    #[must_use]
+    pub fn contacts(&self) -> &BTreeMap<PublicKey, Vec<SocketAddr>> {
+        &self.contacts
+    }
+
+    /// The request to join it, while it is under way.
+    #[must_use]
+    pub fn joining(&self) -> Option<&Joining> {
+        self.joining.as_ref()
+    }
+
+    /// Whether a node is a member.
+    #[must_use]
+    pub fn is_member(&self, key: &PublicKey) -> bool {
+        self.state.members.contains_key(key)
+    }
+
+    /// Whether a node is an administrator.
+    #[must_use]
+    pub fn is_admin(&self, key: &PublicKey) -> bool {
+        self.state.admins.rank(key).is_some()
+    }
+
+    /// Whether a node is the only member that is an administrator.
+    #[must_use]
+    pub fn has_only_admin(&self, key: &PublicKey) -> bool {
+        let mut admins = self.state.admins.of.keys().filter(|admin| self.is_member(admin));
+        admins.next() == Some(key) && admins.next().is_none()
+    }
+
+    /// The IPv4 address of a member.
+    #[must_use]
+    pub fn ipv4(&self, key: &PublicKey) -> Option<Ipv4Addr> {
+        self.state.addresses.of.get(key).copied()
+    }
+
+    /// Whether an invite has not expired at `unix`. One that is used or revoked counts, too: a node
+    /// that comes with it shall learn that.
+    #[must_use]
+    pub fn has_invite(&self, unix: u64) -> bool {
+        let mut invites = self.state.invites.values();
+        invites.any(|open| open.invite.expires.is_none_or(|expires| unix < expires))
+    }
+
+    /// The open invites at `unix`, by the public half of their key.
+    pub fn open_invites(&self, unix: u64) -> impl Iterator<Item = (&[u8; 32], &OpenInvite)> {
+        let invites = self.state.invites.iter();
+        invites.filter(move |(invite, _)| self.state.open_invite(invite, unix).is_ok())
+    }
+
+    /// Addresses at which a node may be.
+    fn hints(&self, key: &PublicKey) -> Vec<Hint> {
+        let mut hints = Vec::new();
+        for at in self.contacts.get(key).into_iter().flatten() {
+            hints::add(&mut hints, *at, HintSource::Invite);
+        }
+        if self.is_member(key) {
+            for at in self.presences.addresses(key) {
+                hints::add(&mut hints, at, HintSource::Member);
+            }
+        }
+        hints
+    }
+
+    /// The nodes that the network brings to `own`.
+    pub(crate) fn rows(&self, own: &PublicKey, owners: &Owners) -> Vec<Row> {
+        let member = self.is_member(own);
+        let source = used_ipv4(self, own, owners);
+        let row = |key: &PublicKey, member: bool| Row {
+            key: *key,
+            name: self.state.names.get(key).cloned(),
+            network: self.label.clone(),
+            addresses: self.hints(key),
+            ipv4: used_ipv4(self, key, owners).filter(|_| source.is_some()),
+            source,
+            member,
+        };
+        if member {
+            let others = self.state.members.keys().filter(|key| *key != own);
+            let dismissed = self.dismissed.keys().map(|key| row(key, false));
+            let contacts = self.awaited().map(|key| row(key, false));
+            others
+                .map(|key| row(key, true))
+                .chain(dismissed)
+                .chain(contacts)
+                .collect()
+        } else if self.joining.is_some() {
+            self.contacts.keys().map(|key| row(key, false)).collect()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The contacts of which no record has come yet. Records come in several messages, and that of
+    /// this node may come before those of the nodes that send them.
+    fn awaited(&self) -> impl Iterator<Item = &PublicKey> {
+        let known = |key: &PublicKey| self.is_member(key) || self.state.removed.contains_key(key);
+        self.contacts.keys().filter(move |key| !known(key))
+    }
+
+    /// Handles an answer to this node's request.
+    pub(crate) fn handle_answer(&mut self, from: &PublicKey, refusal: Option<Refusal>) {
+        if let Some(joining) = self.joining.as_mut().filter(|_| self.contacts.contains_key(from)) {
+            joining.refusal = refusal;
+        }
+    }
+
+    /// Processes a message of the synchronisation. Returns whether the state is another one.
+    pub(crate) fn handle_sync(
+        &mut self,
+        own: &PublicKey,
+        from: &PublicKey,
+        message: &[u8],
+        now: u64,
+    ) -> Result<bool, SyncError> {
+        // A node that joins knows no members yet, and listens to those that it asked.
+        if self.joining.is_some() && !self.contacts.contains_key(from) && self.state.members.is_empty() {
+            return Err(SyncError::Unconnected);
+        }
+        self.sync.connect(*from, now);
+        self.connected.insert(*from);
+        let kept = self.sync.receive(from, message, &mut self.set, &self.state, now)?;
+        if kept.is_empty() {
+            return Ok(false);
+        }
+        self.renew_state(now);
+        for record in &kept {
+            self.sync.push(record, Some(from), &self.state, now);
+        }
+        self.unsaved = true;
+        if self.is_member(own) {
+            self.joining = None;
+        }
+        Ok(true)
+    }
+
+    /// Records which nodes can be reached. If few members can, some are tried all the same.
+    pub(crate) fn set_reachable(&mut self, own: &PublicKey, reachable: &BTreeSet<PublicKey>, now: u64) {
+        let partners: BTreeSet<PublicKey> = if self.joining.is_some() {
+            self.contacts.keys().copied().collect()
+        } else if self.is_member(own) || self.state.admins.rank(own).is_some() {
+            let known = |key: &&PublicKey| self.is_member(key) || self.state.removed.contains_key(*key);
+            let mut partners: BTreeSet<PublicKey> = reachable.iter().filter(known).copied().collect();
+            partners.extend(self.awaited());
+            let others = self.state.members.range(own..).chain(self.state.members.range(..own));
+            let others = others.map(|(key, _)| *key).filter(|key| key != own);
+            let missing = FEW.saturating_sub(partners.len());
+            partners.extend(others.filter(|key| !reachable.contains(key)).take(missing));
+            partners
+        } else {
+            BTreeSet::new()
+        };
+        let gone: Vec<PublicKey> = self.connected.difference(&partners).copied().collect();
+        for key in gone {
+            self.sync.disconnect(&key);
+        }
+        for key in partners.difference(&self.connected) {
+            self.sync.connect(*key, now);
+        }
+        self.connected = partners;
+        self.offers.follow_reachable(reachable);
+        self.set_presence_partners(own, reachable, now);
+    }
+
+    /// A node has restarted, and has lost what it was told.
+    pub(crate) fn handle_restart(&mut self, node: &PublicKey) {
+        self.offers.forget_sent(node);
+    }
+
+    /// Returns the next document to send.
+    pub(crate) fn poll(&mut self, own: &PublicKey, now: u64) -> Option<(PublicKey, Vec<u8>)> {
+        if let Some(document) = self.ask(own, now) {
+            return Some(document);
+        }
+        if let Some(document) = self.poll_offer(own, now) {
+            return Some(document);
+        }
+        if let Some(document) = self.presences.poll(now) {
+            return Some(document);
+        }
+        let (to, message) = self.sync.poll(&self.set, &self.state, now)?;
+        let message = message.encode();
+        let document = Document::Sync {
+            network: self.id(),
+            message: &message,
+        };
+        Some((to, document.encode()))
+    }
+
+    /// When [`poll`](Self::poll) has something, if nothing else happens.
+    pub(crate) fn timeout(&self, own: &PublicKey) -> Option<u64> {
+        let asks = self.joining.as_ref().filter(|joining| joining.proof.is_some());
+        let ask = asks.map(|joining| joining.next);
+        let dismissed = self.dismissed.values().min().copied();
+        let offer = self.offer_timeout(own);
+        let presences = self.presences.timeout();
+        [self.sync.timeout(), ask, dismissed, offer, presences, self.secret_due]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Whether it has changed since it was last written.
+    #[must_use]
+    pub fn is_unsaved(&self) -> bool {
+        self.unsaved
+    }
+
+    pub(crate) fn note_saved(&mut self) {
+        self.unsaved = false;
+    }
+
+    /// Computes the state again, and notes which members it has no longer.
+    fn renew_state(&mut self, now: u64) {
+        let before = std::mem::replace(&mut self.state, State::of(&self.set));
+        self.lacks_secret = self.state.lacks_secret();
+        let removed = before
+            .members
+            .keys()
+            .filter(|key| self.state.removed.contains_key(*key));
+        self.dismissed.extend(removed.map(|key| (*key, now + DISMISSAL)));
+        self.dismissed.retain(|key, _| !self.state.members.contains_key(key));
+        self.drop_offers();
+        self.drop_presences();
+    }
+
+    /// Forgets removed members whose time as contacts is over. Returns whether there were any.
+    pub(crate) fn end_dismissals(&mut self, now: u64) -> bool {
+        let before = self.dismissed.len();
+        self.dismissed.retain(|_, until| now < *until);
+        self.dismissed.len() < before
+    }
+
+    /// The request to join, to the next of the contacts, if it is due.
+    fn ask(&mut self, own: &PublicKey, now: u64) -> Option<(PublicKey, Vec<u8>)> {
+        let network = self.id();
+        let joining = self.joining.as_mut().filter(|joining| joining.next <= now)?;
+        let proof = joining.proof.clone()?;
+        joining.next = now + ASK_AGAIN;
+        let turn = usize::try_from(now / ASK_AGAIN).unwrap_or(0) % self.contacts.len().max(1);
+        let to = *self.contacts.keys().nth(turn)?;
+        let ask = Document::Ask(Ask {
+            network,
+            member: *own,
+            proof,
+            name: joining.name.clone(),
+        });
+        Some((to, ask.encode()))
+    }
+
+    fn add(&mut self, record: Record, now: u64) -> Result<(), NetworkError> {
+        let record = Arc::new(record);
+        match self.set.insert(&record) {
+            Insertion::Refused(_) => Err(NetworkError::Full),
+            Insertion::Kept | Insertion::Known | Insertion::Older => {
+                self.renew_state(now);
+                self.sync.push(&record, None, &self.state, now);
+                self.unsaved = true;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! What administrators do: they sign records about members, administrators and invites.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+
+use weft_noise::{Identity, PublicKey};
+use weft_roster::addresses;
+use weft_roster::changes::Again;
+use weft_roster::invite::{Code, Seed};
+use weft_roster::key::RecordKey;
+use weft_roster::names::Name;
+use weft_roster::record::{Body, Draft, Invite, Member, Network as NetworkBody, RuleList};
+use weft_roster::rules::{MAX_RULES, Policy};
+
+use super::{Enrolment, Network};
+use crate::document::{Ask, Refusal};
+use crate::rules;
+use crate::{Changed, MemberChange, NetworkError, NewInvite, RuleChange};
+
+impl Network {
+    pub(crate) fn invite(
+        &mut self,
+        identity: &Identity,
+        new: &NewInvite,
+        seed: Seed,
+        now: u64,
+        unix: u64,
+    ) -> Result<Code, NetworkError> {
+        let body = Body::Invite(Invite {
+            uses: new.uses,
+            tags: new.tags.clone(),
+            name: new.name.clone(),
+            expires: Some(new.expires),
+        });
+        let key = *seed.key_pair().public().as_bytes();
+        self.write(identity, RecordKey::Invite(key), &body, now, unix)?;
+        Ok(Code {
+            network: self.id(),
+            inviter: identity.public(),
+            addresses: new.addresses.clone(),
+            entry: new.entry,
+            expires: u32::try_from(new.expires).unwrap_or(u32::MAX),
+            seed,
+        })
+    }
+
+    pub(crate) fn revoke(
+        &mut self,
+        identity: &Identity,
+        prefix: &str,
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        self.admin(identity)?;
+        let hex = |key: &[u8; 32]| RecordKey::Invite(*key).to_string();
+        let open: Vec<[u8; 32]> = self.open_invites(unix).map(|(key, _)| *key).collect();
+        let found = open.into_iter().find(|key| {
+            hex(key)
+                .split('/')
+                .next_back()
+                .is_some_and(|text| text.starts_with(prefix))
+        });
+        let key = found.ok_or_else(|| NetworkError::NoInvite(prefix.escape_debug().to_string()))?;
+        self.remove(identity, &RecordKey::Invite(key), now, unix)
+    }
+
+    pub(crate) fn change_member(
+        &mut self,
+        identity: &Identity,
+        named: &str,
+        change: MemberChange,
+        now: u64,
+        unix: u64,
+    ) -> Result<Changed, NetworkError> {
+        self.admin(identity)?;
+        let key = self.named(named)?;
+        let mut again = Vec::new();
+        let mut body = self.state.members.get(&key).cloned().unwrap_or_default();
+        match change {
+            MemberChange::Rename(name) => {
+                self.check_name(&key, &name)?;
+                body.name = Some(name);
+                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+            }
+            MemberChange::Tag(tags) => {
+                body.tags.extend(tags);
+                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+            }
+            MemberChange::Untag(tags) => {
+                if let Some(tag) = tags.into_iter().find(|tag| !body.tags.remove(tag)) {
+                    let member = named.escape_debug().to_string();
+                    return Err(NetworkError::NoTag { member, tag });
+                }
+                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+            }
+            MemberChange::Address(fixed) => {
+                self.check_address(&key, fixed)?;
+                body.ipv4 = fixed;
+                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+            }
+            MemberChange::Remove => again = self.remove_member(identity, &key, now, unix)?,
+            MemberChange::ReplaceBy(new) => again = self.replace(identity, (&key, body), &new, now, unix)?,
+            MemberChange::MakeAdmin => {
+                let grants = self.set.grant_list(&key, &identity.public())?;
+                self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
+                self.sign_again(identity, &grants, now, unix)?;
+            }
+            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, now, unix)?,
+        }
+        let again = again.iter().map(|again| self.in_words(again)).collect();
+        Ok(Changed { key, again })
+    }
+
+    pub(crate) fn change_rules(
+        &mut self,
+        identity: &Identity,
+        change: RuleChange,
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        self.admin(identity)?;
+        let read = |text: String| {
+            if let Some(name) = rules::unknown_name(&text, &self.state) {
+                return Err(NetworkError::NoSuchMember(name.escape_debug().to_string()));
+            }
+            let rule = rules::from_words(&text, &self.state);
+            rule.map_err(|error| NetworkError::BadRule { text, error })
+        };
+        let present = || self.state.table.rules.clone().ok_or(NetworkError::RulesNotUnderstood);
+        let changed = match change {
+            RuleChange::Default(policy) => return self.set_default(identity, policy, now, unix),
+            RuleChange::Set(texts) => texts.into_iter().map(read).collect::<Result<Vec<_>, _>>()?,
+            RuleChange::Add { rule, at } => {
+                let (rule, mut rules) = (read(rule)?, present()?);
+                let at = at.unwrap_or(rules.len() + 1);
+                match at.checked_sub(1).filter(|at| *at <= rules.len()) {
+                    Some(place) => rules.insert(place, rule),
+                    None => return Err(NetworkError::NoRule(at)),
+                }
+                rules
+            }
+            RuleChange::Remove(at) => {
+                let mut rules = present()?;
+                match at.checked_sub(1).filter(|at| *at < rules.len()) {
+                    Some(place) => drop(rules.remove(place)),
+                    None => return Err(NetworkError::NoRule(at)),
+                }
+                rules
+            }
+        };
+        if changed.len() > MAX_RULES {
+            return Err(NetworkError::TooManyRules);
+        }
+        let body = Body::Rules(RuleList::Understood(changed));
+        self.write(identity, RecordKey::Rules, &body, now, unix)
+    }
+
+    fn set_default(&mut self, identity: &Identity, policy: Policy, now: u64, unix: u64) -> Result<(), NetworkError> {
+        let body = NetworkBody {
+            inside: policy,
+            ..self.network_body(identity)
+        };
+        self.write(identity, RecordKey::Network, &Body::Network(body), now, unix)
+    }
+
+    /// Fails if another member has this name, or wants it.
+    fn check_name(&self, member: &PublicKey, name: &Name) -> Result<(), NetworkError> {
+        let has = |(key, known): (&PublicKey, &Member)| {
+            key != member && (known.name.as_ref() == Some(name) || self.state.names.get(key) == Some(name))
+        };
+        match self.state.members.iter().any(has) {
+            true => Err(NetworkError::MemberNameTaken(name.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Fails if a member cannot have an IPv4 address: the one that is to be fixed, or, for `None`, the
+    /// one that follows from its key.
+    fn check_address(&self, member: &PublicKey, fixed: Option<Ipv4Addr>) -> Result<(), NetworkError> {
+        if let Some(address) = fixed.filter(|address| !addresses::is_of_networks(*address)) {
+            return Err(NetworkError::NotOfNetworks(address));
+        }
+        let address = fixed.unwrap_or_else(|| addresses::derived(&self.id().to_string(), member));
+        let mut owners = self.state.addresses.of.iter();
+        match owners.find(|(key, known)| **known == address && *key != member) {
+            Some((key, _)) => Err(NetworkError::AddressTaken(address, self.name_of(key))),
+            None => Ok(()),
+        }
+    }
+
+    /// The name of a node, or its npub.
+    pub(crate) fn name_of(&self, key: &PublicKey) -> String {
+        match self.state.names.get(key) {
+            Some(name) => name.to_string(),
+            None => key.to_string(),
+        }
+    }
+
+    /// The member of this name or npub.
+    pub(crate) fn named(&self, named: &str) -> Result<PublicKey, NetworkError> {
+        let named_so = |key: &&PublicKey| {
+            self.state.names.get(*key).is_some_and(|name| name.as_str() == named) || key.to_string() == named
+        };
+        let found = self.state.members.keys().find(named_so).copied();
+        found.ok_or_else(|| NetworkError::NoMember(named.escape_debug().to_string()))
+    }
+
+    fn remove_member(
+        &mut self,
+        identity: &Identity,
+        key: &PublicKey,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<Again>, NetworkError> {
+        let again = match self.state.admins.rank(key) {
+            Some(_) => self.revoke_admin(identity, key, now, unix)?,
+            None => Vec::new(),
+        };
+        self.remove(identity, &RecordKey::Member(*key), now, unix)?;
+        Ok(again)
+    }
+
+    /// What a record is about that was signed again.
+    pub(super) fn in_words(&self, again: &Again) -> String {
+        let name = |node: &PublicKey| self.name_of(node);
+        let about = match again.record.key() {
+            RecordKey::Network => "the name of the network".to_owned(),
+            RecordKey::Rules => "the rules".to_owned(),
+            RecordKey::Secret => "the secret of the network".to_owned(),
+            RecordKey::Member(node) => format!("member {}", name(node)),
+            RecordKey::Admin(node) => format!("administrator {}", name(node)),
+            RecordKey::Exit(node) => format!("exit {}", name(node)),
+            RecordKey::Route(node, prefix) => format!("route {prefix} of {}", name(node)),
+            key @ (RecordKey::Invite(_) | RecordKey::Guest(_)) => key.to_string().chars().take(19).collect(),
+            RecordKey::Unknown(text) => text.escape_debug().to_string(),
+        };
+        match (again.ends, again.record.removed()) {
+            (true, _) => format!("{about}: ended"),
+            (_, true) => format!("{about}: still removed"),
+            _ => about,
+        }
+    }
+
+    /// Removes a member, and gives its name, its tags and its fixed address to another one.
+    fn replace(
+        &mut self,
+        identity: &Identity,
+        (key, old): (&PublicKey, Member),
+        new: &str,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<Again>, NetworkError> {
+        let successor = self.named(new)?;
+        if successor == *key {
+            return Err(NetworkError::SameMember(new.escape_debug().to_string()));
+        }
+        if *key == identity.public() {
+            return Err(NetworkError::ReplacesItself);
+        }
+        let record = RecordKey::Member(successor);
+        // What this node may not sign is found before the old one is removed.
+        self.set.next_version(&record, &identity.public())?;
+        let before = self.state.members.get(&successor).cloned().unwrap_or_default();
+        let body = Member {
+            name: old.name.or(before.name),
+            tags: old.tags,
+            ipv4: old.ipv4.or(before.ipv4),
+            proof: before.proof,
+        };
+        let again = self.remove_member(identity, key, now, unix)?;
+        self.write(identity, record, &Body::Member(body), now, unix)?;
+        Ok(again)
+    }
+
+    /// Decides about a request to join. A node that is no administrator makes the same checks, so
+    /// that nothing is passed on without a valid code.
+    pub(crate) fn enrol(&mut self, identity: &Identity, ask: &Ask, now: u64, unix: u64) -> Enrolment {
+        let own = identity.public();
+        if self.is_member(&ask.member) {
+            return Enrolment::Member;
+        }
+        let admin = self.state.admins.rank(&own).is_some();
+        if !admin && !self.is_member(&own) {
+            return Enrolment::Refused(Refusal::OtherNetwork);
+        }
+        // The cheap checks come first: any guest can ask.
+        let invite = match self.state.may_join(&ask.member, &ask.proof.invite, unix) {
+            Ok(invite) => invite.clone(),
+            Err(closed) => return Enrolment::Refused(closed.into()),
+        };
+        if ask.proof.verify(&ask.member, self.id()).is_err() {
+            return Enrolment::Refused(Refusal::BadProof);
+        }
+        if !admin {
+            return Enrolment::PassOn(self.state.admins.of.keys().copied().collect());
+        }
+        let body = Body::Member(Member {
+            name: invite.name.or_else(|| ask.name.clone()),
+            tags: invite.tags,
+            ipv4: self.free_ipv4(&ask.member),
+            proof: Some(ask.proof.clone()),
+        });
+        match self.write(identity, RecordKey::Member(ask.member), &body, now, unix) {
+            Ok(()) if self.is_member(&ask.member) => Enrolment::Done,
+            Ok(()) | Err(_) => Enrolment::Refused(Refusal::Full),
+        }
+    }
+
+    /// Makes a node a member without an invite, also one that was removed.
+    pub(crate) fn take_in(
+        &mut self,
+        identity: &Identity,
+        node: &PublicKey,
+        (name, tags): (Option<Name>, BTreeSet<Name>),
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        self.admin(identity)?;
+        if self.is_member(node) {
+            return Ok(());
+        }
+        let body = Body::Member(Member {
+            name,
+            tags,
+            ipv4: self.free_ipv4(node),
+            proof: None,
+        });
+        self.write(identity, RecordKey::Member(*node), &body, now, unix)?;
+        match self.is_member(node) {
+            true => Ok(()),
+            false => Err(NetworkError::TooManyMembers),
+        }
+    }
+
+    /// The IPv4 address to fix for a new member, if another one has that which follows from its key.
+    fn free_ipv4(&self, member: &PublicKey) -> Option<Ipv4Addr> {
+        let network = self.id().to_string();
+        let taken = |address: Ipv4Addr| self.state.addresses.of.values().any(|known| *known == address);
+        taken(addresses::derived(&network, member)).then(|| addresses::free(&network, member, taken))?
+    }
+
+    /// Returns what was signed again.
+    pub(super) fn revoke_admin(
+        &mut self,
+        identity: &Identity,
+        key: &PublicKey,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<Again>, NetworkError> {
+        let admins = &self.state.admins;
+        if admins.is_founder(&identity.public()) && admins.successor() == Some(key) {
+            return Err(NetworkError::IsSuccessor(self.name_of(key)));
+        }
+        let again = self.set.resign_list(key, &identity.public())?;
+        self.sign_again(identity, &again, now, unix)?;
+        self.remove(identity, &RecordKey::Admin(*key), now, unix)?;
+        Ok(again)
+    }
+
+    pub(super) fn sign_again(
+        &mut self,
+        identity: &Identity,
+        again: &[Again],
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        for again in again {
+            if *again.record.key() == RecordKey::Network {
+                // A record of the founder counts only with what proves the founder.
+                let body = Body::Network(self.network_body(identity));
+                self.write(identity, RecordKey::Network, &body, now, unix)?;
+                continue;
+            }
+            let record = again.draft().sign(identity, unix)?;
+            self.add(record, now)?;
+        }
+        Ok(())
+    }
+
+    /// Fails unless this node is an administrator.
+    pub(crate) fn admin(&self, identity: &Identity) -> Result<(), NetworkError> {
+        if self.state.admins.rank(&identity.public()).is_some() {
+            return Ok(());
+        }
+        let names: Vec<String> = self.state.admins.of.keys().map(|key| self.name_of(key)).collect();
+        Err(NetworkError::NotAdmin(names.join(", ")))
+    }
+
+    /// Signs a record and adds it.
+    pub(crate) fn write(
+        &mut self,
+        identity: &Identity,
+        key: RecordKey,
+        body: &Body,
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        self.admin(identity)?;
+        let version = self.set.next_version(&key, &identity.public())?;
+        let record = Draft::new(self.id(), key, version, body).sign(identity, unix)?;
+        self.add(record, now)
+    }
+
+    /// Signs the removal of what is in force about a key.
+    pub(super) fn remove(
+        &mut self,
+        identity: &Identity,
+        key: &RecordKey,
+        now: u64,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
+        let version = self.set.next_version(key, &identity.public())?;
+        let present = self.set.live().filter(|record| record.key() == key);
+        let draft = match present.max_by_key(|record| record.version()) {
+            Some(record) => Draft::again(record, version),
+            None => return Ok(()),
+        };
+        self.add(draft.removal().sign(identity, unix)?, now)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the founder says about the network: its successor.
+
+use std::sync::Arc;
+
+use weft_noise::{Identity, PublicKey};
+use weft_roster::changes::Again;
+use weft_roster::key::RecordKey;
+use weft_roster::record::{Body, Draft, Network as NetworkBody};
+
+use super::Network;
+use crate::NetworkError;
+
+impl Network {
+    /// Names the founder's successor, or none. Returns what was signed again, in words.
+    pub(crate) fn set_successor(
+        &mut self,
+        identity: &Identity,
+        named: Option<&str>,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<String>, NetworkError> {
+        self.admin(identity)?;
+        if !self.state.admins.is_founder(&identity.public()) {
+            return Err(NetworkError::NotFounder);
+        }
+        let successor = named.map(|named| self.named(named)).transpose()?;
+        if let Some(named) = named.filter(|_| successor == Some(identity.public())) {
+            return Err(NetworkError::SucceedsItself(named.escape_debug().to_string()));
+        }
+        let mut again = Vec::new();
+        // One step after the other: the former successor goes before the next one comes.
+        if self
+            .state
+            .admins
+            .successor()
+            .is_some_and(|former| Some(*former) != successor)
+        {
+            again = self.write_successor(identity, None, now, unix)?;
+        }
+        if successor.is_some() {
+            again.extend(self.write_successor(identity, successor, now, unix)?);
+        }
+        Ok(again.iter().map(|again| self.in_words(again)).collect())
+    }
+
+    fn write_successor(
+        &mut self,
+        identity: &Identity,
+        successor: Option<PublicKey>,
+        now: u64,
+        unix: u64,
+    ) -> Result<Vec<Again>, NetworkError> {
+        let body = Body::Network(NetworkBody {
+            successor,
+            ..self.network_body(identity)
+        });
+        let draft = |version| Draft::new(self.id(), RecordKey::Network, version, &body).sign(identity, unix);
+        let version = self.set.next_version(&RecordKey::Network, &identity.public())?;
+        let again = self.set.successor_list(&Arc::new(draft(version)?))?;
+        self.sign_again(identity, &again, now, unix)?;
+        self.write(identity, RecordKey::Network, &body, now, unix)?;
+        Ok(again)
+    }
+
+    /// What this node would sign about the network if nothing changed: name and default in force, and
+    /// what it signed before, which for the founder has more in it.
+    pub(super) fn network_body(&self, identity: &Identity) -> NetworkBody {
+        let own = self.set.live().filter(|record| {
+            *record.key() == RecordKey::Network && *record.signer() == identity.public() && !record.removed()
+        });
+        let own = own
+            .max_by_key(|record| record.version())
+            .map(|record| record.body().clone());
+        let (founder, successor) = match own {
+            Some(Body::Network(body)) => (body.founder, body.successor),
+            _ => (None, None),
+        };
+        NetworkBody {
+            name: self.state.name.clone(),
+            inside: self.state.table.inside,
+            founder,
+            successor,
+        }
+    }
+}

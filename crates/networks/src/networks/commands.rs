@@ -1,0 +1,218 @@
+//! Changes that an administrator orders, and what they consist of.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use weft_noise::PublicKey;
+use weft_roster::invite::{Code, EntryPoint, Seed};
+use weft_roster::names::Name;
+use weft_roster::network_id::NetworkId;
+use weft_roster::rules::Policy;
+use weft_wire::Subnet;
+
+use super::Networks;
+use crate::NetworkError;
+
+/// What a new invite says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewInvite {
+    /// The name of the member that it brings.
+    pub name: Option<Name>,
+    /// The tags that members get.
+    pub tags: BTreeSet<Name>,
+    /// How many members it may bring.
+    pub uses: u32,
+    /// Its end, in seconds since 1970.
+    pub expires: u64,
+    /// Addresses of this node.
+    pub addresses: Vec<SocketAddr>,
+    /// Another way into the network.
+    pub entry: Option<EntryPoint>,
+}
+
+/// A change of the rules of a network. Members may be named in the text of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RuleChange {
+    /// A rule is added in front of the one with this number, or at the end.
+    Add {
+        /// The rule.
+        rule: String,
+        /// The number, from 1.
+        at: Option<usize>,
+    },
+    /// The rule with this number, from 1, is removed.
+    Remove(usize),
+    /// All rules are replaced.
+    Set(Vec<String>),
+    /// What is done with flows that no rule matches.
+    Default(Policy),
+}
+
+/// A change of a route of a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteChange {
+    /// It is used from now on.
+    Approve,
+    /// It is used no longer.
+    Revoke,
+}
+
+/// A member that was changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Its key.
+    pub key: PublicKey,
+    /// The records that were signed again because the member had signed them as administrator, each
+    /// in words.
+    pub again: Vec<String>,
+}
+
+/// A change of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemberChange {
+    /// It is removed.
+    Remove,
+    /// It gets another name.
+    Rename(Name),
+    /// It gets these tags, and keeps those that it has.
+    Tag(BTreeSet<Name>),
+    /// It has these tags no longer.
+    Untag(BTreeSet<Name>),
+    /// It gets this IPv4 address, or the one that follows from its key.
+    Address(Option<Ipv4Addr>),
+    /// It is removed, and the member of this name or npub takes over its name, tags and fixed address.
+    ReplaceBy(String),
+    /// It becomes an administrator.
+    MakeAdmin,
+    /// It is an administrator no longer. Records of its own that stay are signed again.
+    RevokeAdmin,
+}
+
+impl Networks {
+    /// Makes an invite, and returns its code.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn invite(
+        &mut self,
+        of: Option<&str>,
+        invite: &NewInvite,
+        seed: Seed,
+        (now, unix): (u64, u64),
+    ) -> Result<Code, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        let code = network.invite(identity, invite, seed, now, unix)?;
+        self.changed = true;
+        Ok(code)
+    }
+
+    /// Changes a member.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_member(
+        &mut self,
+        of: Option<&str>,
+        member: &str,
+        change: MemberChange,
+        (now, unix): (u64, u64),
+    ) -> Result<Changed, NetworkError> {
+        let id = self.find(of)?;
+        if let MemberChange::ReplaceBy(new) = &change {
+            self.take_in_successor(id, member, new, (now, unix))?;
+        }
+        let secret = change.takes_rights().then(|| self.rng.random_bytes());
+        let (identity, network) = self.with(id)?;
+        let changed = network.change_member(identity, member, change, now, unix)?;
+        if let Some(bytes) = secret
+            && network.is_admin(&identity.public())
+        {
+            network.replace_secret(identity, bytes, (now, unix));
+        }
+        self.changed = true;
+        Ok(changed)
+    }
+
+    /// Names the founder's successor, or none. Returns the network, and what was signed again.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn set_successor(
+        &mut self,
+        of: Option<&str>,
+        member: Option<&str>,
+        (now, unix): (u64, u64),
+    ) -> Result<(NetworkId, Vec<String>), NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        let again = network.set_successor(identity, member, now, unix)?;
+        self.changed = true;
+        Ok((id, again))
+    }
+
+    /// Changes the rules of a network.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_rules(
+        &mut self,
+        of: Option<&str>,
+        change: RuleChange,
+        (now, unix): (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.change_rules(identity, change, now, unix)?;
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Approves or revokes a route of a member.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_route(
+        &mut self,
+        of: Option<&str>,
+        route: (&str, Subnet),
+        change: RouteChange,
+        times: (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.change_route(identity, route, change, times)?;
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Approves a member as exit, or revokes that.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn change_exit(
+        &mut self,
+        of: Option<&str>,
+        member: &str,
+        change: RouteChange,
+        times: (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.change_exit(identity, member, change, times)?;
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Revokes the open invite whose key begins with `prefix`.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn revoke(&mut self, of: Option<&str>, prefix: &str, (now, unix): (u64, u64)) -> Result<(), NetworkError> {
+        let id = self.find(of)?;
+        let (identity, network) = self.with(id)?;
+        network.revoke(identity, prefix, now, unix)?;
+        self.changed = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Presences between the networks of several nodes.
+
+use super::*;
+use crate::hints::HintSource;
+
+fn hints(node: &Networks, of: &PublicKey) -> Vec<String> {
+    let row = node.rows().find(|row| row.key == *of && row.member);
+    let hints = row.map(|row| row.addresses).unwrap_or_default();
+    let of_members = hints.into_iter().filter(|hint| hint.source == HintSource::Member);
+    of_members.map(|hint| hint.at.to_string()).collect()
+}
+
+/// A network of three: 0 founds it, 1 and 2 are connected with it alone.
+fn three() -> World {
+    let mut world = World::new(3, &[(0, 1), (0, 2)]);
+    world.create(0);
+    for (number, seed) in [(1, 1), (2, 2)] {
+        let code = world.invite(0, 1, seed);
+        let (now, unix) = world.times();
+        world.nodes[number].join(&code, None, now, unix).unwrap();
+    }
+    world.run(10_000);
+    world
+}
+
+fn moved(world: &mut World, node: usize, to: &str) {
+    let (now, unix) = world.times();
+    world.nodes[node].set_own_addresses(&[to.parse().unwrap()], now, unix * 1_000);
+}
+
+#[test]
+fn a_member_learns_where_another_one_is_from_a_third() {
+    let mut world = three();
+    for (node, at) in [(0, "192.0.2.1:1"), (1, "192.0.2.2:1"), (2, "10.0.0.3:1")] {
+        moved(&mut world, node, at);
+    }
+    world.run(20_000);
+    assert!(world.nodes[1].take_change(), "others follow it");
+    assert_eq!(hints(&world.nodes[1], &key(2)), ["10.0.0.3:1"]);
+    assert_eq!(hints(&world.nodes[2], &key(1)), ["192.0.2.2:1"]);
+    // 2 is off while 1 moves.
+    world.connected.remove(&(0, 2));
+    moved(&mut world, 1, "192.0.2.4:1");
+    world.run(20_000);
+    moved(&mut world, 1, "192.0.2.5:1");
+    world.run(20_000);
+    world.connected.insert((0, 2));
+    world.run(20_000);
+    assert_eq!(hints(&world.nodes[2], &key(1)), ["192.0.2.5:1"]);
+}
+
+#[test]
+fn a_removed_member_gets_none_and_is_forgotten() {
+    let mut world = three();
+    moved(&mut world, 1, "192.0.2.2:1");
+    world.run(20_000);
+    let times = world.times();
+    let removed = key(1).to_string();
+    world.nodes[0]
+        .change_member(None, &removed, MemberChange::Remove, times)
+        .unwrap();
+    world.run(20_000);
+    let known = |node: &Networks| node.iter().next().unwrap().presences(0).count();
+    assert_eq!(hints(&world.nodes[0], &key(1)), [""; 0]);
+    moved(&mut world, 2, "192.0.2.3:1");
+    world.run(20_000);
+    assert_eq!((known(&world.nodes[0]), hints(&world.nodes[1], &key(2))), (1, vec![]));
+}
+
+#[test]
+fn they_are_kept_over_a_restart_and_grow_older() {
+    let mut world = three();
+    moved(&mut world, 1, "192.0.2.2:1");
+    world.run(20_000);
+    let network = world.nodes[0].iter().next().unwrap();
+    assert!(network.has_unsaved_presences());
+    let text = kept::presences_to_text(network, world.times()).unwrap();
+    let load = |text: &str, unix: u64| {
+        let mut again = kept_again(network, 0);
+        let added = kept::add_presences(text, &mut again, (5, unix));
+        (hints(&networks(0, vec![again]), &key(1)), added.is_ok())
+    };
+    assert_eq!(
+        load(&text, world.unix() + 3_600),
+        (vec!["192.0.2.2:1".to_owned()], true)
+    );
+    assert_eq!(load(&text, world.unix() + 8 * 86_400), (vec![], true));
+    for bad in ["", "{", "{\"schema\":\"weft.presence/2\",\"unix\":1,\"presences\":[]}"] {
+        assert_eq!(load(bad, world.unix()), (vec![], false));
+    }
+}

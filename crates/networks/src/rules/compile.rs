@@ -1,0 +1,210 @@
+//! From the rules of networks and of the configuration to those of the packet path.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use weft_noise::PublicKey;
+use weft_packet::firewall::{self, Addresses, NetworkRules, PeerRules, RuleList, RuleSet, Scope};
+use weft_roster::names::Name;
+use weft_roster::rules::{Policy, Protocol, Rule, Selector, Target};
+use weft_wire::{NodeAddr, Subnet};
+
+use crate::{Network, Networks};
+
+/// The rules for the packet path.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Compiled {
+    /// The rules for the packets of each peer; `None` if all packets pass.
+    pub peers: Option<BTreeMap<NodeAddr, PeerRules>>,
+    /// When a rule ends, in seconds since 1970: the rules have to be compiled again.
+    pub next: Option<u64>,
+}
+
+/// What the configuration says of packets: its peers, and the subnets of this node that they may send
+/// to.
+#[derive(Debug, Clone, Default)]
+pub struct ByHand {
+    /// The peers.
+    pub peers: BTreeSet<PublicKey>,
+    /// The subnets, with further addresses of this node.
+    pub subnets: Vec<Subnet>,
+    /// The addresses of this node and the subnets behind it, if it is an exit.
+    pub serves: Option<Vec<Subnet>>,
+    /// The exit that this node uses.
+    pub exit: Option<PublicKey>,
+}
+
+/// Compiles the rules for packets to the node `own` at `unix`, in seconds since 1970.
+#[must_use]
+pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[Rule], unix: u64) -> Compiled {
+    let joined: Vec<&Network> = networks.iter().filter(|network| network.is_member(own)).collect();
+    let subnets: Arc<[Subnet]> = by_hand.subnets.as_slice().into();
+    if joined.is_empty() && local.is_empty() {
+        return Compiled::default();
+    }
+    let all_ours: Option<Arc<[Subnet]>> = by_hand.serves.as_deref().map(Arc::from);
+    let exit = all_ours.is_some();
+    let of_networks = joined.iter().map(|network| OfNetwork::new(own, network, exit, unix));
+    let mut of_networks: Vec<OfNetwork<'_>> = of_networks.collect();
+    let tags = |key: &PublicKey| tags(&joined, key);
+    let own_tags = tags(own);
+    let local_of = |policy: Policy| {
+        let chosen = local.iter().filter(|rule| rule.policy == policy);
+        List::new(chosen, (own, &own_tags, exit), unix)
+    };
+    let (mut deny, mut allow) = (local_of(Policy::Deny), local_of(Policy::Allow));
+    let members = joined.iter().flat_map(|network| network.state().members.keys());
+    let keys: BTreeSet<PublicKey> = members
+        .chain(&by_hand.peers)
+        .copied()
+        .filter(|key| key != own)
+        .collect();
+    let mut peers = BTreeMap::new();
+    for key in keys {
+        let tags = tags(&key);
+        let of_peer = PeerRules {
+            deny: deny.of(&key, &tags),
+            allow: allow.of(&key, &tags),
+            networks: of_networks.iter_mut().filter_map(|network| network.of(&key)).collect(),
+            by_hand: by_hand.peers.contains(&key).then(|| Arc::clone(&subnets)),
+            ours: all_ours.clone(),
+            by_exit: by_hand.exit == Some(key),
+        };
+        peers.insert(key.node_addr(), of_peer);
+    }
+    let of_records = joined
+        .iter()
+        .flat_map(|network| network.state().table.rules.iter().flatten());
+    let ends = of_records.chain(local).filter_map(|rule| rule.until);
+    Compiled {
+        peers: Some(peers),
+        // A rule matches in its last second, too.
+        next: ends.filter(|until| *until >= unix).min().map(|until| until + 1),
+    }
+}
+
+/// The tags that a node has in any of the networks.
+pub(super) fn tags(networks: &[&Network], key: &PublicKey) -> BTreeSet<Name> {
+    let records = networks.iter().filter_map(|network| network.state().members.get(key));
+    records.flat_map(|member| member.tags.iter().cloned()).collect()
+}
+
+/// One network, as this node sees it.
+struct OfNetwork<'a> {
+    own: PublicKey,
+    network: &'a Network,
+    list: List,
+    ours: Arc<[Subnet]>,
+}
+
+impl<'a> OfNetwork<'a> {
+    fn new(own: &PublicKey, network: &'a Network, exit: bool, unix: u64) -> Self {
+        let state = network.state();
+        let tags = tags(&[network], own);
+        let rules = state.table.rules.iter().flatten();
+        Self {
+            own: *own,
+            network,
+            list: List::new(rules, (own, &tags, exit), unix),
+            ours: behind(network, own),
+        }
+    }
+
+    /// The rules for a peer, if it is a member.
+    fn of(&mut self, key: &PublicKey) -> Option<NetworkRules> {
+        let state = self.network.state();
+        let member = state.members.get(key)?;
+        let ends = self.network.ipv4(&self.own).zip(self.network.ipv4(key));
+        Some(NetworkRules {
+            ipv4: ends.map(|(ours, theirs)| Addresses { ours, theirs }),
+            ours: Arc::clone(&self.ours),
+            theirs: behind(self.network, key),
+            rules: self.list.of(key, &member.tags),
+            // Rules that are not understood let nothing pass.
+            inside: state.table.inside == Policy::Allow && state.table.rules.is_some(),
+            exit: state.exits.contains_key(&self.own),
+        })
+    }
+}
+
+/// The subnets behind a member.
+fn behind(network: &Network, key: &PublicKey) -> Arc<[Subnet]> {
+    let routes = network.routes().filter(|(_, members)| members.contains(key));
+    routes.map(|(subnet, _)| *subnet).collect()
+}
+
+/// The rules of one origin that can be about packets to this node.
+struct List {
+    rules: RuleList,
+    from: Vec<Selector>,
+    /// Sets of rules that peers share: many have the same.
+    sets: BTreeMap<Vec<u16>, Arc<[u16]>>,
+}
+
+impl List {
+    fn new<'r>(
+        rules: impl IntoIterator<Item = &'r Rule>,
+        (own, own_tags, exit): (&PublicKey, &BTreeSet<Name>, bool),
+        unix: u64,
+    ) -> Self {
+        let in_force = |rule: &&Rule| rule.until.is_none_or(|until| unix <= until);
+        let known = |rule: &&Rule| exit || rule.to != Target::Exit;
+        let rules = rules.into_iter().filter(in_force).filter(known);
+        let ours = rules.filter_map(|rule| Some((rule.from.clone(), resolve(rule, own, own_tags)?)));
+        let (from, rules): (Vec<_>, Vec<_>) = ours.unzip();
+        Self {
+            rules: rules.into(),
+            from,
+            sets: BTreeMap::new(),
+        }
+    }
+
+    /// Those about the packets of one peer.
+    fn of(&mut self, key: &PublicKey, tags: &BTreeSet<Name>) -> RuleSet {
+        let holds = self.from.iter().map(|from| holds(from, key, tags));
+        let chosen: Vec<u16> = (0..).zip(holds).filter(|(_, holds)| *holds).map(|(at, _)| at).collect();
+        let shared = self
+            .sets
+            .entry(chosen)
+            .or_insert_with_key(|chosen| chosen.as_slice().into());
+        RuleSet {
+            list: Arc::clone(&self.rules),
+            chosen: Arc::clone(shared),
+        }
+    }
+}
+
+/// A rule for packets to this node, or `None` if it is about other destinations only.
+fn resolve(rule: &Rule, own: &PublicKey, own_tags: &BTreeSet<Name>) -> Option<firewall::Rule> {
+    let to = match &rule.to {
+        Target::Members(Selector::Any) => Scope::Any,
+        Target::Members(members) if holds(members, own, own_tags) => Scope::Node,
+        Target::Route(subnet) => Scope::Subnet(*subnet),
+        Target::Exit => Scope::Exit,
+        Target::Members(_) => return None,
+    };
+    let service = rule.service.as_ref();
+    let protocol = match service.map(|service| service.protocol) {
+        None => firewall::Protocol::Any,
+        Some(Protocol::Icmp) => firewall::Protocol::Icmp,
+        Some(Protocol::Tcp) => firewall::Protocol::Number(6),
+        Some(Protocol::Udp) => firewall::Protocol::Number(17),
+        Some(Protocol::Number(number)) => firewall::Protocol::Number(number),
+    };
+    Some(firewall::Rule {
+        allow: rule.policy == Policy::Allow,
+        to,
+        protocol,
+        ports: service
+            .map(|service| service.ports.as_slice().into())
+            .unwrap_or_default(),
+    })
+}
+
+fn holds(selector: &Selector, key: &PublicKey, tags: &BTreeSet<Name>) -> bool {
+    match selector {
+        Selector::Any => true,
+        Selector::Tag(tag) => tags.contains(tag),
+        Selector::Member(member) => member == key,
+    }
+}

@@ -1,0 +1,268 @@
+//! Rules of networks and of the configuration, compiled and explained.
+
+use std::sync::Arc;
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng as _;
+use weft_noise::{Identity, PublicKey, SecretKey};
+use weft_packet::firewall::{PeerRules, Protocol, Scope};
+use weft_roster::names::Name;
+use weft_roster::rules::{Policy, Rule};
+use weft_wire::Subnet;
+
+use super::compile::{ByHand, compile};
+use super::why::{Question, service, why};
+use crate::{Networks, RuleChange};
+
+const UNIX: u64 = 1_700_000_000;
+
+fn identity(byte: u8) -> Arc<Identity> {
+    Arc::new(Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap()))
+}
+
+fn key(byte: u8) -> PublicKey {
+    identity(byte).public()
+}
+
+/// A configuration with these peers.
+fn by_hand(peers: &[u8]) -> ByHand {
+    ByHand {
+        peers: peers.iter().map(|byte| key(*byte)).collect(),
+        ..ByHand::default()
+    }
+}
+
+/// The networks of node 1, which has founded these.
+fn networks(names: &[&str]) -> Networks {
+    let mut networks = Networks::new(identity(1), Vec::new(), Box::new(ChaCha20Rng::seed_from_u64(1)));
+    for (nonce, name) in (1..).zip(names) {
+        let host = Name::host("nas").unwrap();
+        let name = Name::network(name).unwrap();
+        networks.create(name, Some(host), [nonce; 16], UNIX).unwrap();
+    }
+    networks
+}
+
+fn change(networks: &mut Networks, change: RuleChange) -> Result<(), String> {
+    let changed = networks.change_rules(None, change, (0, UNIX));
+    changed.map(drop).map_err(|error| error.to_string())
+}
+
+fn add(networks: &mut Networks, rule: &str) {
+    let rule = rule.to_owned();
+    change(networks, RuleChange::Add { rule, at: None }).unwrap();
+}
+
+fn texts(networks: &Networks) -> Vec<String> {
+    let state = networks.iter().next().unwrap().state();
+    let rules = state.table.rules.iter().flatten();
+    rules.map(|rule| super::in_words(rule, state)).collect()
+}
+
+fn local(rules: &[&str]) -> Vec<Rule> {
+    rules.iter().map(|rule| rule.parse().unwrap()).collect()
+}
+
+#[test]
+fn rules_are_added_replaced_and_removed_with_the_names_of_members() {
+    let mut networks = networks(&["home"]);
+    add(&mut networks, "allow from any to nas tcp/22");
+    change(
+        &mut networks,
+        RuleChange::Add {
+            rule: "deny from tag:guest to any".to_owned(),
+            at: Some(1),
+        },
+    )
+    .unwrap();
+    let both = ["deny from tag:guest to any", "allow from any to nas tcp/22"];
+    assert_eq!(texts(&networks), both);
+    for (wrong, words) in [
+        (RuleChange::Remove(3), "no rule 3"),
+        (RuleChange::Remove(0), "no rule 0"),
+        (
+            RuleChange::Set(vec!["allow from any to bob".to_owned()]),
+            "no member is named bob",
+        ),
+        (
+            RuleChange::Set(vec!["allow from npub1x to any".to_owned()]),
+            "allow from npub1x to any",
+        ),
+        (
+            RuleChange::Add {
+                rule: both[0].to_owned(),
+                at: Some(4),
+            },
+            "no rule 4",
+        ),
+        (RuleChange::Set(vec![both[0].to_owned(); 1_001]), "at most 1000 rules"),
+    ] {
+        let error = change(&mut networks, wrong).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+    assert_eq!(texts(&networks), both, "a change that is refused changes nothing");
+    change(&mut networks, RuleChange::Remove(1)).unwrap();
+    assert_eq!(texts(&networks), [both[1]]);
+    change(&mut networks, RuleChange::Default(Policy::Deny)).unwrap();
+    change(&mut networks, RuleChange::Set(Vec::new())).unwrap();
+    let network = networks.iter().next().unwrap();
+    assert_eq!(
+        (network.state().table.inside, texts(&networks).len()),
+        (Policy::Deny, 0)
+    );
+    assert!(
+        network.is_member(&key(1)),
+        "the founder's record still founds the network"
+    );
+    assert_eq!(network.name().map(Name::as_str), Some("home"));
+}
+
+#[test]
+fn without_networks_and_rules_nothing_is_checked() {
+    let none = networks(&[]);
+    assert_eq!(compile(&key(1), &none, &by_hand(&[2]), &[], UNIX).peers, None);
+    let rules = local(&["deny from any to any tcp/25"]);
+    let peers = compile(&key(1), &none, &by_hand(&[2]), &rules, UNIX).peers.unwrap();
+    let of_peer = &peers[&key(2).node_addr()];
+    assert!(of_peer.by_hand.is_some() && of_peer.networks.is_empty());
+    assert_eq!((of_peer.deny.chosen.len(), of_peer.allow.chosen.len()), (1, 0));
+}
+
+/// The peer that was added by hand, as the compiled rules have it.
+fn compiled(networks: &Networks, rules: &[&str], unix: u64) -> (PeerRules, Option<u64>) {
+    let compiled = compile(&key(1), networks, &by_hand(&[2]), &local(rules), unix);
+    (compiled.peers.unwrap()[&key(2).node_addr()].clone(), compiled.next)
+}
+
+#[test]
+fn rules_that_are_about_others_are_left_out() {
+    let networks = networks(&["home"]);
+    let (me, peer, other) = (key(1), key(2), key(3));
+    let rules = [
+        format!("allow from {peer} to {me} tcp/1"),
+        format!("allow from {other} to {me} tcp/2"),
+        format!("allow from {peer} to {other} tcp/3"),
+        "allow from any to route:192.168.7.0/24 udp/4-5".to_owned(),
+        "allow from any to exit".to_owned(),
+    ];
+    let (rules, _) = compiled(&networks, &rules.each_ref().map(String::as_str), UNIX);
+    let of_peer = rules.allow.chosen.iter().map(|at| &rules.allow.list[usize::from(*at)]);
+    let found: Vec<_> = of_peer
+        .map(|rule| (rule.to, rule.protocol, rule.ports.to_vec()))
+        .collect();
+    let subnet = Scope::Subnet("192.168.7.0/24".parse().unwrap());
+    assert_eq!(
+        found,
+        [
+            (Scope::Node, Protocol::Number(6), vec![(1, 1)]),
+            (subnet, Protocol::Number(17), vec![(4, 5)]),
+        ]
+    );
+}
+
+#[test]
+fn a_rule_ends_with_its_last_second() {
+    let networks = networks(&["home"]);
+    let rule = format!("allow from any to any until {}", UNIX + 10);
+    for (unix, rules, next) in [
+        (UNIX, 1, Some(UNIX + 11)),
+        (UNIX + 10, 1, Some(UNIX + 11)),
+        (UNIX + 11, 0, None),
+    ] {
+        let (peer, found) = compiled(&networks, &[&rule], unix);
+        assert_eq!((peer.allow.chosen.len(), found), (rules, next), "{unix}");
+    }
+}
+
+#[test]
+fn the_reason_names_the_rule() {
+    let ask = |networks: &Networks, port, rules: &[&str]| {
+        let question = Question {
+            from: key(1),
+            to: key(1),
+            behind: None,
+            exit: false,
+            protocol: 6,
+            port: Some(port),
+        };
+        let verdict = why(&question, networks, &local(rules), false, UNIX);
+        (verdict.allowed, verdict.reasons.join("; "))
+    };
+    let mut one = networks(&["home"]);
+    add(&mut one, "deny from nas to nas tcp/25");
+    let denied = (false, "rule 1 of home: deny from nas to nas tcp/25".to_owned());
+    assert_eq!(ask(&one, 25, &[]), denied);
+    let allowed = (true, "no rule of home matches, and its default is allow".to_owned());
+    assert_eq!(ask(&one, 26, &[]), allowed);
+    let both = ["allow from any to any tcp/80", "deny from any to any tcp/80"];
+    assert_eq!(
+        ask(&one, 80, &both),
+        (false, "local rule: deny from any to any tcp/80".to_owned())
+    );
+    // One network that allows the flow suffices.
+    let mut two = networks(&["home", "work"]);
+    let rules = RuleChange::Set(vec!["deny from nas to nas tcp/25".to_owned()]);
+    two.change_rules(Some("home"), rules, (0, UNIX)).unwrap();
+    let (allowed, reasons) = ask(&two, 25, &[]);
+    assert!(
+        allowed && reasons.ends_with("no rule of work matches, and its default is allow"),
+        "{reasons}"
+    );
+}
+
+#[test]
+fn strangers_and_peers_by_hand_are_told_apart() {
+    let networks = networks(&["home"]);
+    let question = Question {
+        from: key(2),
+        to: key(1),
+        behind: None,
+        exit: false,
+        protocol: 6,
+        port: Some(22),
+    };
+    for by_hand in [false, true] {
+        assert_eq!(why(&question, &networks, &[], by_hand, UNIX).allowed, by_hand);
+    }
+    let rules = compile(&key(1), &networks, &by_hand(&[]), &[], UNIX).peers.unwrap();
+    assert!(rules.is_empty(), "packets of all others are dropped");
+}
+
+#[test]
+fn services_are_one_protocol_and_one_port() {
+    assert_eq!(service("tcp/22"), Ok((6, Some(22))));
+    assert_eq!(service("icmp"), Ok((1, None)));
+    assert_eq!(service("47"), Ok((47, None)));
+    for wrong in [
+        "",
+        "tcp",
+        "tcp/1-2",
+        "tcp/1,2",
+        "http",
+        "tcp/22 until 5 ",
+        "to any",
+        "icmp/1",
+    ] {
+        assert!(service(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn an_exit_has_rules_about_what_is_behind_it() {
+    let networks = networks(&["home"]);
+    let ours = ["10.44.0.1/32".parse().unwrap()];
+    let of = |serves: Option<&[Subnet]>| {
+        let rules = local(&["deny from any to exit tcp/25"]);
+        let by_hand = ByHand {
+            serves: serves.map(<[Subnet]>::to_vec),
+            ..by_hand(&[2])
+        };
+        let compiled = compile(&key(1), &networks, &by_hand, &rules, UNIX);
+        compiled.peers.unwrap()[&key(2).node_addr()].clone()
+    };
+    let rules = of(Some(&ours));
+    assert_eq!(rules.ours.as_deref(), Some(&ours[..]));
+    assert_eq!(rules.deny.list[0].to, Scope::Exit);
+    let rules = of(None);
+    assert!(rules.ours.is_none() && rules.deny.list.is_empty());
+}
