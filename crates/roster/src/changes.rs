@@ -52,8 +52,8 @@ impl RecordSet {
     /// more than the highest of those that could prevent it.
     ///
     /// Records of signers that are no administrators do not count, nor do, about administrators,
-    /// those of juniors of `signer`, so a version of 2^64 - 1 blocks a key only until its signer is
-    /// removed.
+    /// those of their juniors and equals, so a version of 2^64 - 1 blocks a key only until its signer
+    /// is removed. Nothing that juniors of `signer` sign about rights counts.
     ///
     /// # Errors
     /// [`ChangeError::NotAdmin`]; [`ChangeError::NotSenior`] for a record about a more senior
@@ -78,14 +78,17 @@ impl RecordSet {
         {
             return Err(ChangeError::NotSenior(*subject));
         }
-        // Seniority decides about administrators before the version does.
-        let by_rank = ranked.is_some() || matches!(key, RecordKey::Admin(_));
-        let rivals = |rank: Rank| !by_rank || rank <= own;
+        let is_rival = |other: &PublicKey, rank: Rank| match (key, ranked) {
+            // Seniority decides about rights before the version does.
+            (RecordKey::Admin(_), _) => rank <= own,
+            (_, Some((subject, of))) => rank < of || other == subject || admins.is_founder(other),
+            (_, None) => true,
+        };
         let slot = self.slots().get(key);
         let counted = slot
             .into_iter()
             .flatten()
-            .filter(|(other, _)| admins.rank(other).is_some_and(rivals));
+            .filter(|(other, _)| admins.rank(other).is_some_and(|rank| is_rival(other, rank)));
         let highest = counted
             .map(|(_, kept)| &kept.best)
             .max_by_key(|record| record.version());

@@ -213,9 +213,9 @@ impl State {
 
 /// The record in force for a key, of those that administrators signed.
 ///
-/// About an administrator only its own records and those of its seniors count, and seniority goes
-/// before version. About the successor those of the founder count, too, which names it. Otherwise
-/// the order is version, removal, seniority, lower identifier.
+/// About an administrator only its own records and those of its seniors count; about the successor
+/// those of the founder, too, which names it. The order is version, removal, seniority, lower
+/// identifier.
 pub(crate) fn in_force<'a>(
     admins: &Admins,
     key: &RecordKey,
@@ -225,16 +225,18 @@ pub(crate) fn in_force<'a>(
     let counted = records
         .into_iter()
         .filter_map(|record| Some((admins.rank(record.signer())?, record)));
-    match subject {
-        Some((subject, own)) => counted
-            .filter(|(rank, record)| *rank < own || record.signer() == subject || admins.is_founder(record.signer()))
-            .max_by_key(|(rank, record)| (Reverse(*rank), record.precedence())),
-        None => counted.max_by_key(|(rank, record)| order(*rank, record)),
-    }
-    .map(|(_, record)| record)
+    let may_sign = |(rank, record): &(Rank, &Arc<Record>)| {
+        subject.is_none_or(|(subject, own)| {
+            *rank < own || record.signer() == subject || admins.is_founder(record.signer())
+        })
+    };
+    let best = counted
+        .filter(may_sign)
+        .max_by_key(|(rank, record)| order(*rank, record));
+    best.map(|(_, record)| record)
 }
 
-/// The order of records by administrators about a key that has no rank.
+/// The order of records by administrators about a key.
 fn order(rank: Rank, record: &Record) -> (u64, bool, Reverse<Rank>, Reverse<&[u8; 32]>) {
     (record.version(), record.removed(), Reverse(rank), Reverse(record.id()))
 }

@@ -213,9 +213,6 @@ impl<'a> Model<'a> {
             record.key() == about && senior && wanted(record)
         };
         let goes_first = |a: &Record, b: &Record| {
-            if own.is_some() && rank(a) != rank(b) {
-                return rank(a) < rank(b);
-            }
             if (a.version(), a.removed()) == (b.version(), b.removed()) && rank(a) != rank(b) {
                 return rank(a) < rank(b);
             }

@@ -137,7 +137,7 @@ fn two_that_grant_each_other_are_worth_nothing_without_a_senior() {
 }
 
 #[test]
-fn about_admins_seniority_goes_before_version() {
+fn about_an_admin_its_seniors_and_itself_say_the_last_word() {
     let records = [
         founding(1, None),
         grant(1, 2, 1),
@@ -146,16 +146,18 @@ fn about_admins_seniority_goes_before_version() {
         member(2, 2, 8),
         member(3, 2, 9),
     ];
-    assert_eq!(named(&in_all_orders(&records), 2), Some("n1-1"));
-    // Its own record counts if no senior has one; that of an equal never does.
+    assert_eq!(named(&in_all_orders(&records), 2), Some("n2-8"), "an equal has no say");
     let records = [
         founding(1, None),
         grant(1, 2, 1),
-        grant(1, 3, 1),
-        member(2, 2, 1),
-        member(3, 2, 9),
+        grant(2, 3, 1),
+        member(3, 3, 2),
+        unmember(2, 3, 3),
+        member(1, 3, 4),
     ];
-    assert_eq!(named(&in_all_orders(&records), 2), Some("n2-1"));
+    assert_eq!(named(&in_all_orders(&records[..4]), 3), Some("n3-2"));
+    assert_eq!(named(&in_all_orders(&records[..5]), 3), None);
+    assert_eq!(named(&in_all_orders(&records), 3), Some("n1-4"));
     let records = [
         founding(1, None),
         grant(1, 2, 1),
