@@ -7,11 +7,19 @@ use std::fmt;
 use thiserror::Error;
 use weft_noise::PublicKey;
 
+use crate::admins::Rank;
+
 /// Names that programs and systems look up by themselves and trust the answer.
 const RESERVED_HOSTS: &[&str] = &["gateway", "isatap", "localhost", "wpad"];
 
 /// Domains that other systems answer for.
 const RESERVED_NETWORKS: &[&str] = &["fips", "local", "nvpn"];
+
+/// How texts begin that are keys (NIP-19, NIP-49).
+const KEYS: &[&str] = &["npub1", "nsec1", "ncryptsec1"];
+
+/// Length of a network id as text, in hexadecimal digits.
+const ID_LEN: usize = 32;
 
 /// Length of the longest label of DNS in bytes (RFC 1035, 2.3.4).
 const MAX_LEN: usize = 63;
@@ -40,6 +48,9 @@ pub enum NameError {
     /// A name that programs look up by themselves, or a domain of another system.
     #[error("the name `{0}` has a meaning of its own; choose another one")]
     Reserved(&'static str),
+    /// A text that commands and systems read as something else: a key, an identifier, an address.
+    #[error("the name looks like {0}; choose another one")]
+    Looks(&'static str),
 }
 
 impl Name {
@@ -67,7 +78,9 @@ impl Name {
     /// Checks the name of a member.
     ///
     /// # Errors
-    /// [`NameError`]; `Reserved` for `gateway`, `isatap`, `localhost` and `wpad`.
+    /// [`NameError`]; `Reserved` for `gateway`, `isatap`, `localhost` and `wpad`; `Looks` for what
+    /// begins like a key, for 32 hexadecimal digits, and for a number, which `inet_aton` (POSIX) reads
+    /// as an IPv4 address.
     pub fn host(text: &str) -> Result<Self, NameError> {
         Self::unreserved(text, RESERVED_HOSTS)
     }
@@ -84,6 +97,9 @@ impl Name {
 
     fn unreserved(text: &str, reserved: &[&'static str]) -> Result<Self, NameError> {
         let name = Self::label(text)?;
+        if let Some(kind) = other_kind(text) {
+            return Err(NameError::Looks(kind));
+        }
         match reserved.iter().find(|reserved| **reserved == name.0) {
             Some(reserved) => Err(NameError::Reserved(reserved)),
             None => Ok(name),
@@ -94,6 +110,40 @@ impl Name {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name with a hyphen and a number behind it, cut to the length of a label: `nas-2`.
+    #[must_use]
+    pub fn numbered(&self, number: usize) -> Self {
+        let behind = format!("-{number}");
+        let stem: String = self.0.chars().take(MAX_LEN.saturating_sub(behind.len())).collect();
+        Self(stem + &behind)
+    }
+
+    /// The numbered names, from 2 on.
+    pub fn numbers(&self) -> impl Iterator<Item = Self> {
+        (2..).map(|number| self.numbered(number))
+    }
+}
+
+/// What a label is for those that look at its form alone, if that is no name.
+fn other_kind(text: &str) -> Option<&'static str> {
+    let digits = |text: &str, hex: bool| {
+        let is_digit = |c: char| c.is_ascii_digit() || (hex && c.is_ascii_hexdigit());
+        !text.is_empty() && text.chars().all(is_digit)
+    };
+    if KEYS.iter().any(|start| text.starts_with(start)) {
+        Some("a key")
+    } else if text.len() == ID_LEN && digits(text, true) {
+        Some("the identifier of a network")
+    } else if digits(text, false)
+        || text
+            .strip_prefix("0x")
+            .is_some_and(|rest| rest.is_empty() || digits(rest, true))
+    {
+        Some("an address")
+    } else {
+        None
     }
 }
 
@@ -115,34 +165,43 @@ impl Borrow<str> for Name {
     }
 }
 
+/// The name that the record of a member gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim<'a> {
+    /// The member.
+    pub member: &'a PublicKey,
+    /// The name.
+    pub name: &'a Name,
+    /// The rank of the administrator that signed the record.
+    pub rank: Rank,
+}
+
 /// The name of each member such that no two are equal, and the members whose name is not the one of
 /// their record.
 ///
-/// Of members with one name, that with the lowest key has it. The others have the name with `-` and
-/// eight hexadecimal digits of their key, which no later member changes.
+/// Administrators give no name twice, but two that do not know of each other may. Of members with one
+/// name, that whose record the more senior administrator signed has it, then that with the lower key.
+/// The others have the name with the next number that no record asks for.
 #[must_use]
-pub fn settle<'a>(
-    wanted: impl IntoIterator<Item = (&'a PublicKey, &'a Name)>,
-) -> (BTreeMap<PublicKey, Name>, BTreeSet<PublicKey>) {
-    let mut by_name: BTreeMap<&Name, BTreeSet<PublicKey>> = BTreeMap::new();
-    for (key, name) in wanted {
-        by_name.entry(name).or_default().insert(*key);
+pub fn settle<'a>(claims: impl IntoIterator<Item = Claim<'a>>) -> (BTreeMap<PublicKey, Name>, BTreeSet<PublicKey>) {
+    let mut by_name: BTreeMap<&Name, BTreeSet<(Rank, PublicKey)>> = BTreeMap::new();
+    for claim in claims {
+        by_name
+            .entry(claim.name)
+            .or_default()
+            .insert((claim.rank, *claim.member));
     }
     let mut taken: BTreeSet<Name> = by_name.keys().map(|name| (*name).clone()).collect();
     let (mut names, mut renamed) = (BTreeMap::new(), BTreeSet::new());
-    for (name, keys) in by_name {
-        let mut keys = keys.into_iter();
-        names.extend(keys.next().map(|key| (key, name.clone())));
-        for key in keys {
+    for (name, members) in by_name {
+        let mut members = members.into_iter().map(|(_, key)| key);
+        names.extend(members.next().map(|key| (key, name.clone())));
+        // Each number is tried once for all members of the name.
+        let mut numbers = name.numbers();
+        for key in members {
             renamed.insert(key);
-            let digits = data_encoding::HEXLOWER.encode(&key.as_bytes()[..4]);
-            // Room for the hyphen and the digits; a stem that ends in a hyphen is a valid one here.
-            let stem: String = name.0.chars().take(MAX_LEN - 9).collect();
-            let name = Name(format!("{stem}-{digits}"));
-            // Another record may ask for the very same name; then the member has none.
-            if taken.insert(name.clone()) {
-                names.insert(key, name);
-            }
+            let free = numbers.find(|name| taken.insert(name.clone()));
+            names.extend(free.map(|name| (key, name)));
         }
     }
     (names, renamed)
@@ -157,7 +216,16 @@ mod tests {
 
     #[test]
     fn names_are_labels_of_dns() {
-        for name in ["a", "0", "laptop", "my-nas-2", &"x".repeat(63), "xn--bcher-kva"] {
+        for name in [
+            "a",
+            "0a",
+            "laptop",
+            "my-nas-2",
+            &"x".repeat(63),
+            "xn--bcher-kva",
+            "4-2",
+            "0xray",
+        ] {
             assert_eq!(Name::host(name).unwrap().as_str(), name);
             assert_eq!(Name::network(name).unwrap().as_str(), name);
         }
@@ -178,44 +246,108 @@ mod tests {
             assert_eq!(Name::host(name), Err(NameError::Reserved(name)));
             assert_eq!(Name::network(name), Err(NameError::Reserved(name)));
         }
+        let id = "0123456789abcdef0123456789abcdef";
+        for (name, kind) in [
+            ("npub1", "a key"),
+            ("npub1wsnzfu4cy4tqqrsr5t0lsk7qmpcd2fd2yx7k5a5ljc8jdsrqqxqs", "a key"),
+            ("nsec1x", "a key"),
+            ("ncryptsec1q", "a key"),
+            (id, "the identifier of a network"),
+            ("0", "an address"),
+            ("10", "an address"),
+            ("3232235777", "an address"),
+            ("0xc0a80101", "an address"),
+            ("0x", "an address"),
+        ] {
+            assert_eq!(Name::host(name), Err(NameError::Looks(kind)), "{name}");
+            assert_eq!(Name::network(name), Err(NameError::Looks(kind)), "{name}");
+            assert!(Name::label(name).is_ok(), "a tag");
+        }
         for name in ["fips", "nvpn", "local"] {
             assert_eq!(Name::network(name), Err(NameError::Reserved(name)));
             assert!(Name::host(name).is_ok());
         }
     }
 
-    #[test]
-    fn members_of_one_name_get_names_of_their_own() {
-        let mut keys: Vec<PublicKey> = (1..4)
+    fn keys(count: u8) -> Vec<PublicKey> {
+        let mut keys: Vec<PublicKey> = (1..=count)
             .map(|n| SecretKey::from_bytes(&[n; 32]).unwrap().public())
             .collect();
         keys.sort();
-        let (nas, other) = (Name::host("nas").unwrap(), Name::host("other").unwrap());
-        let wanted = [(&keys[2], &nas), (&keys[0], &nas), (&keys[1], &other)];
-        let (names, renamed) = settle(wanted);
-        assert_eq!(names[&keys[0]], nas);
-        assert_eq!(names[&keys[1]], other);
-        assert!(names[&keys[2]].as_str().starts_with("nas-"));
-        assert_eq!(renamed, BTreeSet::from([keys[2]]));
+        keys
+    }
+
+    fn claim<'a>(member: &'a PublicKey, name: &'a Name, rank: Rank) -> Claim<'a> {
+        Claim { member, name, rank }
+    }
+
+    #[test]
+    fn the_name_is_that_of_the_senior_signer_then_of_the_lower_key() {
+        let keys = keys(4);
+        let (nas, second) = (Name::host("nas").unwrap(), Name::host("nas-2").unwrap());
+        let claims = [
+            claim(&keys[0], &nas, 1),
+            claim(&keys[1], &second, 3),
+            claim(&keys[2], &nas, 0),
+            claim(&keys[3], &nas, 0),
+        ];
+        let (names, renamed) = settle(claims);
+        let name = |at: usize| names[&keys[at]].as_str();
+        assert_eq!(name(2), "nas");
+        assert_eq!(name(1), "nas-2", "a number takes no name away");
+        assert_eq!([name(3), name(0)], ["nas-3", "nas-4"]);
+        assert_eq!(renamed, BTreeSet::from([keys[0], keys[3]]));
+    }
+
+    #[test]
+    fn a_numbered_name_has_room_in_a_label() {
+        let long = Name::host(&"x".repeat(63)).unwrap();
+        assert_eq!(long.numbered(17).as_str(), format!("{}-17", "x".repeat(60)));
+        assert_eq!(Name::host("nas").unwrap().numbers().nth(1).unwrap().as_str(), "nas-3");
+    }
+
+    /// Numbers are looked for once for each name, not once for each member.
+    #[test]
+    fn thousands_of_members_of_one_name_take_linear_time() {
+        let keys: Vec<PublicKey> = (1..=2_000_u16)
+            .map(|n| {
+                let mut secret = [1; 32];
+                secret[..2].copy_from_slice(&n.to_be_bytes());
+                SecretKey::from_bytes(&secret).unwrap().public()
+            })
+            .collect();
+        let nas = Name::host("nas").unwrap();
+        let (names, renamed) = settle(keys.iter().map(|key| claim(key, &nas, 0)));
+        assert_eq!((names.len(), renamed.len()), (2_000, 1_999));
+        assert!(names.values().any(|name| name.as_str() == "nas-2000"));
     }
 
     proptest! {
         #[test]
-        fn settled_names_are_valid_and_differ(wanted in prop::collection::vec((1..9_u8, "[ab]{1,2}|[ab]{60,63}"), 0..20)) {
-            let wanted: Vec<(PublicKey, Name)> = wanted
+        fn settled_names_are_valid_and_differ(
+            wanted in prop::collection::vec((1..9_u8, "[ab](-[23])?|[ab]{60,63}", 0..3_u8), 0..20),
+        ) {
+            let wanted: BTreeMap<PublicKey, (Name, Rank)> = wanted
                 .iter()
-                .map(|(n, name)| {
+                .map(|(n, name, rank)| {
                     let key = SecretKey::from_bytes(&[*n; 32]).unwrap().public();
-                    (key, Name::host(name).unwrap())
+                    (key, (Name::host(name).unwrap(), *rank))
                 })
                 .collect();
-            let wanted: BTreeMap<PublicKey, Name> = wanted.into_iter().collect();
-            let (names, _) = settle(&wanted);
+            let claims = wanted.iter().map(|(key, (name, rank))| claim(key, name, *rank));
+            let (names, renamed) = settle(claims);
             let distinct: BTreeSet<&Name> = names.values().collect();
             prop_assert_eq!(distinct.len(), names.len());
             prop_assert_eq!(names.len(), wanted.len());
-            for name in names.values() {
+            for (key, name) in &names {
                 prop_assert_eq!(Name::label(name.as_str()), Ok(name.clone()));
+                let (own, rank) = &wanted[key];
+                let before = |(other, (name, place)): (&PublicKey, &(Name, Rank))| {
+                    name == own && (place, other) < (rank, key)
+                };
+                let holds = !wanted.iter().any(before);
+                prop_assert_eq!(holds, name == own);
+                prop_assert_eq!(holds, !renamed.contains(key));
             }
         }
     }

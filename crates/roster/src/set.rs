@@ -10,6 +10,7 @@ use crate::admins::Admins;
 use crate::key::RecordKey;
 use crate::network_id::NetworkId;
 use crate::record::Record;
+use crate::state::in_force;
 
 /// Bytes of JSON of all records of a set, at most.
 pub const MAX_SET: usize = 16 << 20;
@@ -148,6 +149,13 @@ impl RecordSet {
         let signer = record.signer();
         let resigns = || self.admins.resigned.contains(signer) && *record.key() == RecordKey::Admin(*signer);
         self.admins.rank(signer).is_some() || resigns()
+    }
+
+    /// The record that is in force for a key, also one that removes.
+    #[must_use]
+    pub fn in_force(&self, key: &RecordKey) -> Option<&Arc<Record>> {
+        let slot = self.slots.get(key)?;
+        in_force(&self.admins, key, slot.values().map(|kept| &kept.best))
     }
 
     /// Takes a record.

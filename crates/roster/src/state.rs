@@ -12,7 +12,7 @@ use weft_wire::Subnet as Prefix;
 use crate::addresses::{self, Addresses};
 use crate::admins::{Admins, Rank};
 use crate::key::RecordKey;
-use crate::names::{self, Name};
+use crate::names::{self, Claim, Name};
 use crate::network_id::NetworkId;
 use crate::record::{Body, Exit, Guest, Invite, Member, Record, RuleList, Secret};
 use crate::rules::{Policy, Rule, Table};
@@ -121,10 +121,7 @@ impl State {
             members: cut_members(&mut members, set.admins()),
             invites: refuse_invites(&mut invites),
         };
-        let wanted = members
-            .iter()
-            .filter_map(|(key, member)| Some((key, member.name.as_ref()?)));
-        let (names, renamed) = names::settle(wanted);
+        let (names, renamed) = names::settle(winners.claims(&members, set.admins()));
         let network = set.network().to_string();
         let fixed = members.iter().map(|(key, member)| (key, member.ipv4));
         let addresses = addresses::settle(&network, fixed);
@@ -316,6 +313,22 @@ impl<'a> Winners<'a> {
             }
         }
         (members, removed, over_used)
+    }
+
+    /// The names that the records of members give them.
+    fn claims<'b>(
+        &'b self,
+        members: &'b BTreeMap<PublicKey, Member>,
+        admins: &'b Admins,
+    ) -> impl Iterator<Item = Claim<'b>> {
+        self.present().filter_map(|(key, record)| match key {
+            RecordKey::Member(member) => Some(Claim {
+                member,
+                name: members.get(member)?.name.as_ref()?,
+                rank: admins.rank(record.signer())?,
+            }),
+            _ => None,
+        })
     }
 
     fn routes(&self, members: &BTreeMap<PublicKey, Member>) -> BTreeMap<Prefix, BTreeSet<PublicKey>> {

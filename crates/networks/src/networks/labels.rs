@@ -9,9 +9,6 @@ use weft_roster::network_id::NetworkId;
 use super::{MAX_NETWORKS, Networks};
 use crate::Network;
 
-/// The characters of a name that its label keeps, so that there is room for a hyphen and two digits.
-const STEM: usize = 60;
-
 impl Networks {
     /// All networks, in the order in which this node came into them.
     pub fn in_order(&self) -> impl Iterator<Item = &Network> {
@@ -46,9 +43,7 @@ impl Networks {
 
 /// The labels of a name, as many as there may be networks: `home`, `home-2`, `home-3`.
 fn candidates(name: &Name) -> impl Iterator<Item = Name> {
-    let stem: String = name.as_str().chars().take(STEM).collect();
-    let numbered = (2..=MAX_NETWORKS).filter_map(move |number| Name::network(&format!("{stem}-{number}")).ok());
-    std::iter::once(name.clone()).chain(numbered)
+    std::iter::once(name.clone()).chain(name.numbers()).take(MAX_NETWORKS)
 }
 
 #[cfg(test)]

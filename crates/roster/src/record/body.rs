@@ -13,7 +13,7 @@ use crate::addresses;
 use crate::event::Tags;
 use crate::invite::Proof;
 use crate::key::RecordKey;
-use crate::names::Name;
+use crate::names::{Name, NameError};
 use crate::network_id::Nonce;
 use crate::rules::{MAX_RULES, Policy, Rule};
 
@@ -177,26 +177,26 @@ impl Body {
     pub(super) fn read(key: &RecordKey, tags: &Tags) -> Result<Self, TagError> {
         Ok(match key {
             RecordKey::Network => Self::Network(Network {
-                name: parsed(tags, "name", |text| Name::network(text).ok())?,
+                name: name(tags, Name::network)?,
                 inside: parsed(tags, "inside", |text| Policy::read(text).ok())?.unwrap_or(Policy::Allow),
                 founder: parsed(tags, "founder", hex::decode)?,
                 successor: parsed(tags, "successor", npub)?,
             }),
             RecordKey::Member(_) => Self::Member(Member {
-                name: parsed(tags, "name", |text| Name::host(text).ok())?,
+                name: name(tags, Name::host)?,
                 tags: labels(tags)?,
                 ipv4: parsed(tags, "ipv4", ipv4)?,
                 proof: proof(tags)?,
             }),
             RecordKey::Guest(_) => Self::Guest(Guest {
-                name: parsed(tags, "name", |text| Name::host(text).ok())?,
+                name: name(tags, Name::host)?,
                 tags: labels(tags)?,
                 ipv4: parsed(tags, "ipv4", ipv4)?,
             }),
             RecordKey::Invite(_) => Self::Invite(Invite {
                 uses: parsed(tags, "uses", uses)?.ok_or(TagError::Missing("uses"))?,
                 tags: labels(tags)?,
-                name: parsed(tags, "name", |text| Name::host(text).ok())?,
+                name: name(tags, Name::host)?,
                 expires: parsed(tags, "expires", decimal)?,
             }),
             RecordKey::Rules => Self::Rules(rules(tags)?),
@@ -331,6 +331,19 @@ fn parsed<T>(tags: &Tags, name: &'static str, parse: fn(&str) -> Option<T>) -> R
         return Ok(None);
     };
     parse(value(values, name)?).map(Some).ok_or(TagError::Value(name))
+}
+
+/// The name. One that looks like a key, an identifier or an address is none: earlier versions of Weft
+/// signed records with such names, which are valid for the rest that they say.
+fn name(tags: &Tags, check: fn(&str) -> Result<Name, NameError>) -> Result<Option<Name>, TagError> {
+    let Some(values) = single(tags, "name")? else {
+        return Ok(None);
+    };
+    match check(value(values, "name")?) {
+        Ok(name) => Ok(Some(name)),
+        Err(NameError::Looks(_)) => Ok(None),
+        Err(_) => Err(TagError::Value("name")),
+    }
 }
 
 fn npub(text: &str) -> Option<PublicKey> {

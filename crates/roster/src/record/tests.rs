@@ -227,3 +227,30 @@ fn a_draft_keeps_what_it_does_not_know() {
     let last = changed.event().body().tags.last().unwrap();
     assert_eq!(last[..], ["later", "1", "2"]);
 }
+
+/// Earlier versions signed such names; the records hold for the rest.
+#[test]
+fn a_name_that_looks_like_a_key_is_none() {
+    let npub = key(3).to_string();
+    for text in [npub.as_str(), "0123456789abcdef0123456789abcdef", "3232235777"] {
+        let tags: &[&[&str]] = &[&["name", text], &["tag", "family"]];
+        let record = tagged(&RecordKey::Member(key(2)), tags).unwrap();
+        let expected = Member {
+            tags: BTreeSet::from([name("family")]),
+            ..Member::default()
+        };
+        assert_eq!(record.body(), &Body::Member(expected), "{text}");
+        // The name of a successor of the record is another one, and what it says stays.
+        let again = Draft::again(&record, 2).sign(&identity(1), 0).unwrap();
+        assert_eq!(again.body(), record.body());
+        let network = tagged(&RecordKey::Network, &[&["name", text]]).unwrap();
+        assert!(
+            matches!(network.body(), Body::Network(Network { name: None, .. })),
+            "{text}"
+        );
+    }
+    for text in ["", "Nas", "localhost"] {
+        let refused = tagged(&RecordKey::Member(key(2)), &[&["name", text]]);
+        assert_eq!(refused, Err(TagError::Value("name").into()), "{text}");
+    }
+}
