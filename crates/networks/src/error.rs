@@ -51,7 +51,10 @@ pub enum NetworkError {
     #[error("this node cannot replace itself; ask another administrator, or make one with `weft admin add`")]
     ReplacesItself,
     /// Another member has this name.
-    #[error("{0} is the name of another member already; choose another one")]
+    #[error(
+        "{0} is the name of another member already; choose another one, or let a new machine take it over: \
+         `weft member replace {0} NEW`"
+    )]
     MemberNameTaken(Name),
     /// An address that no host of a network can have.
     #[error("{0} is not an address of a host in 10.44.0.0/16, as 10.44.3.4 is: the last number is 1 to 254")]

@@ -23,10 +23,16 @@ use crate::presences::Presences;
 use crate::{NetworkError, Owners, Row, used_ipv4};
 
 mod admin;
+mod names;
 mod presence;
 mod routes;
 mod secret;
 mod successor;
+mod turn;
+
+use self::names::Names;
+pub use self::names::Numbered;
+use self::turn::Turn;
 
 /// The interval between two requests to join, in ms.
 const ASK_AGAIN: u64 = 2_000;
@@ -59,8 +65,9 @@ pub struct Network {
     place: u32,
     /// Whether an administrator has to make another secret.
     lacks_secret: bool,
-    /// When this node makes it, in ms.
-    secret_due: Option<u64>,
+    /// When this node makes it.
+    secret_turn: Turn,
+    names: Names,
     unsaved: bool,
 }
 
@@ -102,10 +109,11 @@ impl Network {
         joining: Option<(Option<Proof>, Option<Name>)>,
     ) -> Self {
         let state = State::of(&set);
-        Self {
+        let mut network = Self {
             presences: Presences::new(set.network(), *own),
             lacks_secret: state.lacks_secret(),
-            secret_due: None,
+            secret_turn: Turn::default(),
+            names: Names::default(),
             state,
             set,
             sync: Sync::new(*own),
@@ -123,7 +131,9 @@ impl Network {
             label: None,
             place: 0,
             unsaved: false,
-        }
+        };
+        network.note_collisions(&BTreeSet::new());
+        network
     }
 
     /// Founds a network with one member, which is its administrator.
@@ -239,10 +249,6 @@ impl Network {
     #[must_use]
     pub fn set(&self) -> &RecordSet {
         &self.set
-    }
-
-    pub(crate) fn lacks_secret(&self) -> bool {
-        self.lacks_secret
     }
 
     /// The nodes by which this one came in, and where they were.
@@ -442,10 +448,9 @@ impl Network {
         let dismissed = self.dismissed.values().min().copied();
         let offer = self.offer_timeout(own);
         let presences = self.presences.timeout();
-        [self.sync.timeout(), ask, dismissed, offer, presences, self.secret_due]
-            .into_iter()
-            .flatten()
-            .min()
+        let turns = [self.secret_turn.at(), self.name_timeout()];
+        let first = [self.sync.timeout(), ask, dismissed, offer, presences];
+        first.into_iter().chain(turns).flatten().min()
     }
 
     /// Whether it has changed since it was last written.
@@ -468,6 +473,7 @@ impl Network {
             .filter(|key| self.state.removed.contains_key(*key));
         self.dismissed.extend(removed.map(|key| (*key, now + DISMISSAL)));
         self.dismissed.retain(|key, _| !self.state.members.contains_key(key));
+        self.note_collisions(&before.renamed);
         self.drop_offers();
         self.drop_presences();
     }

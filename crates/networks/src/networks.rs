@@ -3,6 +3,7 @@
 mod addresses;
 mod asked;
 mod commands;
+mod duties;
 mod labels;
 mod membership;
 mod requests;
@@ -452,7 +453,7 @@ impl Networks {
         }
     }
 
-    /// The network of this label or identifier, or the only one.
+    /// The network of this identifier or label, or the only one.
     fn find(&self, named: Option<&str>) -> Result<NetworkId, NetworkError> {
         let Some(wanted) = named else {
             let members: Vec<&Network> = self.in_order().filter(|network| network.is_member(&self.own)).collect();
@@ -470,10 +471,9 @@ impl Networks {
                 }
             };
         };
-        let named = |network: &&Network| {
-            network.label().is_some_and(|label| label.as_str() == wanted) || network.id().to_string() == wanted
-        };
-        let found = self.all.values().find(named).map(Network::id);
+        let by_id = wanted.parse().ok().filter(|id| self.all.contains_key(id));
+        let of_label = |network: &&Network| network.label().is_some_and(|label| label.as_str() == wanted);
+        let found = by_id.or_else(|| self.all.values().find(of_label).map(Network::id));
         found.ok_or_else(|| NetworkError::Unknown(wanted.escape_debug().to_string()))
     }
 

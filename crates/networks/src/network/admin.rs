@@ -26,6 +26,9 @@ impl Network {
         now: u64,
         unix: u64,
     ) -> Result<Code, NetworkError> {
+        if let Some(name) = &new.name {
+            self.check_name(None, name)?;
+        }
         let body = Body::Invite(Invite {
             uses: new.uses,
             tags: new.tags.clone(),
@@ -74,11 +77,13 @@ impl Network {
     ) -> Result<Changed, NetworkError> {
         self.admin(identity)?;
         let key = self.named(named)?;
+        // So that none takes over a name that the change makes free.
+        self.write_names(identity, (now, unix));
         let mut again = Vec::new();
         let mut body = self.state.members.get(&key).cloned().unwrap_or_default();
         match change {
             MemberChange::Rename(name) => {
-                self.check_name(&key, &name)?;
+                self.check_name(Some(&key), &name)?;
                 body.name = Some(name);
                 self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
             }
@@ -163,17 +168,6 @@ impl Network {
         self.write(identity, RecordKey::Network, &Body::Network(body), now, unix)
     }
 
-    /// Fails if another member has this name, or wants it.
-    fn check_name(&self, member: &PublicKey, name: &Name) -> Result<(), NetworkError> {
-        let has = |(key, known): (&PublicKey, &Member)| {
-            key != member && (known.name.as_ref() == Some(name) || self.state.names.get(key) == Some(name))
-        };
-        match self.state.members.iter().any(has) {
-            true => Err(NetworkError::MemberNameTaken(name.clone())),
-            false => Ok(()),
-        }
-    }
-
     /// Fails if a member cannot have an IPv4 address: the one that is to be fixed, or, for `None`, the
     /// one that follows from its key.
     fn check_address(&self, member: &PublicKey, fixed: Option<Ipv4Addr>) -> Result<(), NetworkError> {
@@ -196,12 +190,15 @@ impl Network {
         }
     }
 
-    /// The member of this name or npub.
+    /// The member of this key or name.
     pub(crate) fn named(&self, named: &str) -> Result<PublicKey, NetworkError> {
-        let named_so = |key: &&PublicKey| {
-            self.state.names.get(*key).is_some_and(|name| name.as_str() == named) || key.to_string() == named
+        let found = match named.parse::<PublicKey>() {
+            Ok(key) => Some(key).filter(|key| self.is_member(key)),
+            Err(_) => {
+                let mut names = self.state.names.iter();
+                names.find(|(_, name)| name.as_str() == named).map(|(key, _)| *key)
+            }
         };
-        let found = self.state.members.keys().find(named_so).copied();
         found.ok_or_else(|| NetworkError::NoMember(named.escape_debug().to_string()))
     }
 
@@ -294,14 +291,18 @@ impl Network {
         if !admin {
             return Enrolment::PassOn(self.state.admins.of.keys().copied().collect());
         }
+        let (name, numbered) = self.free_name(&ask.member, invite.name.or_else(|| ask.name.clone()));
         let body = Body::Member(Member {
-            name: invite.name.or_else(|| ask.name.clone()),
+            name,
             tags: invite.tags,
             ipv4: self.free_ipv4(&ask.member),
             proof: Some(ask.proof.clone()),
         });
         match self.write(identity, RecordKey::Member(ask.member), &body, now, unix) {
-            Ok(()) if self.is_member(&ask.member) => Enrolment::Done,
+            Ok(()) if self.is_member(&ask.member) => {
+                self.note_numbered(numbered);
+                Enrolment::Done
+            }
             Ok(()) | Err(_) => Enrolment::Refused(Refusal::Full),
         }
     }
@@ -311,7 +312,7 @@ impl Network {
         &mut self,
         identity: &Identity,
         node: &PublicKey,
-        (name, tags): (Option<Name>, BTreeSet<Name>),
+        (wanted, tags): (Option<Name>, BTreeSet<Name>),
         now: u64,
         unix: u64,
     ) -> Result<(), NetworkError> {
@@ -319,6 +320,7 @@ impl Network {
         if self.is_member(node) {
             return Ok(());
         }
+        let (name, numbered) = self.free_name(node, wanted);
         let body = Body::Member(Member {
             name,
             tags,
@@ -326,6 +328,7 @@ impl Network {
             proof: None,
         });
         self.write(identity, RecordKey::Member(*node), &body, now, unix)?;
+        self.note_numbered(numbered);
         match self.is_member(node) {
             true => Ok(()),
             false => Err(NetworkError::TooManyMembers),

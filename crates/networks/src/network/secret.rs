@@ -7,15 +7,6 @@ use weft_roster::record::{Body, Secret};
 use super::Network;
 use crate::{MemberChange, NetworkError};
 
-/// How long the first administrator waits before it replaces a secret that is missing or known to a
-/// removed node, in ms: the secret of the administrator that removed the node may be on its way. The
-/// n-th one waits n times as long, so that one of them makes it.
-const WAIT: u64 = 5_000;
-/// The place from which on administrators do not wait longer.
-const LAST_PLACE: usize = 8;
-/// The pause behind a secret that could not be made, in ms.
-const AGAIN: u64 = 60_000;
-
 impl MemberChange {
     /// Whether a node loses rights, so that the network needs another secret.
     pub(crate) const fn takes_rights(&self) -> bool {
@@ -37,24 +28,17 @@ impl Network {
         self.write(identity, RecordKey::Secret, &body, now, unix)
     }
 
-    /// Replaces the secret. What made that necessary stands if it fails; the next attempt is after
-    /// [`AGAIN`].
+    /// Replaces the secret. What made that necessary stands if it fails, and there is a later attempt.
     pub(crate) fn replace_secret(&mut self, identity: &Identity, bytes: [u8; 32], (now, unix): (u64, u64)) {
         if let Err(error) = self.write_secret(identity, bytes, (now, unix)) {
             tracing::info!(%error, network = %self.id(), "the secret of the network is not replaced");
-            self.secret_due = Some(now + AGAIN);
+            self.secret_turn.put_off(now);
         }
     }
 
     /// Whether `own` makes a secret at `now`.
     pub(crate) fn is_secret_due(&mut self, own: &PublicKey, now: u64) -> bool {
-        let mut admins = self.state().admins.of.keys();
-        let place = admins.position(|admin| admin == own).filter(|_| self.lacks_secret());
-        let Some(place) = place else {
-            self.secret_due = None;
-            return false;
-        };
-        let wait = WAIT * (place.min(LAST_PLACE) as u64 + 1);
-        *self.secret_due.get_or_insert(now + wait) <= now
+        let place = self.place_among_admins(own).filter(|_| self.lacks_secret);
+        self.secret_turn.is_due(place, now)
     }
 }

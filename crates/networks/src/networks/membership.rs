@@ -16,7 +16,7 @@ use crate::{Network, NetworkError};
 /// What an administrator decides about a node that it takes in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Approval {
-    /// Its name; `None` for the one that it would like.
+    /// Its name; `None` for the one that it would like, with a number if another member has that.
     pub name: Option<Name>,
     /// Its tags.
     pub tags: BTreeSet<Name>,
@@ -104,8 +104,12 @@ impl Networks {
         let id = self.find(of)?;
         let request = self.requests.find(node, now);
         let request = request.ok_or_else(|| NetworkError::NoRequest(node.to_string()))?;
-        let name = approval.name.or_else(|| request.name.clone());
+        let wanted = request.name.clone();
         let (identity, network) = self.with(id)?;
+        if let Some(name) = &approval.name {
+            network.check_name(Some(node), name)?;
+        }
+        let name = approval.name.or(wanted);
         network.take_in(identity, node, (name, approval.tags), now, unix)?;
         self.decide(node, Some(id), now)?;
         Ok(id)

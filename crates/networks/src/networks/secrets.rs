@@ -1,4 +1,4 @@
-//! The secret of each network: when this node makes it, and from what.
+//! The secret of each network, and where secrets come from.
 
 use rand_core::Rng as _;
 
@@ -6,17 +6,6 @@ use super::Networks;
 use crate::Network;
 
 impl Networks {
-    /// Makes the secrets that networks lack, if this node is an administrator of them and no other
-    /// one makes it first.
-    pub fn renew_secrets(&mut self, (now, unix): (u64, u64)) {
-        for network in self.all.values_mut() {
-            if !network.is_secret_due(&self.own, now) {
-                continue;
-            }
-            network.replace_secret(&self.identity, self.rng.random_bytes(), (now, unix));
-        }
-    }
-
     /// The secrets of the networks that this node is a member of, each with its network.
     pub fn secrets(&self) -> impl Iterator<Item = (&Network, &[u8; 32])> {
         let joined = self.all.values().filter(|network| network.is_member(&self.own));

@@ -78,7 +78,7 @@ impl World {
                     self.nodes[at].set_reachable(near, self.now);
                 }
                 let times = self.times();
-                self.nodes[at].renew_secrets(times);
+                self.nodes[at].act_as_admin(times);
                 self.nodes[at].handle_timeout(self.now);
                 self.deliver(at);
             }

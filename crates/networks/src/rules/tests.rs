@@ -7,7 +7,7 @@ use rand_core::SeedableRng as _;
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_packet::firewall::{PeerRules, Protocol, Scope};
 use weft_roster::names::Name;
-use weft_roster::rules::{Policy, Rule};
+use weft_roster::rules::{Policy, Rule, Selector};
 use weft_wire::Subnet;
 
 use super::compile::{ByHand, compile};
@@ -265,4 +265,15 @@ fn an_exit_has_rules_about_what_is_behind_it() {
     assert_eq!(rules.deny.list[0].to, Scope::Exit);
     let rules = of(None);
     assert!(rules.ours.is_none() && rules.deny.list.is_empty());
+}
+
+/// A name in the form of a key, which no record has, would not go before the key.
+#[test]
+fn a_rule_about_a_key_is_about_that_key() {
+    let networks = networks(&["home"]);
+    let mut state = networks.iter().next().unwrap().state().clone();
+    let npub = key(1).to_string();
+    state.names.insert(key(2), Name::label(&npub).unwrap());
+    let rule = super::from_words(&format!("allow from {npub} to nas tcp/22"), &state).unwrap();
+    assert_eq!(rule.from, Selector::Member(key(1)));
 }

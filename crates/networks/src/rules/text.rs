@@ -13,7 +13,8 @@ pub fn from_words(text: &str, state: &State) -> Result<Rule, RuleError> {
     let words: Vec<String> = text
         .split_ascii_whitespace()
         .scan("", |before, word| {
-            let is_party = matches!(*before, "from" | "to");
+            // A key is a key, whatever the names of members are.
+            let is_party = matches!(*before, "from" | "to") && word.parse::<PublicKey>().is_err();
             *before = word;
             let named = state.names.iter().find(|(_, name)| is_party && name.as_str() == word);
             Some(match named {

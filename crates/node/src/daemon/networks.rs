@@ -40,7 +40,7 @@ impl Daemon {
         }
         self.documents.handle_timeout(now);
         let mut active = self.drain_documents(now);
-        self.networks.renew_secrets((now, unix_s()));
+        self.networks.act_as_admin((now, unix_s()));
         self.networks.handle_timeout(now);
         if self.rules.next.is_some_and(|end| unix_s() >= end) {
             active = true;
