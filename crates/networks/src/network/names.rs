@@ -173,3 +173,6 @@ fn has_number_of(names: &BTreeMap<PublicKey, Name>, numbered: &Numbered) -> bool
     };
     names.get(&numbered.member).and_then(number).unwrap_or(false)
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,6 +9,7 @@ use super::*;
 use crate::{Ask, Document, Verdict, document, kept};
 
 mod membership;
+mod names;
 mod overlap;
 mod presences;
 mod routes;
