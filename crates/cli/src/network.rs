@@ -26,6 +26,7 @@ use weft_roster::invite::Code;
 use weft_roster::names::Name;
 
 use self::qr::{Qr, Showing};
+use self::text::Wanted;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
@@ -196,18 +197,27 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     };
     Code::parse(&code)?;
     args.host.as_deref().map(Name::host).transpose()?;
-    let host = args.host.or_else(host_name);
+    let wanted = wanted(args.host);
     with_daemon(place, "join", move |paths| {
+        let host = wanted.name.clone();
         let begun = ask(paths, NetworkCommand::Join { code, host })?;
         let Some(id) = begun.networks.first().map(|network| network.id.clone()) else {
             return Err(Failure::Join("the daemon names no network".to_owned()));
         };
-        wait_for_membership(paths, id)
+        wait_for_membership(paths, id, &wanted)
     })
 }
 
+/// The name that this machine would like: the chosen one, or its host name.
+fn wanted(chosen: Option<String>) -> Wanted {
+    Wanted {
+        chosen: chosen.is_some(),
+        name: chosen.or_else(host_name),
+    }
+}
+
 /// Waits until this node is a member, and shows what it is then.
-fn wait_for_membership(paths: &StatePaths, id: String) -> Result<(), Failure> {
+fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Result<(), Failure> {
     let end = Instant::now() + JOINING;
     loop {
         let list = ask(paths, NetworkCommand::List {})?;
@@ -215,7 +225,7 @@ fn wait_for_membership(paths: &StatePaths, id: String) -> Result<(), Failure> {
             return Err(Failure::Join("the network was left meanwhile".to_owned()));
         };
         if network.state == NetworkState::Member {
-            return Out::new().text(&text::joined(&network, &interface(paths)?));
+            return Out::new().text(&text::joined(&network, &interface(paths)?, wanted));
         }
         if network.refused {
             // Nothing is left of it.
@@ -347,9 +357,8 @@ fn host_name() -> Option<String> {
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect();
-    let name = name.trim_matches('-').to_owned();
-    let usable = !name.is_empty() && name.len() <= 63 && !["localhost", "gateway", "wpad", "isatap"].contains(&&*name);
-    usable.then_some(name)
+    let name = Name::host(name.trim_matches('-')).ok()?;
+    Some(name.to_string())
 }
 
 /// Reads 10m, 24h or 7d: 1 minute to 30 days.

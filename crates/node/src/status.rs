@@ -29,7 +29,7 @@ pub use self::hops::{HopStatus, HopsStatus};
 pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 pub use self::networks::{
     AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus,
-    RequestList, RequestStatus, ShadowedStatus, ShadowingNode, Why,
+    NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, Why,
 };
 pub use self::node::{
     DnsState, DnsStatus, ExitStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState,

@@ -10,7 +10,8 @@ use weft_node::status::RequestList;
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
 
-use super::{LOOK, Of, ask, host_name, period, text, wait_for_membership};
+use super::text::Wanted;
+use super::{LOOK, Of, ask, period, text, wait_for_membership, wanted};
 use crate::failure::Failure;
 use crate::output::Out;
 use crate::start::{Place, with_daemon};
@@ -59,20 +60,21 @@ pub(super) fn ask_admin(
     host: Option<String>,
 ) -> Result<(), Failure> {
     host.as_deref().map(Name::host).transpose()?;
+    let wanted = wanted(host);
     let command = NetworkCommand::Ask {
         admin: admin.to_string(),
         addresses,
-        host: host.or_else(host_name),
+        host: wanted.name.clone(),
     };
     with_daemon(place, "join", move |paths| {
         ask(paths, command)?;
         let own = list(paths, None)?;
         Out::new().text(&text::asking(&admin, &own))?;
-        wait_for_decision(paths, &admin.to_string())
+        wait_for_decision(paths, &admin.to_string(), &wanted)
     })
 }
 
-fn wait_for_decision(paths: &StatePaths, admin: &str) -> Result<(), Failure> {
+fn wait_for_decision(paths: &StatePaths, admin: &str, wanted: &Wanted) -> Result<(), Failure> {
     let end = Instant::now() + DECISION;
     loop {
         let all = ask(paths, NetworkCommand::List {})?;
@@ -80,7 +82,7 @@ fn wait_for_decision(paths: &StatePaths, admin: &str) -> Result<(), Failure> {
             return Err(Failure::Refused("the request has ended; ask again".to_owned()));
         };
         if let Some(network) = asked.network {
-            return wait_for_membership(paths, network);
+            return wait_for_membership(paths, network, wanted);
         }
         if asked.refused {
             return Err(Failure::Refused(asked.why));

@@ -6,7 +6,9 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use weft_networks::fingerprint;
-use weft_node::status::{Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, RequestList, ShadowedStatus};
+use weft_node::status::{
+    Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList, ShadowedStatus,
+};
 use weft_noise::PublicKey;
 use weft_os::clock::unix_s;
 
@@ -50,16 +52,67 @@ const LOCAL_ONLY: &str = "\n\
     sudo weft peer add NPUB-OF-IT --address ADDRESS\n";
 
 /// What `join` prints.
-pub(super) fn joined(network: &NetworkStatus, interface: &str) -> String {
+pub(super) fn joined(network: &NetworkStatus, interface: &str, wanted: &Wanted) -> String {
     format!(
-        "{} joined; this machine is {}\n{}\n{}\n{}{}",
+        "{} joined; this machine is {}\n{}{}\n{}\n{}{}",
         name(network),
         own_name(network),
+        not_as_wanted(network, wanted),
         other_name(network),
         addresses(network, interface),
         table(network),
         shadowed(network)
     )
+}
+
+/// The name that this machine would like in a network.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// The name.
+    pub(super) name: Option<String>,
+    /// Whether the user chose it; otherwise it follows from the host name.
+    pub(super) chosen: bool,
+}
+
+/// A line about this machine if it has another name than it would like, or one with a number.
+fn not_as_wanted(network: &NetworkStatus, wanted: &Wanted) -> String {
+    let Some(own) = own(network).and_then(|own| own.name.as_deref()) else {
+        return String::new();
+    };
+    let is_taken = |name: &str| {
+        let others = network.members.iter().filter(|member| !member.own);
+        others
+            .filter_map(|member| member.name.as_deref())
+            .any(|other| other == name)
+    };
+    let stem = own
+        .rsplit_once('-')
+        .filter(|(stem, number)| number.parse::<u32>().is_ok() && is_taken(stem));
+    let why = match (&wanted.name, stem) {
+        (Some(name), _) if name == own => return String::new(),
+        (_, Some((stem, _))) => format!("{stem} is the name of another member"),
+        (Some(name), None) if is_taken(name) => format!("{name} is the name of another member"),
+        (Some(name), None) if wanted.chosen => format!("an administrator gave it this name in place of {name}"),
+        _ => return String::new(),
+    };
+    format!("That is because {why}. An administrator gives it another name: weft member rename {own} NAME\n")
+}
+
+/// Lines about members that have a name with a number.
+fn numbered(network: &NetworkStatus) -> String {
+    let line = |numbered: &NumberedStatus| {
+        let holder = network.members.iter().find(|member| member.npub == numbered.holder);
+        let whose = match holder.is_some_and(|holder| holder.own) {
+            true => "this machine",
+            false => "another member",
+        };
+        let name = numbered.name.as_deref().unwrap_or(&numbered.npub);
+        format!(
+            "{name} has a number because {} is {whose}: `weft member rename {name} NAME` gives it another name.\n",
+            numbered.wanted
+        )
+    };
+    network.numbered.iter().map(line).collect()
 }
 
 /// A line about a network whose name here is another one than its members elsewhere use.
@@ -136,7 +189,7 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
     let lines = list
         .networks
         .iter()
-        .map(|network| line(network) + &shadowed(network) + &only_admin(network));
+        .map(|network| line(network) + &shadowed(network) + &numbered(network) + &only_admin(network));
     lines.collect::<String>() + &asked
 }
 
@@ -209,11 +262,12 @@ pub(super) fn approved(network: Option<&NetworkStatus>, npub: &str) -> String {
         return "approved\n".to_owned();
     };
     format!(
-        "{} is a member of {}, with the addresses {} and {}\n",
+        "{} is a member of {}, with the addresses {} and {}\n{}",
         member.name.as_deref().unwrap_or(npub),
         name(network),
         member.ipv4.map_or_else(|| "-".to_owned(), |ip| ip.to_string()),
-        member.address
+        member.address,
+        numbered(network)
     )
 }
 
@@ -222,10 +276,10 @@ pub(super) fn members(list: &NetworkList, width: usize) -> String {
     if list.networks.is_empty() {
         return networks(list, width);
     }
-    let parts = list
-        .networks
-        .iter()
-        .map(|network| format!("{}\n{}{}", name(network), table(network), shadowed(network)));
+    let parts = list.networks.iter().map(|network| {
+        let notes = shadowed(network) + &numbered(network);
+        format!("{}\n{}{notes}", name(network), table(network))
+    });
     parts.collect::<Vec<_>>().join("\n")
 }
 

@@ -1,12 +1,13 @@
 //! The document about the networks of this node.
 
 use weft_networks::rules;
-use weft_networks::{Network, Networks, Refusal};
+use weft_networks::{Network, Networks, Numbered, Refusal};
 use weft_roster::network_id::NetworkId;
 
 use super::membership::asked_status;
 use crate::status::{
-    Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, ShadowedStatus, ShadowingNode,
+    Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus,
+    ShadowedStatus, ShadowingNode,
 };
 
 /// All networks, or one of them.
@@ -85,6 +86,20 @@ fn status(network: &Network, networks: &Networks, unix: u64) -> NetworkStatus {
         default: state.table.inside.to_string(),
         routes: Vec::new(),
         shadowed: shadowed(network, networks),
+        numbered: network
+            .numbered()
+            .map(|numbered| numbered_status(network, numbered))
+            .collect(),
+    }
+}
+
+fn numbered_status(network: &Network, numbered: &Numbered) -> NumberedStatus {
+    let name = network.state().names.get(&numbered.member);
+    NumberedStatus {
+        npub: numbered.member.to_string(),
+        name: name.map(ToString::to_string),
+        wanted: numbered.wanted.to_string(),
+        holder: numbered.holder.to_string(),
     }
 }
 

@@ -101,6 +101,23 @@ pub struct NetworkStatus {
     /// another network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shadowed: Vec<ShadowedStatus>,
+    /// Members that got a number behind their name lately, because another one has the name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub numbered: Vec<NumberedStatus>,
+}
+
+/// A member that has a name with a number, because another one has the name that it asked for or that
+/// another administrator gave it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumberedStatus {
+    /// Its public key.
+    pub npub: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// The name without a number.
+    pub wanted: String,
+    /// The public key of the member that has that name.
+    pub holder: String,
 }
 
 /// A member whose IPv4 address leads to a node of another network. It is reached by its IPv6 address

@@ -32,6 +32,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
             default: String::new(),
             routes: Vec::new(),
             shadowed: Vec::new(),
+            numbered: Vec::new(),
         }],
         asked: Vec::new(),
         signed_again: Vec::new(),
@@ -113,4 +114,58 @@ fn a_code_that_serves_one_network_says_so() {
     }
     made.local_only = false;
     assert!(!invited(&made, "", 3_600).contains("other networks"));
+}
+
+#[test]
+fn a_newcomer_is_told_why_it_has_another_name() {
+    let members = |own: &str| {
+        let names = ["nas", "nas-2", "printer"].iter().filter(|name| **name != own);
+        let mut members: Vec<MemberStatus> = names.map(|name| member(name, false, false)).collect();
+        members.push(member(own, false, true));
+        list(members)
+    };
+    let told = |own: &str, name: Option<&str>, chosen: bool| {
+        let wanted = Wanted {
+            name: name.map(str::to_owned),
+            chosen,
+        };
+        not_as_wanted(&members(own).networks[0], &wanted)
+    };
+    assert_eq!(told("laptop", Some("laptop"), true), "");
+    assert_eq!(told("nas-2", Some("nas-2"), true), "", "its own choice");
+    let taken = told("nas-3", Some("nas"), false);
+    assert_eq!(
+        taken,
+        "That is because nas is the name of another member. An administrator gives it another name: \
+         weft member rename nas-3 NAME\n"
+    );
+    let invited = told("printer-2", Some("scanner"), false);
+    assert!(invited.contains("printer is the name of another member"), "{invited}");
+    let given = told("shed", Some("scanner"), true);
+    assert!(
+        given.contains("an administrator gave it this name in place of scanner"),
+        "{given}"
+    );
+    assert_eq!(told("shed", Some("scanner"), false), "", "its host name is no choice");
+    assert_eq!(told("shed", None, false), "");
+}
+
+#[test]
+fn members_with_a_number_are_listed_with_the_reason() {
+    let mut list = list(vec![member("nas", true, true), member("nas-2", false, false)]);
+    list.networks[0].numbered.push(NumberedStatus {
+        npub: "nas-2".to_owned(),
+        name: Some("nas-2".to_owned()),
+        wanted: "nas".to_owned(),
+        holder: "nas".to_owned(),
+    });
+    let line =
+        "nas-2 has a number because nas is this machine: `weft member rename nas-2 NAME` gives it another name.\n";
+    for text in [
+        networks(&list, 80),
+        members(&list, 80),
+        approved(list.networks.first(), "nas-2"),
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
 }

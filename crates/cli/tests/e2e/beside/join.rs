@@ -144,6 +144,46 @@ fn three_machines_become_a_network_with_one_command_each() {
 }
 
 #[test]
+fn a_newcomer_with_a_taken_name_gets_a_number_and_all_are_told() {
+    beside(|| {
+        let net = Net::start(&["a", "b", "c"]);
+        let [a, b, c] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        let line = failed(a, &["invite", "--name", "desk"]);
+        assert!(line.contains("desk") && members(a) == ["desk"], "{line}");
+        let joined = done(b, &["join", &code(a, &[]), "--host", "desk"]);
+        let told = "this machine is desk-2\nThat is because desk is the name of another member.";
+        assert!(joined.contains(told), "{joined}");
+        let joined = done(c, &["join", &code(a, &["--name", "printer"]), "--host", "scanner"]);
+        let told = "this machine is printer\nThat is because an administrator gave it this name in place of scanner.";
+        assert!(joined.contains(told), "{joined}");
+        for list in ["members", "networks"] {
+            let told = done(a, &[list]);
+            assert!(
+                told.contains("desk-2 has a number because desk is this machine"),
+                "{told}"
+            );
+        }
+        let keys = network(a)["members"].clone();
+        let desk = keys
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|member| member["name"] == "desk")
+            .unwrap();
+        assert_eq!(desk["own"], true, "the name stays with its holder");
+        let line = failed(a, &["member", "rename", "desk-2", "printer"]);
+        assert!(line.contains("printer"), "{line}");
+        done(a, &["member", "rename", "desk-2", "laptop"]);
+        assert!(!done(a, &["members"]).contains("has a number"));
+        wait_until(PATIENCE, "the new name is known", || {
+            members(c) == ["desk", "laptop", "printer"]
+        });
+        net.finish();
+    });
+}
+
+#[test]
 fn codes_that_do_not_hold_bring_no_member() {
     beside(|| {
         let net = Net::start(&["a", "b", "c"]);
