@@ -1,5 +1,6 @@
 //! Shared parts of the tests with two hosts.
 
+pub(crate) mod fleet;
 pub(crate) mod sizes;
 
 use weft_sim::{HostId, World};

@@ -28,6 +28,7 @@ mod links;
 mod mesh;
 mod metrics;
 mod moves;
+mod networks;
 mod outside;
 mod pair;
 mod path_mtu;
