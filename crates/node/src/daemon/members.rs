@@ -142,11 +142,17 @@ impl Members {
                 return key.copied().ok_or(NotFound::Unknown);
             }
         };
-        let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
-        if let Some((key, _)) = by_hand.find(|(_, row)| row.name.as_ref() == Some(name)) {
-            return Ok(*key);
+        match self.by_hand(name) {
+            Some(key) => Ok(key),
+            None => self.only(name, |_| true),
         }
-        self.only(name, |_| true)
+    }
+
+    /// The node to which the configuration gives a name.
+    pub(super) fn by_hand(&self, name: &PeerName) -> Option<PublicKey> {
+        let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
+        let found = by_hand.find(|(_, row)| row.name.as_ref() == Some(name));
+        found.map(|(key, _)| *key)
     }
 
     /// The only node of a name in networks.

@@ -14,6 +14,7 @@ use crate::config::{Config, ResolvConfSetting};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::MemberAddresses;
 use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
+use crate::peer::{PeerName, PeerRef};
 
 /// The sockets, bound while the process may still bind any port, and the other results that must be
 /// obtained before it drops privileges.
@@ -143,7 +144,7 @@ pub(super) fn start(
 
 /// The names of these members, and those of the members of networks.
 pub(super) fn zone(members: &Members, networks: &Networks) -> Zone {
-    let names = members.names();
+    let names = fips_names(members);
     let mut zone = Zone::new(names.iter().map(|(key, name)| (name, *key)));
     let own = networks.own();
     let owners = networks.owners();
@@ -160,4 +161,75 @@ pub(super) fn zone(members: &Members, networks: &Networks) -> Zone {
         }
     }
     zone
+}
+
+/// The names below `.fips`. One that the configuration gives leads to its node, and else one that
+/// several nodes have leads to none of them.
+fn fips_names(members: &Members) -> Vec<(PublicKey, PeerName)> {
+    let only = |(key, name): &(PublicKey, PeerName)| members.find(&PeerRef::Name(name.clone())) == Ok(*key);
+    members.names().into_iter().filter(only).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use weft_networks::{Ask, Document, NewInvite};
+    use weft_noise::{Identity, SecretKey};
+    use weft_os::random::SystemRng;
+    use weft_roster::invite::Seed;
+    use weft_roster::names::Name;
+
+    use super::*;
+    use crate::hosts::Hosts;
+
+    const UNIX: u64 = 1_700_000_000;
+
+    fn identity(byte: u8) -> Identity {
+        Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap())
+    }
+
+    /// The networks of node 1: one that it has founded, with this newcomer.
+    fn networks(newcomer: PublicKey, host: &str) -> Networks {
+        let mut networks = Networks::new(Arc::new(identity(1)), Vec::new(), Box::new(SystemRng));
+        let home = Name::network("home").unwrap();
+        networks.create(home, None, [7; 16], UNIX).unwrap();
+        let invite = NewInvite {
+            name: None,
+            tags: BTreeSet::new(),
+            uses: 1,
+            expires: UNIX + 3_600,
+            addresses: Vec::new(),
+            entry: None,
+        };
+        let code = networks.invite(None, &invite, Seed::new([1; 16]), (0, UNIX)).unwrap();
+        let ask = Document::Ask(Ask {
+            network: code.network,
+            member: newcomer,
+            proof: code.seed.prove(&newcomer, code.network),
+            name: Name::host(host).ok(),
+        });
+        networks.handle_document(newcomer, &ask.encode(), 0, UNIX).unwrap();
+        networks
+    }
+
+    #[test]
+    fn a_newcomer_takes_no_configured_name_below_fips() {
+        for (peer, newcomer) in [(2, 3), (3, 2)] {
+            let (peer, newcomer) = (identity(peer).public(), identity(newcomer).public());
+            let text = format!("[[peer]]\nname = \"nas\"\nnpub = \"{peer}\"\n");
+            let config = Config::parse(&text, Path::new("weft.toml")).unwrap();
+            let names = |host: &str| {
+                let members = Members::of(&config, &networks(newcomer, host), &Hosts::default());
+                assert_eq!(members.iter().count(), 2);
+                fips_names(&members)
+                    .into_iter()
+                    .collect::<std::collections::BTreeMap<_, _>>()
+            };
+            let nas = "nas".parse().unwrap();
+            assert_eq!(names("nas").into_iter().collect::<Vec<_>>(), [(peer, nas)]);
+            assert_eq!(names("laptop").len(), 2);
+        }
+    }
 }

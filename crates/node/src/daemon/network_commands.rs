@@ -206,16 +206,17 @@ impl Daemon {
         if let Ok(key) = named.parse() {
             return Ok(key);
         }
+        let by_hand = named.parse().ok().and_then(|name| self.members.by_hand(&name));
         let of_networks = self.networks.iter().flat_map(|network| &network.state().names);
-        let mut known = of_networks
-            .filter(|(_, name)| name.as_str() == named)
-            .map(|(key, _)| *key);
-        let by_hand = || {
-            let peers = self.members.names().into_iter();
-            let mut named = peers.filter(|(_, name)| name.as_str() == named);
-            named.next().map(|(key, _)| key)
-        };
-        known.next().or_else(by_hand).ok_or_else(|| {
+        let known = of_networks.filter(|(_, name)| name.as_str() == named);
+        let known: BTreeSet<PublicKey> = known.map(|(key, _)| *key).collect();
+        if known.len() > 1 && by_hand.is_none() {
+            let shown = named.escape_debug();
+            return Err(format!(
+                "several nodes are named {shown}, in different networks; name one by its npub"
+            ));
+        }
+        by_hand.or_else(|| known.first().copied()).ok_or_else(|| {
             if named.parse::<IpAddr>().is_ok() {
                 return format!(
                     "{named} is an address; name the node, and with --behind an address that it has a route to"
