@@ -132,7 +132,7 @@ impl Network {
             place: 0,
             unsaved: false,
         };
-        network.note_collisions(&BTreeSet::new());
+        network.note_collisions(None);
         network
     }
 
@@ -473,7 +473,7 @@ impl Network {
             .filter(|key| self.state.removed.contains_key(*key));
         self.dismissed.extend(removed.map(|key| (*key, now + DISMISSAL)));
         self.dismissed.retain(|key, _| !self.state.members.contains_key(key));
-        self.note_collisions(&before.renamed);
+        self.note_collisions(Some(&before));
         self.drop_offers();
         self.drop_presences();
     }
@@ -503,15 +503,24 @@ impl Network {
     }
 
     fn add(&mut self, record: Record, now: u64) -> Result<(), NetworkError> {
-        let record = Arc::new(record);
-        match self.set.insert(&record) {
-            Insertion::Refused(_) => Err(NetworkError::Full),
-            Insertion::Kept | Insertion::Known | Insertion::Older => {
-                self.renew_state(now);
-                self.sync.push(&record, None, &self.state, now);
-                self.unsaved = true;
-                Ok(())
-            }
+        self.add_all(vec![record], now)
+    }
+
+    /// Adds records that this node has signed. Those that find no room are left out, which is an error.
+    fn add_all(&mut self, records: Vec<Record>, now: u64) -> Result<(), NetworkError> {
+        let records: Vec<Arc<Record>> = records.into_iter().map(Arc::new).collect();
+        let taken = |record: &&Arc<Record>| !matches!(self.set.insert(record), Insertion::Refused(_));
+        let kept: Vec<&Arc<Record>> = records.iter().filter(taken).collect();
+        if !kept.is_empty() {
+            self.renew_state(now);
+            self.unsaved = true;
+        }
+        for record in &kept {
+            self.sync.push(record, None, &self.state, now);
+        }
+        match kept.len() == records.len() {
+            true => Ok(()),
+            false => Err(NetworkError::Full),
         }
     }
 }

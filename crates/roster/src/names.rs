@@ -15,8 +15,15 @@ const RESERVED_HOSTS: &[&str] = &["gateway", "isatap", "localhost", "wpad"];
 /// Domains that other systems answer for.
 const RESERVED_NETWORKS: &[&str] = &["fips", "local", "nvpn"];
 
+/// What rules say in place of a member.
+const RULE_WORDS: &[&str] = &["any", "exit"];
+
 /// How texts begin that are keys (NIP-19, NIP-49).
 const KEYS: &[&str] = &["npub1", "nsec1", "ncryptsec1"];
+
+/// What is left at least of a name with a number, in characters: numbers have five digits at most, as
+/// there are fewer members.
+const SHORTEST_STEM: usize = MAX_LEN - 6;
 
 /// Length of a network id as text, in hexadecimal digits.
 const ID_LEN: usize = 32;
@@ -79,9 +86,12 @@ impl Name {
     ///
     /// # Errors
     /// [`NameError`]; `Reserved` for `gateway`, `isatap`, `localhost` and `wpad`; `Looks` for what
-    /// begins like a key, for 32 hexadecimal digits, and for a number, which `inet_aton` (POSIX) reads
+    /// begins like a key, for `any` and `exit`, for 32 hexadecimal digits, and for a number, which `inet_aton` (POSIX) reads
     /// as an IPv4 address.
     pub fn host(text: &str) -> Result<Self, NameError> {
+        if RULE_WORDS.contains(&text) {
+            return Err(NameError::Looks("a word of the rules"));
+        }
         Self::unreserved(text, RESERVED_HOSTS)
     }
 
@@ -193,15 +203,21 @@ pub fn settle<'a>(claims: impl IntoIterator<Item = Claim<'a>>) -> (BTreeMap<Publ
     }
     let mut taken: BTreeSet<Name> = by_name.keys().map(|name| (*name).clone()).collect();
     let (mut names, mut renamed) = (BTreeMap::new(), BTreeSet::new());
+    // Each number is tried once for all members of a name, and for names that are one when they are cut.
+    let mut next: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, members) in by_name {
         let mut members = members.into_iter().map(|(_, key)| key);
         names.extend(members.next().map(|key| (key, name.clone())));
-        // Each number is tried once for all members of the name.
-        let mut numbers = name.numbers();
+        let stem = name.0.get(..SHORTEST_STEM).unwrap_or(&name.0);
+        let number = next.entry(stem).or_insert(2);
         for key in members {
             renamed.insert(key);
-            let free = numbers.find(|name| taken.insert(name.clone()));
-            names.extend(free.map(|name| (key, name)));
+            let free = (*number..).map(|number| (number, name.numbered(number)));
+            let free = free.into_iter().find(|(_, name)| taken.insert(name.clone()));
+            if let Some((at, name)) = free {
+                *number = at + 1;
+                names.insert(key, name);
+            }
         }
     }
     (names, renamed)
@@ -263,6 +279,10 @@ mod tests {
             assert_eq!(Name::network(name), Err(NameError::Looks(kind)), "{name}");
             assert!(Name::label(name).is_ok(), "a tag");
         }
+        for name in ["any", "exit"] {
+            assert_eq!(Name::host(name), Err(NameError::Looks("a word of the rules")));
+            assert!(Name::network(name).is_ok());
+        }
         for name in ["fips", "nvpn", "local"] {
             assert_eq!(Name::network(name), Err(NameError::Reserved(name)));
             assert!(Name::host(name).is_ok());
@@ -306,9 +326,8 @@ mod tests {
         assert_eq!(Name::host("nas").unwrap().numbers().nth(1).unwrap().as_str(), "nas-3");
     }
 
-    /// Numbers are looked for once for each name, not once for each member.
     #[test]
-    fn thousands_of_members_of_one_name_take_linear_time() {
+    fn two_thousand_members_of_one_name_get_a_number_each() {
         let keys: Vec<PublicKey> = (1..=2_000_u16)
             .map(|n| {
                 let mut secret = [1; 32];
@@ -320,6 +339,12 @@ mod tests {
         let (names, renamed) = settle(keys.iter().map(|key| claim(key, &nas, 0)));
         assert_eq!((names.len(), renamed.len()), (2_000, 1_999));
         assert!(names.values().any(|name| name.as_str() == "nas-2000"));
+        // Names that differ behind the place at which they are cut share their numbers.
+        let long: Vec<Name> = (0..1_000).map(|n| Name(format!("{}-{n:03}", "x".repeat(59)))).collect();
+        let claims = keys.iter().enumerate().map(|(at, key)| claim(key, &long[at / 2], 0));
+        let (names, _) = settle(claims);
+        assert_eq!(names.values().collect::<BTreeSet<_>>().len(), 2_000);
+        assert!(names.values().any(|name| name.as_str().ends_with("x-1001")));
     }
 
     proptest! {

@@ -98,6 +98,12 @@ fn not_as_wanted(network: &NetworkStatus, wanted: &Wanted) -> String {
     format!("That is because {why}. An administrator gives it another name: weft member rename {own} NAME\n")
 }
 
+/// Lines about administrators that are no members.
+fn admins_outside(network: &NetworkStatus) -> String {
+    let line = |npub: &String| format!("{npub} is an administrator and no member: `weft admin remove {npub}`\n");
+    network.admins_outside.iter().map(line).collect()
+}
+
 /// Lines about members that have a name with a number.
 fn numbered(network: &NetworkStatus) -> String {
     let line = |numbered: &NumberedStatus| {
@@ -186,10 +192,9 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
         ),
         _ => format!("{}  {}\n", name(network), network.why),
     };
-    let lines = list
-        .networks
-        .iter()
-        .map(|network| line(network) + &shadowed(network) + &numbered(network) + &only_admin(network));
+    let lines = list.networks.iter().map(|network| {
+        line(network) + &shadowed(network) + &numbered(network) + &admins_outside(network) + &only_admin(network)
+    });
     lines.collect::<String>() + &asked
 }
 
@@ -277,7 +282,7 @@ pub(super) fn members(list: &NetworkList, width: usize) -> String {
         return networks(list, width);
     }
     let parts = list.networks.iter().map(|network| {
-        let notes = shadowed(network) + &numbered(network);
+        let notes = shadowed(network) + &numbered(network) + &admins_outside(network);
         format!("{}\n{}{notes}", name(network), table(network))
     });
     parts.collect::<Vec<_>>().join("\n")

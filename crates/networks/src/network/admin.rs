@@ -76,7 +76,10 @@ impl Network {
         unix: u64,
     ) -> Result<Changed, NetworkError> {
         self.admin(identity)?;
-        let key = self.named(named)?;
+        let key = match change {
+            MemberChange::Remove | MemberChange::RevokeAdmin => self.known(named)?,
+            _ => self.named(named)?,
+        };
         // So that none takes over a name that the change makes free.
         self.write_names(identity, (now, unix));
         let mut again = Vec::new();
@@ -202,6 +205,14 @@ impl Network {
         found.ok_or_else(|| NetworkError::NoMember(named.escape_debug().to_string()))
     }
 
+    /// The member of this key or name, or an administrator that is no member: it still has its rights.
+    fn known(&self, named: &str) -> Result<PublicKey, NetworkError> {
+        match named.parse() {
+            Ok(key) if self.is_admin(&key) => Ok(key),
+            _ => self.named(named),
+        }
+    }
+
     fn remove_member(
         &mut self,
         identity: &Identity,
@@ -259,7 +270,7 @@ impl Network {
         self.set.next_version(&record, &identity.public())?;
         let before = self.state.members.get(&successor).cloned().unwrap_or_default();
         let body = Member {
-            name: old.name.or(before.name),
+            name: self.state.names.get(key).cloned().or(old.name).or(before.name),
             tags: old.tags,
             ipv4: old.ipv4.or(before.ipv4),
             proof: before.proof,
@@ -374,8 +385,9 @@ impl Network {
                 self.write(identity, RecordKey::Network, &body, now, unix)?;
                 continue;
             }
-            let record = again.draft().sign(identity, unix)?;
-            self.add(record, now)?;
+            let draft = self.draft_as_named(&again.record, again.version);
+            let draft = if again.ends { draft.removal() } else { draft };
+            self.add(draft.sign(identity, unix)?, now)?;
         }
         Ok(())
     }
@@ -421,3 +433,6 @@ impl Network {
         self.add(draft.removal().sign(identity, unix)?, now)
     }
 }
+
+#[cfg(test)]
+mod tests;

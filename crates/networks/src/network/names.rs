@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_noise::{Identity, PublicKey};
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
-use weft_roster::record::{Body, Draft, Member};
+use weft_roster::record::{Body, Draft, Member, Record};
+use weft_roster::state::State;
 
 use super::Network;
 use super::turn::Turn;
@@ -74,19 +75,52 @@ impl Network {
         (free, Some(numbered))
     }
 
-    /// Notes the members whose name differs from that of their record and did not before.
-    pub(super) fn note_collisions(&mut self, before: &BTreeSet<PublicKey>) {
-        let new: Vec<PublicKey> = self.state.renamed.difference(before).copied().collect();
-        if !new.is_empty() {
-            self.note_numbered(self.collisions(&new));
-        }
+    /// Notes the members that have got a number since the state was `before`.
+    pub(super) fn note_collisions(&mut self, before: Option<&State>) {
+        let new = self.new_numbers(before);
+        self.note_numbered(new);
         // One that was renamed or removed since has nothing to complain of.
-        let (names, members) = (&self.state.names, &self.state.members);
-        let still = |numbered: &Numbered| members.contains_key(&numbered.holder) && has_number_of(names, numbered);
+        let names = &self.state.names;
+        let still = |numbered: &Numbered| {
+            let name = names.get(&numbered.member);
+            names.get(&numbered.holder) == Some(&numbered.wanted)
+                && name.is_some_and(|name| is_number_of(name, &numbered.wanted))
+        };
         self.names.numbered.retain(still);
     }
 
+    /// The members whose record gives a name that another one has, as it did not before, and those that
+    /// had the name before.
+    fn new_numbers(&self, before: Option<&State>) -> Vec<Numbered> {
+        let of_record = |member: &PublicKey| Some((*member, self.state.members.get(member)?.name.clone()?));
+        let known = |member: &&PublicKey| before.is_some_and(|before| before.renamed.contains(*member));
+        let collided = self.state.renamed.iter().filter(|member| !known(member));
+        let had = before
+            .into_iter()
+            .flat_map(|before| &before.names)
+            .filter(|(member, name)| {
+                let now = self.state.names.get(*member);
+                now.is_some_and(|now| now != *name && is_number_of(now, name))
+            });
+        let wanted: BTreeMap<PublicKey, Name> = collided
+            .filter_map(of_record)
+            .chain(had.map(|(member, name)| (*member, name.clone())))
+            .collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let holders: BTreeMap<&Name, &PublicKey> = self.state.names.iter().map(|(key, name)| (name, key)).collect();
+        let numbered = |(member, wanted): (PublicKey, Name)| {
+            let holder = **holders.get(&wanted)?;
+            Some(Numbered { member, wanted, holder })
+        };
+        wanted.into_iter().filter_map(numbered).collect()
+    }
+
+    /// Keeps the last of them, and logs those.
     pub(super) fn note_numbered(&mut self, new: impl IntoIterator<Item = Numbered>) {
+        let mut new: Vec<Numbered> = new.into_iter().collect();
+        new.drain(..new.len().saturating_sub(MAX_NUMBERED));
         for numbered in new {
             tracing::info!(
                 network = %self.id(),
@@ -102,21 +136,6 @@ impl Network {
         self.names.numbered.drain(..over);
     }
 
-    /// What the records of these members collide with.
-    fn collisions(&self, members: &[PublicKey]) -> Vec<Numbered> {
-        let holders: BTreeMap<&Name, &PublicKey> = self.state.names.iter().map(|(key, name)| (name, key)).collect();
-        let numbered = |member: &PublicKey| {
-            let wanted = self.state.members.get(member)?.name.clone()?;
-            let holder = **holders.get(&wanted)?;
-            Some(Numbered {
-                member: *member,
-                wanted,
-                holder,
-            })
-        };
-        members.iter().filter_map(numbered).collect()
-    }
-
     /// Whether `own` writes names down at `now`.
     pub(crate) fn are_names_due(&mut self, own: &PublicKey, now: u64) -> bool {
         let place = self.place_among_admins(own).filter(|_| !self.state.renamed.is_empty());
@@ -129,34 +148,44 @@ impl Network {
         if self.state.renamed.is_empty() {
             return;
         }
-        for member in self.state.renamed.clone() {
-            let Some(name) = self.state.names.get(&member).cloned() else {
-                continue;
-            };
-            if let Err(error) = self.write_name(identity, &member, name, (now, unix)) {
+        let renamed = self.state.renamed.iter();
+        let signed = renamed.filter_map(|member| match self.sign_name(identity, member, unix) {
+            Ok(record) => record,
+            Err(error) => {
                 tracing::debug!(%error, network = %self.id(), %member, "the name of a member is not written");
+                None
             }
+        });
+        let signed: Vec<Record> = signed.collect();
+        if let Err(error) = self.add_all(signed, now) {
+            tracing::info!(%error, network = %self.id(), "names of members are not written");
         }
         self.names.turn.put_off(now);
     }
 
-    fn write_name(
-        &mut self,
-        identity: &Identity,
-        member: &PublicKey,
-        name: Name,
-        (now, unix): (u64, u64),
-    ) -> Result<(), NetworkError> {
+    fn sign_name(&self, identity: &Identity, member: &PublicKey, unix: u64) -> Result<Option<Record>, NetworkError> {
         self.admin(identity)?;
         let key = RecordKey::Member(*member);
         let version = self.set.next_version(&key, &identity.public())?;
-        let Some(record) = self.set.in_force(&key) else {
-            return Ok(());
+        let draft = self
+            .set
+            .in_force(&key)
+            .map(|record| self.draft_as_named(record, version));
+        Ok(draft.map(|draft| draft.sign(identity, unix)).transpose()?)
+    }
+
+    /// What a record says, with another version, and of a member with the name that it has.
+    pub(super) fn draft_as_named(&self, record: &Record, version: u64) -> Draft {
+        let (RecordKey::Member(key), Body::Member(body)) = (record.key(), record.body()) else {
+            return Draft::again(record, version);
         };
-        let mut body = self.state.members.get(member).cloned().unwrap_or_default();
-        body.name = Some(name);
-        let record = Draft::changed(record, version, &Body::Member(body)).sign(identity, unix)?;
-        self.add(record, now)
+        match self.state.names.get(key).filter(|_| self.state.renamed.contains(key)) {
+            Some(name) => {
+                let name = Some(name.clone());
+                Draft::changed(record, version, &Body::Member(Member { name, ..body.clone() }))
+            }
+            None => Draft::again(record, version),
+        }
     }
 
     pub(super) fn name_timeout(&self) -> Option<u64> {
@@ -164,14 +193,13 @@ impl Network {
     }
 }
 
-/// Whether a member still has the name with a number that it got.
-fn has_number_of(names: &BTreeMap<PublicKey, Name>, numbered: &Numbered) -> bool {
-    let number = |name: &Name| {
-        let behind = name.as_str().rsplit_once('-')?.1;
-        let number: usize = behind.parse().ok()?;
-        Some(numbered.wanted.numbered(number) == *name)
-    };
-    names.get(&numbered.member).and_then(number).unwrap_or(false)
+/// Whether a name is another one with a number behind it.
+fn is_number_of(name: &Name, other: &Name) -> bool {
+    let number = name
+        .as_str()
+        .rsplit_once('-')
+        .and_then(|(_, number)| number.parse().ok());
+    number.is_some_and(|number| other.numbered(number) == *name)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ impl Network {
         if let Some(named) = named.filter(|_| successor == Some(identity.public())) {
             return Err(NetworkError::SucceedsItself(named.escape_debug().to_string()));
         }
+        self.write_names(identity, (now, unix));
         let mut again = Vec::new();
         // One step after the other: the former successor goes before the next one comes.
         if self

@@ -86,11 +86,18 @@ fn status(network: &Network, networks: &Networks, unix: u64) -> NetworkStatus {
         default: state.table.inside.to_string(),
         routes: Vec::new(),
         shadowed: shadowed(network, networks),
+        admins_outside: admins_outside(network),
         numbered: network
             .numbered()
             .map(|numbered| numbered_status(network, numbered))
             .collect(),
     }
+}
+
+fn admins_outside(network: &Network) -> Vec<String> {
+    let admins = network.state().admins.of.iter();
+    let outside = admins.filter(|(key, admin)| admin.rank > 0 && !network.is_member(key));
+    outside.map(|(key, _)| key.to_string()).collect()
 }
 
 fn numbered_status(network: &Network, numbered: &Numbered) -> NumberedStatus {

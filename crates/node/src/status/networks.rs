@@ -101,6 +101,10 @@ pub struct NetworkStatus {
     /// another network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shadowed: Vec<ShadowedStatus>,
+    /// The public keys of administrators below the founder that are no members: they have rights that
+    /// `weft admin remove` ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admins_outside: Vec<String>,
     /// Members that got a number behind their name lately, because another one has the name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbered: Vec<NumberedStatus>,

@@ -32,6 +32,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
             default: String::new(),
             routes: Vec::new(),
             shadowed: Vec::new(),
+            admins_outside: Vec::new(),
             numbered: Vec::new(),
         }],
         asked: Vec::new(),
@@ -148,6 +149,15 @@ fn a_newcomer_is_told_why_it_has_another_name() {
     );
     assert_eq!(told("shed", Some("scanner"), false), "", "its host name is no choice");
     assert_eq!(told("shed", None, false), "");
+}
+
+#[test]
+fn an_administrator_that_is_no_member_is_listed() {
+    let mut list = list(vec![member("nas", true, true)]);
+    assert!(!members(&list, 80).contains("no member"));
+    list.networks[0].admins_outside.push("npub1x".to_owned());
+    let line = "npub1x is an administrator and no member: `weft admin remove npub1x`\n";
+    assert!(members(&list, 80).contains(line));
 }
 
 #[test]

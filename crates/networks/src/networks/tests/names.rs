@@ -205,8 +205,15 @@ fn an_identifier_names_a_network_before_a_label_does() {
     world.create(0);
     let id = world.network(0).id();
     let (_, unix) = world.times();
-    assert!(Name::network(&id.to_string()).is_err());
     let work = world.nodes[0].create(name("work"), None, [9; 16], unix).unwrap();
-    assert_eq!(world.nodes[0].find(Some(&id.to_string())), Ok(id));
     assert_eq!(world.nodes[0].find(Some("work")), Ok(work));
+    // No command gives this name to a network.
+    assert!(Name::network(&id.to_string()).is_err() && Name::network(&work.to_string()).is_err());
+    for (of, other) in [(id, work), (work, id)] {
+        let label = Name::label(&other.to_string()).unwrap();
+        world.nodes[0].all.get_mut(&of).unwrap().set_label(Some(label));
+    }
+    for network in [id, work] {
+        assert_eq!(world.nodes[0].find(Some(&network.to_string())), Ok(network));
+    }
 }
