@@ -62,7 +62,7 @@ fn keys(value: &Value) -> Fields {
 }
 
 /// The titles of the sections, by the type that they describe.
-const OBJECTS: [(&str, &str); 56] = [
+const OBJECTS: [(&str, &str); 57] = [
     ("NodeStatus", "node"),
     ("ExitStatus", "exit"),
     ("ServesStatus", "exit of others"),
@@ -95,6 +95,7 @@ const OBJECTS: [(&str, &str); 56] = [
     ("InviteStatus", "open invite"),
     ("MemberRouteStatus", "route of a member"),
     ("ShadowedStatus", "shadowed member"),
+    ("NumberedStatus", "numbered member"),
     ("ShadowingNode", "shadowing node"),
     ("RequestStatus", "request"),
     ("AskedStatus", "request of this node"),
