@@ -14,7 +14,6 @@ use crate::config::{Config, ResolvConfSetting};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::MemberAddresses;
 use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
-use crate::peer::{PeerName, PeerRef};
 
 /// The sockets, bound while the process may still bind any port, and the other results that must be
 /// obtained before it drops privileges.
@@ -144,8 +143,9 @@ pub(super) fn start(
 
 /// The names of these members, and those of the members of networks.
 pub(super) fn zone(members: &Members, networks: &Networks) -> Zone {
-    let names = fips_names(members);
-    let mut zone = Zone::new(names.iter().map(|(key, name)| (name, *key)));
+    // A name of several nodes leads to none of them, unless the configuration gives it.
+    let names = members.sole_names();
+    let mut zone = Zone::new(names.iter().map(|(name, key)| (name, *key)));
     let own = networks.own();
     let owners = networks.owners();
     for network in networks.in_order().filter(|network| network.is_member(own)) {
@@ -163,13 +163,6 @@ pub(super) fn zone(members: &Members, networks: &Networks) -> Zone {
     zone
 }
 
-/// The names below `.fips`. One that the configuration gives leads to its node, and else one that
-/// several nodes have leads to none of them.
-fn fips_names(members: &Members) -> Vec<(PublicKey, PeerName)> {
-    let only = |(key, name): &(PublicKey, PeerName)| members.find(&PeerRef::Name(name.clone())) == Ok(*key);
-    members.names().into_iter().filter(only).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -183,6 +176,7 @@ mod tests {
 
     use super::*;
     use crate::hosts::Hosts;
+    use crate::peer::PeerRef;
 
     const UNIX: u64 = 1_700_000_000;
 
@@ -223,12 +217,14 @@ mod tests {
             let names = |host: &str| {
                 let members = Members::of(&config, &networks(newcomer, host), &Hosts::default());
                 assert_eq!(members.iter().count(), 2);
-                fips_names(&members)
-                    .into_iter()
-                    .collect::<std::collections::BTreeMap<_, _>>()
+                let names = members.sole_names();
+                for (name, key) in &names {
+                    assert_eq!(members.find(&PeerRef::Name(name.clone())), Ok(*key));
+                }
+                names
             };
             let nas = "nas".parse().unwrap();
-            assert_eq!(names("nas").into_iter().collect::<Vec<_>>(), [(peer, nas)]);
+            assert_eq!(names("nas"), [(nas, peer)].into());
             assert_eq!(names("laptop").len(), 2);
         }
     }
