@@ -20,7 +20,7 @@ use std::net::IpAddr;
 
 use weft_noise::PublicKey;
 use weft_roster::invite::Proof;
-use weft_roster::names::{Name, NameError};
+use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
 use weft_roster::state::InviteClosed;
 use weft_roster::sync::SyncError;
@@ -396,18 +396,13 @@ impl<'a> Document<'a> {
     }
 }
 
-/// The name that a node would like, if it names one. A text that looks like a key or an address is no
-/// name.
+/// The name that a node would like, if it names one.
 fn host(bytes: &[u8]) -> Result<Option<Name>, DocumentError> {
     if bytes.is_empty() {
         return Ok(None);
     }
     let text = std::str::from_utf8(bytes).map_err(|_| DocumentError::Field("name"))?;
-    match Name::host(text) {
-        Ok(name) => Ok(Some(name)),
-        Err(NameError::Looks(_)) => Ok(None),
-        Err(_) => Err(DocumentError::Field("name")),
-    }
+    Name::written(Name::host(text)).map_err(|_| DocumentError::Field("name"))
 }
 
 fn key(bytes: &[u8]) -> Result<(PublicKey, &[u8]), DocumentError> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 use weft_roster::invite::Proof;
-use weft_roster::names::{Name, NameError};
+use weft_roster::names::Name;
 use weft_roster::record::Record;
 use weft_roster::set::{MAX_SET, RecordSet};
 
@@ -115,10 +115,17 @@ pub fn from_text(text: &str, own: &PublicKey) -> Result<Network, KeptError> {
             }),
             _ => return Err(invalid("invite and proof belong together")),
         };
-        let name = asked.name.map(|text| name(&text, Name::host)).transpose()?.flatten();
+        let name = asked
+            .name
+            .map(|text| Name::written(Name::host(&text)).map_err(invalid))
+            .transpose()?
+            .flatten();
         Ok::<_, KeptError>((proof, name))
     });
-    let label = content.label.map(|text| name(&text, Name::network)).transpose()?;
+    let label = content
+        .label
+        .map(|text| Name::written(Name::network(&text)).map_err(invalid))
+        .transpose()?;
     let network = Network::kept(
         own,
         set,
@@ -126,15 +133,6 @@ pub fn from_text(text: &str, own: &PublicKey) -> Result<Network, KeptError> {
         joining.transpose()?,
     );
     Ok(network.placed(label.flatten(), content.place))
-}
-
-/// A name that an earlier version wrote, which took some that look like keys or addresses.
-fn name(text: &str, check: fn(&str) -> Result<Name, NameError>) -> Result<Option<Name>, KeptError> {
-    match check(text) {
-        Ok(name) => Ok(Some(name)),
-        Err(NameError::Looks(_)) => Ok(None),
-        Err(error) => Err(invalid(error)),
-    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -130,13 +130,32 @@ impl Name {
         Self(stem + &behind)
     }
 
+    /// Whether this name is `other` with a number behind it.
+    #[must_use]
+    pub fn is_numbered(&self, other: &Self) -> bool {
+        let number = self.0.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+        number.is_some_and(|number| other.numbered(number) == *self)
+    }
+
+    /// A name that was written before, by this version or an earlier one, as it was checked. Earlier
+    /// versions took names that look like something else: these count as no name.
+    ///
+    /// # Errors
+    /// [`NameError`], other than `Looks`.
+    pub fn written(checked: Result<Self, NameError>) -> Result<Option<Self>, NameError> {
+        match checked {
+            Err(NameError::Looks(_)) => Ok(None),
+            checked => checked.map(Some),
+        }
+    }
+
     /// The numbered names, from 2 on.
     pub fn numbers(&self) -> impl Iterator<Item = Self> {
         (2..).map(|number| self.numbered(number))
     }
 }
 
-/// What a label is for those that look at its form alone, if that is no name.
+/// What commands and systems read a label as, if it has the form of a key, an identifier or an address.
 fn other_kind(text: &str) -> Option<&'static str> {
     let digits = |text: &str, hex: bool| {
         let is_digit = |c: char| c.is_ascii_digit() || (hex && c.is_ascii_hexdigit());
@@ -323,7 +342,18 @@ mod tests {
     fn a_numbered_name_has_room_in_a_label() {
         let long = Name::host(&"x".repeat(63)).unwrap();
         assert_eq!(long.numbered(17).as_str(), format!("{}-17", "x".repeat(60)));
-        assert_eq!(Name::host("nas").unwrap().numbers().nth(1).unwrap().as_str(), "nas-3");
+        assert!(long.numbered(17).is_numbered(&long));
+        let name = |text: &str| Name::host(text).unwrap();
+        assert_eq!(name("nas").numbers().nth(1), Some(name("nas-3")));
+        for (other, is_number) in [
+            ("nas-2", true),
+            ("nas-02", false),
+            ("nas-x", false),
+            ("nas", false),
+            ("na-2", false),
+        ] {
+            assert_eq!(name(other).is_numbered(&name("nas")), is_number, "{other}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use weft_node::status::{
 };
 use weft_noise::PublicKey;
 use weft_os::clock::unix_s;
+use weft_roster::names::Name;
 
 use crate::human;
 
@@ -79,28 +80,27 @@ fn not_as_wanted(network: &NetworkStatus, wanted: &Wanted) -> String {
     let Some(own) = own(network).and_then(|own| own.name.as_deref()) else {
         return String::new();
     };
-    let is_taken = |name: &str| {
-        let others = network.members.iter().filter(|member| !member.own);
-        others
-            .filter_map(|member| member.name.as_deref())
-            .any(|other| other == name)
+    let others = network.members.iter().filter(|member| !member.own);
+    let mut others = others.filter_map(|member| member.name.as_deref());
+    let is_number = |other: &&str| {
+        let names = (Name::host(own), Name::host(other));
+        matches!(names, (Ok(own), Ok(other)) if own.is_numbered(&other))
     };
-    let stem = own
-        .rsplit_once('-')
-        .filter(|(stem, number)| number.parse::<u32>().is_ok() && is_taken(stem));
-    let why = match (&wanted.name, stem) {
+    let why = match (&wanted.name, others.clone().find(is_number)) {
         (Some(name), _) if name == own => return String::new(),
-        (_, Some((stem, _))) => format!("{stem} is the name of another member"),
-        (Some(name), None) if is_taken(name) => format!("{name} is the name of another member"),
+        (_, Some(other)) => format!("{other} is the name of another member"),
+        (Some(name), None) if others.any(|other| other == name) => format!("{name} is the name of another member"),
         (Some(name), None) if wanted.chosen => format!("an administrator gave it this name in place of {name}"),
         _ => return String::new(),
     };
     format!("That is because {why}. An administrator gives it another name: weft member rename {own} NAME\n")
 }
 
-/// Lines about administrators that are no members.
+/// Lines about administrators without membership.
 fn admins_outside(network: &NetworkStatus) -> String {
-    let line = |npub: &String| format!("{npub} is an administrator and no member: `weft admin remove {npub}`\n");
+    let line = |npub: &String| {
+        format!("{npub} is an administrator without membership: `weft admin remove {npub}` ends its rights\n")
+    };
     network.admins_outside.iter().map(line).collect()
 }
 

@@ -205,7 +205,8 @@ impl Network {
         found.ok_or_else(|| NetworkError::NoMember(named.escape_debug().to_string()))
     }
 
-    /// The member of this key or name, or an administrator that is no member: it still has its rights.
+    /// The member of this key or name, or the administrator of this key. An administrator keeps its rights
+    /// when its membership ends.
     fn known(&self, named: &str) -> Result<PublicKey, NetworkError> {
         match named.parse() {
             Ok(key) if self.is_admin(&key) => Ok(key),
@@ -385,8 +386,8 @@ impl Network {
                 self.write(identity, RecordKey::Network, &body, now, unix)?;
                 continue;
             }
-            let draft = self.draft_as_named(&again.record, again.version);
-            let draft = if again.ends { draft.removal() } else { draft };
+            let named = self.draft_with_name(&again.record, again.version);
+            let draft = named.unwrap_or_else(|| again.draft());
             self.add(draft.sign(identity, unix)?, now)?;
         }
         Ok(())

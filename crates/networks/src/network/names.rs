@@ -84,7 +84,7 @@ impl Network {
         let still = |numbered: &Numbered| {
             let name = names.get(&numbered.member);
             names.get(&numbered.holder) == Some(&numbered.wanted)
-                && name.is_some_and(|name| is_number_of(name, &numbered.wanted))
+                && name.is_some_and(|name| name.is_numbered(&numbered.wanted))
         };
         self.names.numbered.retain(still);
     }
@@ -100,7 +100,7 @@ impl Network {
             .flat_map(|before| &before.names)
             .filter(|(member, name)| {
                 let now = self.state.names.get(*member);
-                now.is_some_and(|now| now != *name && is_number_of(now, name))
+                now.is_some_and(|now| now.is_numbered(name))
             });
         let wanted: BTreeMap<PublicKey, Name> = collided
             .filter_map(of_record)
@@ -167,39 +167,26 @@ impl Network {
         self.admin(identity)?;
         let key = RecordKey::Member(*member);
         let version = self.set.next_version(&key, &identity.public())?;
-        let draft = self
-            .set
-            .in_force(&key)
-            .map(|record| self.draft_as_named(record, version));
+        let record = self.set.in_force(&key);
+        let draft = record.and_then(|record| self.draft_with_name(record, version));
         Ok(draft.map(|draft| draft.sign(identity, unix)).transpose()?)
     }
 
-    /// What a record says, with another version, and of a member with the name that it has.
-    pub(super) fn draft_as_named(&self, record: &Record, version: u64) -> Draft {
+    /// The record of a member whose name it does not give, with that name and this version; `None` for
+    /// all other records.
+    pub(super) fn draft_with_name(&self, record: &Record, version: u64) -> Option<Draft> {
         let (RecordKey::Member(key), Body::Member(body)) = (record.key(), record.body()) else {
-            return Draft::again(record, version);
+            return None;
         };
-        match self.state.names.get(key).filter(|_| self.state.renamed.contains(key)) {
-            Some(name) => {
-                let name = Some(name.clone());
-                Draft::changed(record, version, &Body::Member(Member { name, ..body.clone() }))
-            }
-            None => Draft::again(record, version),
-        }
+        let name = self.state.names.get(key).filter(|_| self.state.renamed.contains(key))?;
+        let name = Some(name.clone());
+        let body = Body::Member(Member { name, ..body.clone() });
+        Some(Draft::changed(record, version, &body))
     }
 
     pub(super) fn name_timeout(&self) -> Option<u64> {
         self.names.turn.at()
     }
-}
-
-/// Whether a name is another one with a number behind it.
-fn is_number_of(name: &Name, other: &Name) -> bool {
-    let number = name
-        .as_str()
-        .rsplit_once('-')
-        .and_then(|(_, number)| number.parse().ok());
-    number.is_some_and(|number| other.numbered(number) == *name)
 }
 
 #[cfg(test)]

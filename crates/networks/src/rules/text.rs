@@ -17,11 +17,7 @@ pub fn from_words(text: &str, state: &State) -> Result<Rule, RuleError> {
             let is_party = matches!(*before, "from" | "to") && word.parse::<PublicKey>().is_err();
             *before = word;
             let named = state.names.iter().find(|(_, name)| is_party && name.as_str() == word);
-            Some(match named {
-                // `any` and `exit` are words of the language, also if a member has such a name.
-                Some((key, _)) if !matches!(word, "any" | "exit") => key.to_string(),
-                _ => word.to_owned(),
-            })
+            Some(named.map_or_else(|| word.to_owned(), |(key, _)| key.to_string()))
         })
         .collect();
     words.join(" ").parse()

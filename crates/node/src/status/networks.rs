@@ -101,8 +101,8 @@ pub struct NetworkStatus {
     /// another network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shadowed: Vec<ShadowedStatus>,
-    /// The public keys of administrators below the founder that are no members: they have rights that
-    /// `weft admin remove` ends.
+    /// The public keys of administrators below the founder without membership. `weft admin remove` ends
+    /// their rights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admins_outside: Vec<String>,
     /// Members that got a number behind their name lately, because another one has the name.

@@ -333,17 +333,12 @@ fn parsed<T>(tags: &Tags, name: &'static str, parse: fn(&str) -> Option<T>) -> R
     parse(value(values, name)?).map(Some).ok_or(TagError::Value(name))
 }
 
-/// The name. One that looks like a key, an identifier or an address is none: earlier versions of Weft
-/// signed records with such names, which are valid for the rest that they say.
+/// The name. A record with a name that looks like something else is valid for the rest that it says.
 fn name(tags: &Tags, check: fn(&str) -> Result<Name, NameError>) -> Result<Option<Name>, TagError> {
     let Some(values) = single(tags, "name")? else {
         return Ok(None);
     };
-    match check(value(values, "name")?) {
-        Ok(name) => Ok(Some(name)),
-        Err(NameError::Looks(_)) => Ok(None),
-        Err(_) => Err(TagError::Value("name")),
-    }
+    Name::written(check(value(values, "name")?)).map_err(|_| TagError::Value("name"))
 }
 
 fn npub(text: &str) -> Option<PublicKey> {

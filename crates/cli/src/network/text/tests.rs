@@ -152,11 +152,11 @@ fn a_newcomer_is_told_why_it_has_another_name() {
 }
 
 #[test]
-fn an_administrator_that_is_no_member_is_listed() {
+fn an_administrator_without_membership_is_listed() {
     let mut list = list(vec![member("nas", true, true)]);
-    assert!(!members(&list, 80).contains("no member"));
+    assert!(!members(&list, 80).contains("without membership"));
     list.networks[0].admins_outside.push("npub1x".to_owned());
-    let line = "npub1x is an administrator and no member: `weft admin remove npub1x`\n";
+    let line = "npub1x is an administrator without membership: `weft admin remove npub1x` ends its rights\n";
     assert!(members(&list, 80).contains(line));
 }
 
