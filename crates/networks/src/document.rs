@@ -193,6 +193,9 @@ pub enum Refusal {
     /// The network removed this node.
     #[error("the network has removed this node; an administrator can take it in again")]
     Removed,
+    /// The administrator's node cannot write the records of the network.
+    #[error("the administrator's machine cannot save a new member: `weft doctor` there says why")]
+    NotSaved,
 }
 
 impl Refusal {
@@ -201,13 +204,13 @@ impl Refusal {
     pub const fn is_final(self) -> bool {
         match self {
             Self::Revoked | Self::Expired | Self::Used | Self::BadProof | Self::OtherNetwork | Self::Removed => true,
-            Self::UnknownInvite | Self::Full | Self::NoAdmin => false,
+            Self::UnknownInvite | Self::Full | Self::NoAdmin | Self::NotSaved => false,
         }
     }
 }
 
 /// Refusals by number.
-const REFUSALS: [Refusal; 9] = [
+const REFUSALS: [Refusal; 10] = [
     Refusal::UnknownInvite,
     Refusal::Revoked,
     Refusal::Expired,
@@ -217,6 +220,7 @@ const REFUSALS: [Refusal; 9] = [
     Refusal::NoAdmin,
     Refusal::OtherNetwork,
     Refusal::Removed,
+    Refusal::NotSaved,
 ];
 
 impl From<InviteClosed> for Refusal {
@@ -519,8 +523,8 @@ mod tests {
     #[test]
     fn what_is_no_document() {
         let answer = |number| [&[VERSION, ANSWER][..], &[0; 16], key(1).as_bytes(), &[number]].concat();
-        assert!(Document::decode(&answer(9)).is_ok());
-        assert_eq!(Document::decode(&answer(10)), Err(DocumentError::Field("reason")));
+        assert!(Document::decode(&answer(10)).is_ok());
+        assert_eq!(Document::decode(&answer(11)), Err(DocumentError::Field("reason")));
         assert_eq!(Document::decode(&answer(0)[..50]), Err(DocumentError::Length));
         let verdict = |rest: &[u8]| [&[VERSION, VERDICT][..], &[3; 16], rest].concat();
         assert_eq!(Document::decode(&verdict(&[6])), Err(DocumentError::Field("verdict")));

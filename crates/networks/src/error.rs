@@ -74,7 +74,7 @@ pub enum NetworkError {
     /// The node is the only administrator.
     #[error(
         "this machine is the only administrator of {0}: once it has left, no machine can be added or removed any more; \
-         make another one with `weft admin add`, or leave with --yes"
+         make another one with `weft admin add`, or leave with --force"
     )]
     OnlyAdmin(String),
     /// No open invite begins like this.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 use weft_roster::invite::Proof;
 use weft_roster::names::Name;
+use weft_roster::network_id::NetworkId;
 use weft_roster::record::Record;
 use weft_roster::set::{MAX_SET, RecordSet};
 
@@ -39,6 +40,18 @@ struct Content {
     joining: Option<Asked>,
 }
 
+/// What all versions have.
+#[derive(Deserialize)]
+struct Versioned {
+    schema: String,
+}
+
+/// Whether a schema is that of networks in a later version.
+fn is_newer(schema: &str) -> bool {
+    let number = |schema: &str| schema.strip_prefix("weft.network/")?.parse::<u32>().ok();
+    number(schema) > number(SCHEMA)
+}
+
 #[derive(Serialize, Deserialize)]
 struct Asked {
     /// Both are missing if an administrator has approved the node without an invite.
@@ -59,6 +72,9 @@ pub enum KeptError {
     /// It has another schema.
     #[error("its schema is not {0}")]
     Schema(&'static str),
+    /// A later version of Weft wrote it.
+    #[error("it is {0}, of a later version of weft; this one reads {SCHEMA}")]
+    Newer(String),
     /// A field does not have the form that it must have.
     #[error(transparent)]
     Field(Box<dyn std::error::Error + Send + Sync>),
@@ -94,10 +110,15 @@ pub fn to_text(network: &Network) -> Result<String, KeptError> {
 /// # Errors
 /// [`KeptError`]
 pub fn from_text(text: &str, own: &PublicKey) -> Result<Network, KeptError> {
-    let content: Content = serde_json::from_str(text)?;
-    if content.schema != SCHEMA {
+    // A later version may have other fields.
+    let Versioned { schema } = serde_json::from_str(text)?;
+    if is_newer(&schema) {
+        return Err(KeptError::Newer(schema));
+    }
+    if schema != SCHEMA {
         return Err(KeptError::Schema(SCHEMA));
     }
+    let content: Content = serde_json::from_str(text)?;
     let id = content.network.parse().map_err(invalid)?;
     let mut set = RecordSet::new(id);
     for json in &content.records {
@@ -167,18 +188,34 @@ pub fn presences_to_text(network: &Network, (now, unix): (u64, u64)) -> Result<S
 /// # Errors
 /// [`KeptError`]: the text has none that can be used.
 pub fn add_presences(text: &str, network: &mut Network, (now, unix): (u64, u64)) -> Result<(), KeptError> {
+    for (presence, age) in read_presences(text, unix)? {
+        network.restore_presence(presence, age, now);
+    }
+    Ok(())
+}
+
+/// A network whose text is lost. It listens to the members that the text of its presences names, and
+/// that a new text of it can be made of.
+#[must_use]
+pub fn lost(own: &PublicKey, id: NetworkId, presences: Option<&str>) -> Network {
+    let known = presences.and_then(|text| read_presences(text, u64::MAX).ok());
+    let members = known.unwrap_or_default().into_iter().map(|(presence, _)| presence);
+    let contacts = members.map(|presence| (presence.member, presence.addresses));
+    Network::lost(own, id, contacts.filter(|(member, _)| member != own).collect())
+}
+
+/// The presences of a text that can be used, each with its age in s at the time `unix`.
+fn read_presences(text: &str, unix: u64) -> Result<Vec<(Presence, u64)>, KeptError> {
     let content: Presences = serde_json::from_str(text)?;
     if content.schema != PRESENCES {
         return Err(KeptError::Schema(PRESENCES));
     }
     let since = unix.saturating_sub(content.unix);
-    for text in content.presences {
-        let bytes = hex::decode(text).unwrap_or_default();
-        if let Ok(((presence, age), [])) = Presence::read(&bytes) {
-            network.restore_presence(presence, u64::from(age) + since, now);
-        }
-    }
-    Ok(())
+    let read = |text: String| match Presence::read(&hex::decode(text).ok()?) {
+        Ok(((presence, age), [])) => Some((presence, u64::from(age).saturating_add(since))),
+        _ => None,
+    };
+    Ok(content.presences.into_iter().filter_map(read).collect())
 }
 
 fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> KeptError {

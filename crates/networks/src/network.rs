@@ -38,11 +38,13 @@ use self::turn::Turn;
 const ASK_AGAIN: u64 = 2_000;
 /// How long a removed member stays a contact, in ms.
 const DISMISSAL: u64 = 60_000;
+/// Contacts of a network whose records are lost, beyond which a node that calls is not listened to.
+const MAX_CALLERS: usize = 64;
 /// Members that are tried although nothing shows that they can be reached, if fewer than this can.
 const FEW: usize = 3;
 
 /// A network that this node is a member of, or joins, or was removed from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Network {
     set: RecordSet,
     state: State,
@@ -52,6 +54,8 @@ pub struct Network {
     /// Nodes by which this one came in, and where they were.
     contacts: BTreeMap<PublicKey, Vec<SocketAddr>>,
     joining: Option<Joining>,
+    /// Its records were lost here, and any member gives them back.
+    is_lost: bool,
     /// Members that were removed lately, and until when they stay contacts, in ms: they have to
     /// learn it.
     dismissed: BTreeMap<PublicKey, u64>,
@@ -68,7 +72,10 @@ pub struct Network {
     /// When this node makes it.
     secret_turn: Turn,
     names: Names,
-    unsaved: bool,
+    /// How often what is kept of it has changed.
+    revision: u64,
+    /// The revision that was written last.
+    saved: u64,
 }
 
 /// A request to join that is under way, or was refused.
@@ -86,12 +93,12 @@ pub struct Joining {
 }
 
 /// What a request to join leads to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Enrolment {
     /// The node was a member already.
     Member,
-    /// The node is a member now.
-    Done,
+    /// The node is a member now. The network as it was before, in case that cannot be saved.
+    Done(Box<Network>),
     /// It is not.
     Refused(Refusal),
     /// These administrators decide.
@@ -125,12 +132,14 @@ impl Network {
                 refusal: None,
                 next: 0,
             }),
+            is_lost: false,
             dismissed: BTreeMap::new(),
             own_offer: BTreeSet::new(),
             offers: Offers::default(),
             label: None,
             place: 0,
-            unsaved: false,
+            revision: 0,
+            saved: 0,
         };
         network.note_collisions(None);
         network
@@ -172,7 +181,7 @@ impl Network {
         contacts.remove(own);
         let proof = code.seed.prove(own, code.network);
         let mut network = Self::kept(own, RecordSet::new(code.network), contacts, Some((Some(proof), host)));
-        network.unsaved = true;
+        network.note_change();
         if let Some(joining) = &mut network.joining {
             joining.next = now;
         }
@@ -186,6 +195,20 @@ impl Network {
         network
     }
 
+    /// A network that this node had, and whose records it has lost. The `contacts` are members, each
+    /// with addresses at which it was.
+    pub(crate) fn lost(own: &PublicKey, id: NetworkId, contacts: BTreeMap<PublicKey, Vec<SocketAddr>>) -> Self {
+        let mut network = Self::kept(own, RecordSet::new(id), contacts, Some((None, None)));
+        network.is_lost = true;
+        network
+    }
+
+    /// Whether its records were lost here, and have not come back.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Takes records from the administrator `admin` until this node is a member.
     pub(crate) fn expect_records(&mut self, admin: PublicKey, addresses: Vec<SocketAddr>) {
         self.contacts.insert(admin, addresses);
@@ -195,7 +218,7 @@ impl Network {
             refusal: None,
             next: 0,
         });
-        self.unsaved = true;
+        self.note_change();
     }
 
     /// Its identifier.
@@ -217,8 +240,10 @@ impl Network {
     }
 
     pub(crate) fn set_label(&mut self, label: Option<Name>) {
-        self.unsaved |= self.label != label;
-        self.label = label;
+        if self.label != label {
+            self.label = label;
+            self.note_change();
+        }
     }
 
     /// Its place in the order in which this node came into its networks.
@@ -228,8 +253,10 @@ impl Network {
     }
 
     pub(crate) fn set_place(&mut self, place: u32) {
-        self.unsaved |= self.place != place;
-        self.place = place;
+        if self.place != place {
+            self.place = place;
+            self.note_change();
+        }
     }
 
     /// Sets what was kept of its label and its place.
@@ -367,9 +394,14 @@ impl Network {
         message: &[u8],
         now: u64,
     ) -> Result<bool, SyncError> {
-        // A node that joins knows no members yet, and listens to those that it asked.
-        if self.joining.is_some() && !self.contacts.contains_key(from) && self.state.members.is_empty() {
+        // A node that joins knows no members yet, and listens to those that it asked. One that has lost
+        // the records listens to more: those that dial it may be members, and records prove themselves.
+        let listens = self.contacts.contains_key(from) || (self.is_lost && self.contacts.len() < MAX_CALLERS);
+        if self.joining.is_some() && !listens && self.state.members.is_empty() {
             return Err(SyncError::Unconnected);
+        }
+        if self.is_lost {
+            self.contacts.entry(*from).or_default();
         }
         self.sync.connect(*from, now);
         self.connected.insert(*from);
@@ -381,15 +413,25 @@ impl Network {
         for record in &kept {
             self.sync.push(record, Some(from), &self.state, now);
         }
-        self.unsaved = true;
+        self.note_change();
         if self.is_member(own) {
             self.joining = None;
+            if std::mem::take(&mut self.is_lost) {
+                // Nodes that called and gave nothing.
+                self.contacts
+                    .retain(|key, addresses| key == from || !addresses.is_empty());
+            }
         }
         Ok(true)
     }
 
     /// Records which nodes can be reached. If few members can, some are tried all the same.
     pub(crate) fn set_reachable(&mut self, own: &PublicKey, reachable: &BTreeSet<PublicKey>, now: u64) {
+        if self.is_lost {
+            // Callers that are gone make room for others.
+            self.contacts
+                .retain(|key, addresses| !addresses.is_empty() || reachable.contains(key));
+        }
         let partners: BTreeSet<PublicKey> = if self.joining.is_some() {
             self.contacts.keys().copied().collect()
         } else if self.is_member(own) || self.state.admins.rank(own).is_some() {
@@ -456,11 +498,21 @@ impl Network {
     /// Whether it has changed since it was last written.
     #[must_use]
     pub fn is_unsaved(&self) -> bool {
-        self.unsaved
+        self.revision != self.saved
     }
 
     pub(crate) fn note_saved(&mut self) {
-        self.unsaved = false;
+        self.saved = self.revision;
+    }
+
+    /// Notes that what was written last is not what it is now.
+    pub(crate) fn note_change(&mut self) {
+        self.revision += 1;
+    }
+
+    /// Whether something that is kept has changed since `before`.
+    pub(crate) fn differs_from(&self, before: &Self) -> bool {
+        self.revision != before.revision
     }
 
     /// Computes the state again, and notes which members it has no longer.
@@ -513,7 +565,7 @@ impl Network {
         let kept: Vec<&Arc<Record>> = records.iter().filter(taken).collect();
         if !kept.is_empty() {
             self.renew_state(now);
-            self.unsaved = true;
+            self.note_change();
         }
         for record in &kept {
             self.sync.push(record, None, &self.state, now);

@@ -4,10 +4,12 @@ mod addresses;
 mod asked;
 mod commands;
 mod duties;
+mod enrolment;
 mod labels;
 mod membership;
 mod requests;
 mod secrets;
+mod undo;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,13 +25,14 @@ use weft_wire::Subnet;
 pub use self::addresses::{Owners, Shadowed, used_ipv4};
 pub use self::asked::{Asked, MAX_ASKED};
 pub use self::commands::{Changed, MemberChange, NewInvite, RouteChange, RuleChange};
+use self::enrolment::Enrolled;
 pub use self::membership::{Approval, fingerprint};
 use self::requests::Requests;
 pub use self::requests::{MAX_REQUESTS, Request};
 use self::secrets::SecretRng;
-use crate::document::{Document, DocumentError, Refusal};
+pub use self::undo::Before;
+use crate::document::{Document, DocumentError};
 use crate::hints::Hint;
-use crate::network::Enrolment;
 use crate::offers::exit_of;
 use crate::{Network, NetworkError};
 
@@ -37,10 +40,6 @@ use crate::{Network, NetworkError};
 pub const MAX_NETWORKS: usize = 16;
 /// How long changed presences wait for further ones before they are followed, in ms.
 const FOLLOW_PRESENCES: u64 = 1_000;
-/// Maximum number of requests whose answers this node passes back.
-const MAX_PASSED_ON: usize = 64;
-/// Administrators that get a request that this node passes on.
-const ASKED_ADMINS: usize = 3;
 
 /// A node that a network brings: a member, or a contact by which this node joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +71,8 @@ pub struct Networks {
     out: Vec<(PublicKey, Vec<u8>)>,
     /// The nodes to which answers are passed back, by network and asking node.
     passed_on: BTreeMap<(NetworkId, PublicKey), PublicKey>,
+    /// A node that was taken in by its invite, and is not told yet.
+    enrolled: Option<Enrolled>,
     /// Nodes that can be reached now.
     reachable: BTreeSet<PublicKey>,
     /// Requests of other nodes for membership.
@@ -97,6 +98,7 @@ impl Networks {
             all: kept.into_iter().map(|network| (network.id(), network)).collect(),
             out: Vec::new(),
             passed_on: BTreeMap::new(),
+            enrolled: None,
             reachable: BTreeSet::new(),
             requests: Requests::default(),
             asked: BTreeMap::new(),
@@ -266,38 +268,7 @@ impl Networks {
                 known.take_offer(&self.own, from, subnets, now)
             }
             Document::Ask(ask) => {
-                let outcome = match self.all.get_mut(&ask.network) {
-                    Some(network) => network.enrol(&self.identity, &ask, now, unix),
-                    None => Enrolment::Refused(Refusal::OtherNetwork),
-                };
-                let refusal = match outcome {
-                    Enrolment::Member => None,
-                    Enrolment::Done => {
-                        self.changed = true;
-                        None
-                    }
-                    Enrolment::Refused(refusal) => Some(refusal),
-                    Enrolment::PassOn(admins) => {
-                        let admins = admins.into_iter().filter(|admin| self.reachable.contains(admin));
-                        let admins: Vec<PublicKey> = admins.filter(|admin| *admin != from).take(ASKED_ADMINS).collect();
-                        if !admins.is_empty() {
-                            if self.passed_on.len() >= MAX_PASSED_ON {
-                                self.passed_on.pop_first();
-                            }
-                            self.passed_on.insert((ask.network, ask.member), from);
-                            self.out.extend(admins.into_iter().map(|admin| (admin, bytes.to_vec())));
-                            return Ok(());
-                        }
-                        Some(Refusal::NoAdmin)
-                    }
-                };
-                let (network, member) = (ask.network, ask.member);
-                let answer = Document::Answer {
-                    network,
-                    member,
-                    refusal,
-                };
-                self.out.push((from, answer.encode()));
+                self.answer_ask(from, &ask, bytes, now, unix);
                 Ok(())
             }
             Document::Answer {
@@ -425,13 +396,14 @@ impl Networks {
         names
     }
 
-    /// Whether guests are welcome: a network of this node has an invite that has not expired, or
-    /// this node accepts requests without one.
+    /// Whether guests are welcome: a network of this node has an invite that has not expired, or has lost
+    /// its records, or this node accepts requests without an invite.
     #[must_use]
     pub fn welcomes_guests(&self, now: u64, unix: u64) -> bool {
         let mut networks = self.all.values();
-        let invites = networks.any(|network| network.is_member(&self.own) && network.has_invite(unix));
-        invites || self.requests.welcome_guests(now)
+        let welcomes =
+            |network: &Network| network.is_lost() || (network.is_member(&self.own) && network.has_invite(unix));
+        networks.any(welcomes) || self.requests.welcome_guests(now)
     }
 
     fn insert(&mut self, mut network: Network) -> NetworkId {

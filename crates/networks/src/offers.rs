@@ -48,7 +48,7 @@ pub fn of_exit(exit: Exit) -> impl Iterator<Item = Subnet> {
 }
 
 /// The offers of one network.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Offers {
     /// What each member offers, other than this node.
     received: BTreeMap<PublicKey, Received>,
@@ -56,7 +56,7 @@ pub(super) struct Offers {
     sent: BTreeMap<PublicKey, Sent>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Received {
     subnets: BTreeSet<Subnet>,
     /// When it ends unless it is repeated, in ms.
@@ -65,7 +65,7 @@ struct Received {
     counted: (u64, u8),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Sent {
     subnets: BTreeSet<Subnet>,
     /// When, in ms.

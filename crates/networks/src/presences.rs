@@ -47,7 +47,7 @@ const ALL_MOVES: Bucket = Bucket::new(MOVES, MOVE_INTERVAL);
 pub type PresenceDigest = [[u8; 8]; BUCKETS];
 
 /// The presences of one network.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Presences {
     network: NetworkId,
     me: PublicKey,
@@ -63,7 +63,7 @@ pub(super) struct Presences {
     unsaved: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Kept {
     presence: Presence,
     /// When its member made it, in ms; by the ages that nodes on the way said.
@@ -75,7 +75,7 @@ struct Kept {
 }
 
 /// A member that gets presences.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Partner {
     /// Whether it can be reached.
     here: bool,
@@ -95,7 +95,7 @@ struct Partner {
 }
 
 /// What this node says about itself.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Own {
     wanted: Vec<SocketAddr>,
     /// Milliseconds since 1970 at 0 of the clock.

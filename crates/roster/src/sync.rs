@@ -47,7 +47,7 @@ const FEW: usize = 16;
 /// The state of the synchronisation of one network at one node.
 ///
 /// Times are in milliseconds on a clock that never goes back.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Sync {
     own: PublicKey,
     peers: BTreeMap<PublicKey, Peer>,
@@ -58,7 +58,7 @@ pub struct Sync {
 }
 
 /// What is kept of a connected node.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Peer {
     /// Records to push, by identifier.
     push: BTreeMap<[u8; 32], Arc<Record>>,

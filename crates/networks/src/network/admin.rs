@@ -310,10 +310,11 @@ impl Network {
             ipv4: self.free_ipv4(&ask.member),
             proof: Some(ask.proof.clone()),
         });
+        let before = Box::new(self.clone());
         match self.write(identity, RecordKey::Member(ask.member), &body, now, unix) {
             Ok(()) if self.is_member(&ask.member) => {
                 self.note_numbered(numbered);
-                Enrolment::Done
+                Enrolment::Done(before)
             }
             Ok(()) | Err(_) => Enrolment::Refused(Refusal::Full),
         }

@@ -27,7 +27,7 @@ pub struct Numbered {
 }
 
 /// What a network remembers of the names of its members beside their records.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     /// The latest members that got a number, the last one behind.
     numbered: Vec<Numbered>,
@@ -136,6 +136,10 @@ impl Network {
         self.names.numbered.drain(..over);
     }
 
+    pub(super) fn put_off_names(&mut self, now: u64) {
+        self.names.turn.put_off(now);
+    }
+
     /// Whether `own` writes names down at `now`.
     pub(crate) fn are_names_due(&mut self, own: &PublicKey, now: u64) -> bool {
         let place = self.place_among_admins(own).filter(|_| !self.state.renamed.is_empty());
@@ -160,7 +164,7 @@ impl Network {
         if let Err(error) = self.add_all(signed, now) {
             tracing::info!(%error, network = %self.id(), "names of members are not written");
         }
-        self.names.turn.put_off(now);
+        self.put_off_names(now);
     }
 
     fn sign_name(&self, identity: &Identity, member: &PublicKey, unix: u64) -> Result<Option<Record>, NetworkError> {

@@ -13,7 +13,7 @@ const LAST_PLACE: usize = 8;
 const AGAIN: u64 = 60_000;
 
 /// When this node acts, if no administrator acts before.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Turn(Option<u64>);
 
 impl Turn {
@@ -40,6 +40,16 @@ impl Turn {
 }
 
 impl Network {
+    /// Puts off what is due to `own` as an administrator.
+    pub(crate) fn put_off_duties(&mut self, own: &PublicKey, now: u64) {
+        if self.is_secret_due(own, now) {
+            self.secret_turn.put_off(now);
+        }
+        if self.are_names_due(own, now) {
+            self.put_off_names(now);
+        }
+    }
+
     /// The place of an administrator among all of them; `None` if `own` is none.
     pub(super) fn place_among_admins(&self, own: &PublicKey) -> Option<usize> {
         self.state.admins.of.keys().position(|admin| admin == own)

@@ -16,4 +16,11 @@ impl Networks {
             }
         }
     }
+
+    /// Puts off what is due as an administrator: it could not be saved.
+    pub fn put_off_duties(&mut self, now: u64) {
+        for network in self.all.values_mut() {
+            network.put_off_duties(&self.own, now);
+        }
+    }
 }

@@ -40,7 +40,7 @@ struct Decision {
 }
 
 /// The requests of a node, and whether it accepts any. Nothing of it is kept between two runs.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Requests {
     accepted_until: u64,
     waiting: BTreeMap<PublicKey, Request>,

@@ -5,15 +5,18 @@ use rand_core::SeedableRng as _;
 use weft_noise::SecretKey;
 use weft_roster::invite::{EntryPoint, Seed};
 
+use super::enrolment::MAX_PASSED_ON;
 use super::*;
-use crate::{Ask, Document, Verdict, document, kept};
+use crate::{Ask, Document, Refusal, Verdict, document, kept};
 
+mod lost;
 mod membership;
 mod names;
 mod overlap;
 mod presences;
 mod routes;
 mod secrets;
+mod undo;
 
 /// Nodes whose documents reach those that they are connected with.
 struct World {
@@ -94,6 +97,7 @@ impl World {
                 self.sent += 1;
                 // A node ignores a document that it refuses, as the daemon does.
                 let _ = self.nodes[to].handle_document(key(from), &document, now, unix);
+                self.nodes[to].settle_enrolment(true);
             }
         }
     }
@@ -302,6 +306,7 @@ fn a_request_serves_its_own_key_only() {
     let (now, unix) = world.times();
     let answer = |world: &mut World, bytes: &[u8]| {
         world.nodes[0].handle_document(key(1), bytes, now, unix).unwrap();
+        world.nodes[0].settle_enrolment(true);
         let (to, document) = world.nodes[0].take_documents().pop().unwrap();
         assert_eq!(to, key(1), "the answer goes where the request came from");
         match Document::decode(&document).unwrap() {
@@ -516,6 +521,7 @@ fn a_new_member_keeps_its_contact_until_it_knows_it_as_a_member() {
         world.nodes[founder]
             .handle_document(key(number), &ask, now, unix)
             .unwrap();
+        world.nodes[founder].settle_enrolment(true);
     }
     world.join(joiner, &code, founder);
     let mut partial = 0;

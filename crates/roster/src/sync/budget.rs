@@ -10,7 +10,7 @@ pub(super) const EACH: usize = 8_192;
 const REFILL: u64 = 64;
 
 /// A token bucket of bytes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Budget {
     left: u64,
     since: u64,

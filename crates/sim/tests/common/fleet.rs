@@ -285,6 +285,7 @@ impl Node {
                 }
                 Output::Received { peer, document } => {
                     let _ = self.networks.handle_document(peer, &document, now, unix);
+                    self.networks.settle_enrolment(true);
                 }
                 Output::Sent { .. } | Output::Failed { .. } | Output::Incomplete { .. } => {}
             }

@@ -53,6 +53,7 @@ fn found(founder: &Identity, members: usize) {
         };
         let ask = Document::Ask(ask).encode();
         networks.handle_document(member, &ask, 0, unix).unwrap();
+        networks.settle_enrolment(true);
     }
     let made = networks.iter().next().unwrap();
     assert_eq!(made.state().members.len(), members);

@@ -1,0 +1,60 @@
+//! Changes that are undone: those that fail half-way, and those that cannot be saved.
+
+use std::collections::BTreeMap;
+
+use weft_noise::PublicKey;
+use weft_roster::network_id::NetworkId;
+
+use super::Networks;
+use super::asked::Asked;
+use super::requests::Requests;
+use crate::Network;
+
+/// The networks of a node before a change.
+#[derive(Debug)]
+pub struct Before {
+    all: BTreeMap<NetworkId, Network>,
+    out: Vec<(PublicKey, Vec<u8>)>,
+    requests: Requests,
+    asked: BTreeMap<PublicKey, Asked>,
+    changed: bool,
+}
+
+impl Networks {
+    /// The networks as they are, for [`undo`](Self::undo).
+    #[must_use]
+    pub fn before(&self) -> Before {
+        Before {
+            all: self.all.clone(),
+            out: self.out.clone(),
+            requests: self.requests.clone(),
+            asked: self.asked.clone(),
+            changed: self.changed,
+        }
+    }
+
+    /// The networks that are not what they were, new ones among them: these have to be written.
+    pub fn changed_since(&self, before: &Before) -> impl Iterator<Item = &Network> {
+        self.all.values().filter(|network| {
+            let old = before.all.get(&network.id());
+            old.is_none_or(|old| network.differs_from(old))
+        })
+    }
+
+    /// The networks that were forgotten since: what was written of them has to go.
+    pub fn forgotten_since(&self, before: &Before) -> impl Iterator<Item = NetworkId> {
+        before.all.keys().filter(|id| !self.all.contains_key(*id)).copied()
+    }
+
+    /// Makes the networks what they were before a change. Nothing of it has been sent. Those that were
+    /// `written` since have to be written again.
+    pub fn undo(&mut self, before: Before, written: &[NetworkId]) {
+        (self.all, self.out, self.requests) = (before.all, before.out, before.requests);
+        (self.asked, self.changed) = (before.asked, before.changed);
+        for id in written {
+            if let Some(network) = self.all.get_mut(id) {
+                network.note_change();
+            }
+        }
+    }
+}
