@@ -2,46 +2,142 @@
 //! presences of its members, `presence-ID.json`.
 //!
 //! The founder's file may be the only place where the records are, so a file is synced to the disk
-//! before it replaces the one before. [`weft_networks::kept`] has their format.
+//! before it replaces the one before, and its name behind that. A file that cannot be read stays where
+//! it is until the records have come back from a member; one that a later version of Weft wrote stays
+//! for good. [`weft_networks::kept`] has the format.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use weft_networks::kept::KeptError;
 use weft_networks::{Network, kept};
 use weft_noise::PublicKey;
 use weft_roster::network_id::NetworkId;
 
 use crate::statefile;
 
-/// Reads all networks of the state directory. A file that cannot be used is renamed (`.bad` behind
-/// its name) and reported at WARN.
-#[must_use]
-pub fn load(directory: &Path, own: &PublicKey) -> Vec<Network> {
-    let mut networks = Vec::new();
-    for path in files(directory) {
-        match read(&path, own) {
-            Ok(network) => networks.push(network),
-            Err(error) => {
-                let aside = statefile::with_suffix(&path, ".bad");
-                let kept = fs::rename(&path, &aside).is_ok();
-                tracing::warn!(
-                    path = %path.display(), %error, kept_as = kept.then(|| aside.display().to_string()),
-                    "the records of a network are unusable; join it again"
-                );
-            }
-        }
-    }
-    networks
+/// The files of the networks of a node.
+#[derive(Debug)]
+pub struct NetworkFiles {
+    directory: PathBuf,
+    unusable: BTreeMap<NetworkId, Unusable>,
 }
 
-/// Writes a network as a whole or not at all.
+/// A file that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unusable {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What is wrong with it, as text for the user.
+    pub why: String,
+    /// A later version of Weft wrote it. It is not replaced.
+    pub newer: bool,
+}
+
+/// The reason why a network is not saved.
+#[derive(Debug, thiserror::Error)]
+pub enum SaveError {
+    /// The system does not write the file. The old one stays.
+    #[error(transparent)]
+    System(#[from] io::Error),
+    /// The file is the new one, and the system does not promise that it stays so over a power failure.
+    #[error("the directory is not synced: {0}")]
+    Unsynced(io::Error),
+    /// A later version of Weft wrote the file, and it is not replaced.
+    #[error("the file {name} stays: {why}; update weft")]
+    Newer {
+        /// The name of the file.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl NetworkFiles {
+    /// Reads all networks of a state directory. One whose file cannot be used is there, too: without
+    /// records, which any member gives back ([`Network::is_lost`]). That is reported at WARN.
+    #[must_use]
+    pub fn load(directory: &Path, own: &PublicKey) -> (Self, Vec<Network>) {
+        let mut loaded = Self {
+            directory: directory.to_owned(),
+            unusable: BTreeMap::new(),
+        };
+        let mut networks = Vec::new();
+        for (id, path) in with_ids(directory, "network-") {
+            let error = match read(&path, own) {
+                Ok(network) if network.id() == id => {
+                    networks.push(network);
+                    continue;
+                }
+                Ok(network) => KeptError::Field(format!("it is the file of {}", network.id()).into()),
+                Err(error) => error,
+            };
+            tracing::warn!(
+                path = %path.display(), %error,
+                "the file of a network cannot be used; it stays, and members give the records back"
+            );
+            let presences = text(&presence_path(directory, id)).ok();
+            networks.push(kept::lost(own, id, presences.as_deref()));
+            let newer = matches!(error, KeptError::Newer(_));
+            let why = error.to_string();
+            loaded.unusable.insert(id, Unusable { path, why, newer });
+        }
+        (loaded, networks)
+    }
+
+    /// Writes a network as a whole or not at all. A file that could not be used is kept aside first,
+    /// with `.bad` behind its name.
+    ///
+    /// # Errors
+    /// [`SaveError`]
+    pub fn save(&mut self, network: &Network) -> Result<(), SaveError> {
+        let id = network.id();
+        if let Some(unusable) = self.unusable.get(&id) {
+            let path = unusable.path.clone();
+            if unusable.newer {
+                let name = path.file_name().unwrap_or_default().display().to_string();
+                let why = unusable.why.clone();
+                return Err(SaveError::Newer { name, why });
+            }
+            keep_aside(&path)?;
+        }
+        save(&self.directory, network)?;
+        self.unusable.remove(&id);
+        Ok(())
+    }
+
+    /// The file of a network, if it could not be used and is still there.
+    #[must_use]
+    pub fn unusable(&self, network: &NetworkId) -> Option<&Unusable> {
+        self.unusable.get(network)
+    }
+
+    /// Removes the files of a network.
+    ///
+    /// # Errors
+    /// [`SaveError::System`]: both files are still there. [`SaveError::Unsynced`]
+    pub fn remove(&mut self, network: NetworkId) -> Result<(), SaveError> {
+        let path = path(&self.directory, network);
+        remove_file(&path)?;
+        self.unusable.remove(&network);
+        if let Err(error) = remove_file(&presence_path(&self.directory, network)) {
+            tracing::info!(%network, %error, "where the members of a forgotten network were is still written");
+        }
+        statefile::sync_names(&path).map_err(SaveError::Unsynced)
+    }
+}
+
+/// Writes a network as a whole or not at all, in place of whatever is there.
 ///
 /// # Errors
-/// The error of the system; the old file stays.
-pub fn save(directory: &Path, network: &Network) -> io::Result<()> {
+/// [`SaveError::System`] and [`SaveError::Unsynced`]
+pub fn save(directory: &Path, network: &Network) -> Result<(), SaveError> {
     let text = kept::to_text(network).map_err(invalid)?;
-    statefile::write(&path(directory, network.id()), &text, true)
+    let path = path(directory, network.id());
+    statefile::write(&path, &text, true)?;
+    statefile::sync_names(&path).map_err(SaveError::Unsynced)
 }
 
 /// Writes the presences of a network as a whole or not at all. They are not synced to the disk: a crash
@@ -67,53 +163,58 @@ pub fn load_presences(directory: &Path, network: &mut Network, times: (u64, u64)
     }
 }
 
+/// Gives a file a second name, with `.bad` behind it. The first one stays until it is written again.
+fn keep_aside(path: &Path) -> io::Result<()> {
+    let aside = statefile::with_suffix(path, ".bad");
+    remove_file(&aside)?;
+    match fs::hard_link(path, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // Not all file systems have second names.
+        Err(_) => fs::copy(path, &aside).map(drop),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// Removes a file, if there is one.
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 fn presence_path(directory: &Path, network: NetworkId) -> PathBuf {
     directory.join(format!("presence-{network}.json"))
 }
 
-/// Removes the files of a network.
-///
-/// # Errors
-/// The error of the system.
-pub fn remove(directory: &Path, network: NetworkId) -> io::Result<()> {
-    for path in [presence_path(directory, network), path(directory, network)] {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
 /// The files of networks in a state directory.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
-    files_named(directory, "network-")
+    with_ids(directory, "network-").into_values().collect()
 }
 
 /// The files of presences in a state directory.
 pub fn presence_files(directory: &Path) -> Vec<PathBuf> {
-    files_named(directory, "presence-")
+    with_ids(directory, "presence-").into_values().collect()
 }
 
-fn files_named(directory: &Path, prefix: &str) -> Vec<PathBuf> {
+fn with_ids(directory: &Path, prefix: &str) -> BTreeMap<NetworkId, PathBuf> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let paths = entries.map(|entry| entry.path());
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().and_then(|name| name.to_str());
-        let id = name.and_then(|name| name.strip_prefix(prefix)?.strip_suffix(".json"));
-        id.is_some_and(|id| id.parse::<NetworkId>().is_ok())
+    let ours = |path: PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str())?;
+        let id = name.strip_prefix(prefix)?.strip_suffix(".json")?.parse().ok()?;
+        Some((id, path))
     };
-    let mut files: Vec<PathBuf> = paths.filter(ours).collect();
-    files.sort();
-    files
+    paths.filter_map(ours).collect()
 }
 
 fn path(directory: &Path, network: NetworkId) -> PathBuf {
     directory.join(format!("network-{network}.json"))
 }
 
-fn read(path: &Path, own: &PublicKey) -> io::Result<Network> {
-    kept::from_text(&text(path)?, own).map_err(invalid)
+fn read(path: &Path, own: &PublicKey) -> Result<Network, KeptError> {
+    let text = text(path).map_err(|error| KeptError::Field(error.into()))?;
+    kept::from_text(&text, own)
 }
 
 fn text(path: &Path) -> io::Result<String> {
@@ -122,7 +223,7 @@ fn text(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-fn invalid(why: kept::KeptError) -> io::Error {
+fn invalid(why: KeptError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 

@@ -59,22 +59,72 @@ pub(crate) fn save<T: Serialize>(path: &Path, schema: &str, peers: &BTreeMap<Pub
 }
 
 /// Writes `path` as a whole or not at all, with mode 0600; if `sync`, to the disk before it replaces
-/// the file there.
+/// the file there. A power failure may leave either file.
 ///
 /// # Errors
 /// The error of the system; the old file stays.
 pub(crate) fn write(path: &Path, text: &str, sync: bool) -> io::Result<()> {
+    write_on(&System, path, text, sync)
+}
+
+/// What [`write`] needs of the system, so that tests can let each step fail.
+trait Disk {
+    type File;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn create(&self, path: &Path) -> io::Result<Self::File>;
+    fn write(&self, file: &mut Self::File, text: &[u8]) -> io::Result<()>;
+    fn sync(&self, file: &Self::File) -> io::Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+}
+
+/// The files of this host.
+struct System;
+
+impl Disk for System {
+    type File = File;
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    }
+
+    fn write(&self, file: &mut File, text: &[u8]) -> io::Result<()> {
+        file.write_all(text)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+}
+
+fn write_on<D: Disk>(disk: &D, path: &Path, text: &str, sync: bool) -> io::Result<()> {
     let new = with_suffix(path, ".new");
     // A file left by a crash would keep its mode.
-    match fs::remove_file(&new) {
+    match disk.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(text.as_bytes())
-        .and_then(|()| if sync { file.sync_all() } else { Ok(()) })
-        .and_then(|()| fs::rename(&new, path))
-        .inspect_err(|_| drop(fs::remove_file(&new)))
+    let mut file = disk.create(&new)?;
+    disk.write(&mut file, text.as_bytes())
+        .and_then(|()| if sync { disk.sync(&file) } else { Ok(()) })
+        .and_then(|()| disk.rename(&new, path))
+        .inspect_err(|_| drop(disk.remove(&new)))
+}
+
+/// Has the names in the directory of `path` written to the disk: after [`write`] a power failure leaves
+/// the new file, and after a removal none.
+///
+/// # Errors
+/// The error of the system.
+pub(crate) fn sync_names(path: &Path) -> io::Result<()> {
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn read<T: DeserializeOwned>(path: &Path, schema: &str) -> io::Result<BTreeMap<PublicKey, T>> {
@@ -99,3 +149,6 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.push(suffix);
     path.with_file_name(name)
 }
+
+#[cfg(test)]
+mod tests;

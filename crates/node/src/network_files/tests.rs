@@ -17,6 +17,11 @@ fn founded() -> (Networks, NetworkId) {
     (networks, id)
 }
 
+/// What is loaded, without the files.
+fn load(directory: &Path, own: &PublicKey) -> Vec<Network> {
+    NetworkFiles::load(directory, own).1
+}
+
 #[test]
 fn networks_are_loaded_as_they_were_saved() {
     let directory = tempfile::tempdir().unwrap();
@@ -26,19 +31,76 @@ fn networks_are_loaded_as_they_were_saved() {
     let kept = load(directory.path(), networks.own());
     assert_eq!(kept.len(), 1);
     assert_eq!((kept[0].id(), kept[0].state()), (id, network.state()));
+    assert!(!kept[0].is_lost());
+}
+
+/// Damages of a file, each with what is said of it and whether the file is of a later version.
+const DAMAGES: [(&str, &str, bool); 6] = [
+    (r#"{"schema":"weft.network/2","members":[]}"#, "weft.network/2", true),
+    (r#"{"schema":"weft.network/1"}"#, "missing field", false),
+    (
+        r#"{"schema":"weft.other/2"}"#,
+        "its schema is not weft.network/1",
+        false,
+    ),
+    ("{", "EOF", false),
+    ("", "EOF", false),
+    ("\u{0}\u{0}\u{0}\u{0}", "expected value", false),
+];
+
+#[test]
+fn an_unusable_file_stays_until_the_records_are_back() {
+    for (damage, said, newer) in DAMAGES {
+        let directory = tempfile::tempdir().unwrap();
+        let (networks, id) = founded();
+        let network = networks.iter().next().unwrap();
+        save(directory.path(), network).unwrap();
+        let path = files(directory.path()).pop().unwrap();
+        fs::write(&path, damage).unwrap();
+        // As often as the daemon starts.
+        for _ in 0..2 {
+            let (loaded, kept) = NetworkFiles::load(directory.path(), networks.own());
+            assert_eq!((kept.len(), kept[0].id(), kept[0].is_lost()), (1, id, true));
+            let unusable = loaded.unusable(&id).unwrap();
+            assert_eq!((&unusable.path, unusable.newer), (&path, newer));
+            assert!(unusable.why.contains(said), "{}", unusable.why);
+            assert_eq!(fs::read_to_string(&path).unwrap(), damage);
+        }
+        // The records are back.
+        let (mut loaded, _) = NetworkFiles::load(directory.path(), networks.own());
+        let saved = loaded.save(network);
+        assert_eq!(saved.is_err(), newer, "{saved:?}");
+        let aside = statefile::with_suffix(&path, ".bad");
+        if newer {
+            let error = saved.unwrap_err().to_string();
+            assert!(
+                error.contains("weft.network/2") && error.contains("update weft"),
+                "{error}"
+            );
+            assert_eq!(fs::read_to_string(&path).unwrap(), damage);
+            assert!(!aside.exists() && loaded.unusable(&id).is_some());
+            // The later version finds it as it was.
+            continue;
+        }
+        assert_eq!(fs::read_to_string(&aside).unwrap(), damage);
+        assert!(loaded.unusable(&id).is_none());
+        assert!(!load(directory.path(), networks.own())[0].is_lost());
+        loaded.save(network).unwrap();
+        assert_eq!(fs::read_to_string(&aside).unwrap(), damage, "it is put aside once");
+    }
 }
 
 #[test]
-fn an_unusable_file_is_kept_aside() {
+fn a_file_under_the_name_of_another_network_is_none_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let (networks, id) = founded();
     save(directory.path(), networks.iter().next().unwrap()).unwrap();
-    let path = files(directory.path()).pop().unwrap();
-    fs::write(&path, "{").unwrap();
-    assert!(load(directory.path(), networks.own()).is_empty());
-    assert!(files(directory.path()).is_empty() && !path.exists());
-    assert_eq!(fs::read_to_string(statefile::with_suffix(&path, ".bad")).unwrap(), "{");
-    remove(directory.path(), id).unwrap();
+    let other = NetworkId::from_bytes([9; 16]);
+    fs::rename(path(directory.path(), id), path(directory.path(), other)).unwrap();
+    let (loaded, kept) = NetworkFiles::load(directory.path(), networks.own());
+    assert!(kept[0].is_lost() && kept[0].id() == other);
+    let why = &loaded.unusable(&other).unwrap().why;
+    assert!(why.contains(&id.to_string()), "{why}");
 }
 
 #[test]
@@ -49,9 +111,9 @@ fn unusable_presences_count_as_none_and_are_removed() {
     save(directory.path(), network).unwrap();
     save_presences(directory.path(), network, (5, 1_700_000_000)).unwrap();
     fs::write(presence_files(directory.path()).pop().unwrap(), "{").unwrap();
-    let mut kept = load(directory.path(), networks.own());
+    let (mut files, mut kept) = NetworkFiles::load(directory.path(), networks.own());
     load_presences(directory.path(), &mut kept[0], (5, 1_700_000_000));
     assert_eq!(kept[0].presences(5).count(), 0);
-    remove(directory.path(), id).unwrap();
+    files.remove(id).unwrap();
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
