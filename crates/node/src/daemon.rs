@@ -37,6 +37,7 @@ mod reports;
 mod rights;
 mod routes;
 mod run;
+mod saving;
 mod signals;
 mod status_builder;
 mod stun;
@@ -74,7 +75,7 @@ use crate::fast_peers::FastPeers;
 use crate::hosts::Hosts;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
-use crate::network_files;
+use crate::network_files::{self, NetworkFiles};
 use crate::relay::Tls;
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
@@ -87,6 +88,7 @@ use lanes::MoreLanes;
 use members::Members;
 use nostr::Signalling;
 use reaching::Reaching;
+use saving::Saving;
 
 /// The parameters of a daemon.
 #[derive(Debug)]
@@ -213,7 +215,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let access = control_access(&config, &state);
     let (state, mut rights) = rights::give_up(state, keeps_nice)?;
     // The daemon writes these files, so root does not read them.
-    let mut kept = network_files::load(state.paths().directory(), &identity.public());
+    let (files, mut kept) = NetworkFiles::load(state.paths().directory(), &identity.public());
     for network in &mut kept {
         network_files::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
     }
@@ -329,6 +331,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             exits,
             members,
             networks,
+            saving: Saving::new(files),
             reaching: Reaching::new(key.node_addr(), &external),
             nostr,
             lookups,

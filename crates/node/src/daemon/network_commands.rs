@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::Path;
 use weft_networks::rules::why::{self, Question};
-use weft_networks::{Changed, MemberChange, NewInvite, RouteChange, RuleChange};
+use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::random::random_bytes;
@@ -20,14 +20,22 @@ use super::network_list::network_list;
 use super::run::Daemon;
 use crate::control::{self, ErrorCode, NetworkCommand, Reply};
 use crate::host_addresses::of_one_version;
-use crate::network_files;
 use crate::status::{Document, Invited, NetworkList, Why};
 
 impl Daemon {
-    /// Carries out a command about networks, and answers.
+    /// Carries out a command about networks, and answers once what it has changed is saved.
     pub(super) fn answer_network(&mut self, command: NetworkCommand, reply: Reply) {
         let times = (boottime_ms(), unix_s());
-        let done = match command {
+        match command {
+            NetworkCommand::Why {
+                from,
+                to,
+                behind,
+                service,
+            } => answer(reply, self.why(&from, &to, behind, &service, times.1)),
+            NetworkCommand::Requests { accept_s } => answer(reply, self.requests(accept_s)),
+            NetworkCommand::Deny { node } => answer(reply, self.deny(&node)),
+            NetworkCommand::List {} => answer(reply, Ok(self.network_list(Done::default(), times))),
             NetworkCommand::Invite {
                 network,
                 name,
@@ -36,18 +44,34 @@ impl Daemon {
                 expires_s,
                 addresses,
             } => {
-                let made = self.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses);
-                return answer(reply, made);
+                let made =
+                    self.saved(|daemon| daemon.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses));
+                answer(reply, made);
             }
-            NetworkCommand::Why {
-                from,
-                to,
-                behind,
-                service,
-            } => return answer(reply, self.why(&from, &to, behind, &service, times.1)),
-            NetworkCommand::Requests { accept_s } => return answer(reply, self.requests(accept_s)),
-            NetworkCommand::Deny { node } => return answer(reply, self.deny(&node)),
-            NetworkCommand::List {} => Ok(Done::default()),
+            command => {
+                let done = self.saved(|daemon| daemon.change_networks(command, times));
+                answer(reply, done.map(|done| self.network_list(done, times)));
+            }
+        }
+    }
+
+    /// Makes a change, and saves it. If either fails, nothing is changed.
+    fn saved<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        let before = self.networks.before();
+        match change(self) {
+            Ok(done) => self.save_or_undo(before).map(|()| done),
+            Err(error) => {
+                self.networks.undo(before, &[]);
+                Err(error)
+            }
+        }
+    }
+
+    fn change_networks(&mut self, command: NetworkCommand, times: (u64, u64)) -> Result<Done, String> {
+        let networks = &mut self.networks;
+        let done =
+            |changed: Result<NetworkId, NetworkError>| changed.map(Done::about).map_err(|error| error.to_string());
+        match command {
             NetworkCommand::Ask { admin, addresses, host } => {
                 let begun = self.ask_admin(&admin, addresses, host.as_deref(), times.0);
                 begun.map(|()| Done::default())
@@ -64,10 +88,10 @@ impl Daemon {
             NetworkCommand::Create { name, host } => self.create(&name, host, times.1),
             NetworkCommand::Join { code, host } => self.join(&code, host, times),
             NetworkCommand::Leave { network, sure } => self.leave(network.as_deref(), sure),
-            NetworkCommand::Rules { network, change } => rule_change(change).and_then(|change| {
-                let changed = self.networks.change_rules(network.as_deref(), change, times);
-                changed.map(Done::about).map_err(|error| error.to_string())
-            }),
+            NetworkCommand::Rules { network, change } => {
+                let change = rule_change(change)?;
+                done(networks.change_rules(network.as_deref(), change, times))
+            }
             NetworkCommand::Route {
                 network,
                 member,
@@ -75,7 +99,7 @@ impl Daemon {
                 change,
             } => self.change_route(network.as_deref(), &member, &subnet, change, times),
             NetworkCommand::Revoke { network, invite } => {
-                let revoked = self.networks.revoke(network.as_deref(), &invite, times);
+                let revoked = networks.revoke(network.as_deref(), &invite, times);
                 revoked.map(|()| Done::default()).map_err(|error| error.to_string())
             }
             NetworkCommand::Member {
@@ -86,26 +110,29 @@ impl Daemon {
                 tags,
                 ipv4,
                 by,
-            } => member_change(change, name, &tags, ipv4, by).and_then(|change| {
-                let changed = self.networks.change_member(network.as_deref(), &member, change, times);
+            } => {
+                let change = member_change(change, name, &tags, ipv4, by)?;
+                let changed = networks.change_member(network.as_deref(), &member, change, times);
                 let done = |changed: Changed| Done {
                     network: None,
                     signed_again: changed.again,
                 };
                 changed.map(done).map_err(|error| error.to_string())
-            }),
+            }
             NetworkCommand::Successor { network, member } => {
-                let named = self
-                    .networks
-                    .set_successor(network.as_deref(), member.as_deref(), times);
+                let named = networks.set_successor(network.as_deref(), member.as_deref(), times);
                 let done = |(id, signed_again)| Done {
                     network: Some(id),
                     signed_again,
                 };
                 named.map(done).map_err(|error| error.to_string())
             }
-        };
-        answer(reply, done.map(|done| self.network_list(done, times)));
+            NetworkCommand::Invite { .. }
+            | NetworkCommand::Why { .. }
+            | NetworkCommand::Requests { .. }
+            | NetworkCommand::Deny { .. }
+            | NetworkCommand::List {} => Ok(Done::default()),
+        }
     }
 
     fn create(&mut self, name: &str, host: Option<String>, unix: u64) -> Result<Done, String> {
@@ -123,9 +150,12 @@ impl Daemon {
 
     fn leave(&mut self, network: Option<&str>, sure: bool) -> Result<Done, String> {
         let id = self.networks.forget(network, sure).map_err(|error| error.to_string())?;
-        let removed = network_files::remove(self.state.paths().directory(), id);
-        removed.map_err(|error| format!("the file of the network cannot be removed: {error}"))?;
-        Ok(Done::default())
+        match self.saving.why_unusable(&id).filter(|_| !sure) {
+            Some(why) => Err(format!(
+                "{why}; it stays, because it may be the only one that has the records: `weft leave --force` removes it"
+            )),
+            None => Ok(Done::default()),
+        }
     }
 
     /// Approves or revokes a subnet of a member, or the member as exit: `subnet` is then `exit`, or a
@@ -157,7 +187,7 @@ impl Daemon {
 
     /// The list that answers a change.
     fn network_list(&self, done: Done, (now, unix): (u64, u64)) -> NetworkList {
-        let mut list = network_list(&self.networks, done.network, unix);
+        let mut list = network_list((&self.networks, &self.saving), done.network, unix);
         list.signed_again = done.signed_again;
         self.add_routes(&mut list, now);
         list

@@ -5,19 +5,26 @@ use weft_networks::{Network, Networks, Numbered, Refusal};
 use weft_roster::network_id::NetworkId;
 
 use super::membership::asked_status;
+use super::saving::Saving;
 use crate::status::{
     Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus,
     ShadowedStatus, ShadowingNode,
 };
 
 /// All networks, or one of them.
-pub(super) fn network_list(networks: &Networks, only: Option<NetworkId>, unix: u64) -> NetworkList {
+pub(super) fn network_list(
+    (networks, saving): (&Networks, &Saving),
+    only: Option<NetworkId>,
+    unix: u64,
+) -> NetworkList {
     let listed = networks
         .iter()
         .filter(|network| only.is_none_or(|only| network.id() == only));
     NetworkList {
         schema: NetworkList::SCHEMA.to_owned(),
-        networks: listed.map(|network| status(network, networks, unix)).collect(),
+        networks: listed
+            .map(|network| status(network, (networks, saving), unix))
+            .collect(),
         asked: networks
             .asked()
             .map(|(admin, asked)| asked_status(admin, asked))
@@ -26,11 +33,12 @@ pub(super) fn network_list(networks: &Networks, only: Option<NetworkId>, unix: u
     }
 }
 
-fn status(network: &Network, networks: &Networks, unix: u64) -> NetworkStatus {
+fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64) -> NetworkStatus {
     let own = networks.own();
     let state = network.state();
     let (kind, why) = match (network.is_member(own), network.joining()) {
         (true, _) => (NetworkState::Member, "this node is a member".to_owned()),
+        (false, Some(_)) if network.is_lost() => (NetworkState::Lost, why_lost(network, saving)),
         (false, Some(joining)) => (
             NetworkState::Joining,
             match joining.refusal {
@@ -87,11 +95,23 @@ fn status(network: &Network, networks: &Networks, unix: u64) -> NetworkStatus {
         routes: Vec::new(),
         shadowed: shadowed(network, networks),
         admins_outside: admins_outside(network),
+        unsaved: saving.why_unsaved(&network.id()).map(str::to_owned),
         numbered: network
             .numbered()
             .map(|numbered| numbered_status(network, numbered))
             .collect(),
     }
+}
+
+/// Why the records of a network cannot be read, and what brings them back.
+fn why_lost(network: &Network, saving: &Saving) -> String {
+    let id = network.id();
+    let why = saving
+        .why_unusable(&id)
+        .unwrap_or_else(|| "its file cannot be used".to_owned());
+    format!(
+        "{why}; members that this node reaches give its records back: `weft join --ask NPUB --address ADDRESS` asks one"
+    )
 }
 
 fn admins_outside(network: &Network) -> Vec<String> {

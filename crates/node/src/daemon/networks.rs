@@ -14,12 +14,8 @@ use weft_wire::session::DataPorts;
 
 use super::run::Daemon;
 
-use crate::network_files;
-
 /// The interval between two counts of the nodes that can be reached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// The pause before a network is written again that could not be written.
-const SAVE_AGAIN: Duration = Duration::from_secs(5);
 
 impl Daemon {
     /// Handles a message of a peer for a service port.
@@ -40,7 +36,10 @@ impl Daemon {
         }
         self.documents.handle_timeout(now);
         let mut active = self.drain_documents(now);
-        self.networks.act_as_admin((now, unix_s()));
+        match self.saving.is_sound() {
+            true => self.networks.act_as_admin((now, unix_s())),
+            false => self.networks.put_off_duties(now),
+        }
         self.networks.handle_timeout(now);
         if self.rules.next.is_some_and(|end| unix_s() >= end) {
             active = true;
@@ -84,6 +83,7 @@ impl Daemon {
                     if let Err(error) = self.networks.handle_document(peer, &document, now, unix_s()) {
                         tracing::debug!(peer = self.facts.name(&peer), %error, "a document is ignored");
                     }
+                    self.save_enrolment();
                 }
                 Output::Failed { peer, cause, .. } => {
                     tracing::debug!(peer = self.facts.name(&peer), %cause, "a document did not arrive");
@@ -113,48 +113,10 @@ impl Daemon {
         self.follow_exit();
     }
 
-    /// Writes the presences that have changed.
-    pub(super) fn save_presences(&mut self) {
-        let mut saved = Vec::new();
-        for network in self.networks.iter().filter(|network| network.has_unsaved_presences()) {
-            let times = (boottime_ms(), unix_s());
-            if let Err(error) = network_files::save_presences(self.state.paths().directory(), network, times) {
-                tracing::info!(%error, "where members are is not saved");
-            }
-            // What is not saved now is with the next change.
-            saved.push(network.id());
-        }
-        for network in saved {
-            self.networks.note_presences_saved(network);
-        }
-    }
-
     /// Passes the addresses of this node to the networks.
     fn tell_own_addresses(&mut self, now: u64) {
         let addresses = self.reaching.own_addresses();
         self.networks.set_own_addresses(&addresses, now, unix_s() * 1_000);
-    }
-
-    /// Writes the networks that have changed; after a failure, again later.
-    fn save_networks(&mut self) {
-        let now = Instant::now();
-        if self.save_networks_from.is_some_and(|from| now < from) {
-            return;
-        }
-        self.save_networks_from = None;
-        let mut saved = Vec::new();
-        for network in self.networks.iter().filter(|network| network.is_unsaved()) {
-            match network_files::save(self.state.paths().directory(), network) {
-                Ok(()) => saved.push(network.id()),
-                Err(error) => {
-                    tracing::warn!(%error, network = %network.id(), "the records of a network are not saved");
-                    self.save_networks_from = Some(now + SAVE_AGAIN);
-                }
-            }
-        }
-        for network in saved {
-            self.networks.note_saved(network);
-        }
     }
 
     /// Gives the interface the IPv4 addresses of this node in its networks. Returns whether they are

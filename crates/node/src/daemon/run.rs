@@ -36,6 +36,7 @@ use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
 use super::routes::PeerRoutes;
+use super::saving::Saving;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
@@ -91,8 +92,7 @@ pub(super) struct Daemon {
     pub(super) documents: Documents<PublicKey>,
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
-    /// The networks are written no earlier than this, because that failed.
-    pub(super) save_networks_from: Option<Instant>,
+    pub(super) saving: Saving,
     /// The IPv4 addresses that networks have given to the interface.
     pub(super) own_ipv4: BTreeSet<Ipv4Addr>,
     /// The approved subnets behind this node, to which members may send.
@@ -126,6 +126,7 @@ pub(super) struct Parts {
     pub(super) exits: Exits,
     pub(super) members: Members,
     pub(super) networks: Networks,
+    pub(super) saving: Saving,
     pub(super) reaching: Reaching,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
@@ -150,6 +151,7 @@ impl Daemon {
             exits,
             members,
             networks,
+            saving,
             reaching,
             lookups,
             lan,
@@ -188,7 +190,7 @@ impl Daemon {
             rules,
             documents,
             count_at: None,
-            save_networks_from: None,
+            saving,
             own_ipv4: BTreeSet::new(),
             own_routes: BTreeSet::new(),
             routes,
@@ -324,7 +326,7 @@ impl Daemon {
             self.echoes.deadline(),
             self.events.deadline(),
             self.count_at,
-            self.save_networks_from,
+            self.saving.timeout(),
             self.save_at,
             self.network_changed_at,
             self.traced.ends(),

@@ -105,6 +105,10 @@ pub struct NetworkStatus {
     /// their rights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admins_outside: Vec<String>,
+    /// The reason why the records of the network are not written as they are, as text for the user: a
+    /// restart of this node loses what has changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
     /// Members that got a number behind their name lately, because another one has the name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbered: Vec<NumberedStatus>,
@@ -200,6 +204,8 @@ pub enum NetworkState {
     Joining,
     /// It is not a member: it was removed.
     Removed,
+    /// Its records cannot be read here, and have not come back from a member.
+    Lost,
     /// A state of a later version.
     #[serde(other)]
     Other,
