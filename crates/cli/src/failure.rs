@@ -103,6 +103,13 @@ pub(crate) enum Failure {
     Refused(String),
     #[error("not a member yet: {0}; the node goes on asking, and `weft networks` shows how far it is")]
     Join(String),
+    /// This node is a member, and its machine cannot write that down. The request is written, so that
+    /// nothing is lost: after a restart the node gets the records once more.
+    #[error(
+        "this machine is a member now, but that is not saved ({0}); make room (`weft doctor`), the daemon tries again and, \
+         after a restart, asks again with the same code"
+    )]
+    JoinedUnsaved(String),
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]

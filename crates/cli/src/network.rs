@@ -124,8 +124,8 @@ pub(crate) struct One {
 #[derive(Debug, clap::Args)]
 pub(crate) struct LeaveArgs {
     /// Leave also as the only administrator: no machine can be added or removed any more then
-    #[arg(long)]
-    yes: bool,
+    #[arg(long, alias = "yes")]
+    force: bool,
     #[command(flatten)]
     of: Of,
 }
@@ -224,6 +224,9 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
         let Some(network) = list.networks.into_iter().find(|network| network.id == id) else {
             return Err(Failure::Join("the network was left meanwhile".to_owned()));
         };
+        if let (NetworkState::Member, Some(why)) = (network.state, &network.unsaved) {
+            return Err(Failure::JoinedUnsaved(why.clone()));
+        }
         if network.state == NetworkState::Member {
             return Out::new().text(&text::joined(&network, &interface(paths)?, wanted));
         }
@@ -292,7 +295,7 @@ pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failu
 }
 
 pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> {
-    let (network, sure) = (args.of.network, args.yes);
+    let (network, sure) = (args.of.network, args.force);
     ask(paths, NetworkCommand::Leave { network, sure })?;
     Out::new().text("left; the other members list this node until an administrator removes it\n")
 }

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use serde::Serialize;
 use weft_node::status::DnsState;
 
-use super::facts::{Daemon, Facts, Ipv6, Key, Tun};
+use super::facts::{Daemon, Facts, Ipv6, Key, Tun, Unkept};
 use super::firewall::Packet;
 
 /// The first second of 2025: no host that runs this program has an earlier date.
 const EARLIEST: u64 = 1_735_689_600;
+/// Bytes of room below which a network may find none.
+const ROOM: u64 = 1 << 20;
 /// The first second of 2100.
 const LATEST: u64 = 4_102_444_800;
 
@@ -77,9 +79,12 @@ impl Finding {
 
 /// All findings.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
-    let checks = [daemon, service, key, tun, ipv6, rp_filter, buffers, dns, clock];
+    let checks = [daemon, service, key, disk, tun, ipv6, rp_filter, buffers, dns, clock];
     let one = checks.iter().filter_map(|check| check(facts));
-    one.chain(firewall(facts)).chain(clones(facts)).collect()
+    one.chain(unkept(facts))
+        .chain(firewall(facts))
+        .chain(clones(facts))
+        .collect()
 }
 
 fn daemon(facts: &Facts) -> Option<Finding> {
@@ -129,6 +134,35 @@ fn key(facts: &Facts) -> Option<Finding> {
             "the daemon does not start without it",
         )),
     }
+}
+
+fn disk(facts: &Facts) -> Option<Finding> {
+    let disk = facts.disk.as_ref()?;
+    let (bytes, files) = disk.room;
+    let what = match disk.read_only {
+        true => "is read-only".to_owned(),
+        false if bytes < ROOM => format!("has room for {} kB", bytes / 1_000),
+        false if files == 0 => "has no room for another file".to_owned(),
+        false => return None,
+    };
+    let what = format!("the file system of {} {what}", disk.path.display());
+    let why = "what is not saved is not done: networks cannot be made, joined or changed";
+    Some(Finding::new("disk", what, why).with_fix("make room, or mount it read-write"))
+}
+
+fn unkept(facts: &Facts) -> Vec<Finding> {
+    let Daemon::Answers(running) = &facts.daemon else {
+        return Vec::new();
+    };
+    let finding = |(name, unkept): &(String, Unkept)| match unkept {
+        Unkept::Unsaved(why) => Finding::new(
+            "networks",
+            format!("{name} is not saved: {why}"),
+            "what has changed is lost if this machine restarts",
+        ),
+        Unkept::Lost(why) => Finding::new("networks", format!("{name}: {why}"), "its members are not reached"),
+    };
+    running.unkept.iter().map(finding).collect()
 }
 
 fn tun(facts: &Facts) -> Option<Finding> {
@@ -283,7 +317,7 @@ fn clones(facts: &Facts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{Running, Service};
+    use super::super::facts::{Disk, Running, Service};
     use super::super::firewall::Ruleset;
     use super::*;
 
@@ -301,6 +335,11 @@ mod tests {
             ruleset: Ruleset::default(),
             buffers: None,
             unix_s: EARLIEST,
+            disk: Some(Disk {
+                path: "/var/lib/weft".into(),
+                read_only: false,
+                room: (ROOM, 1),
+            }),
         }
     }
 
@@ -380,6 +419,20 @@ mod tests {
             };
             assert_eq!(found(|facts| facts.daemon = answers(running)).len(), named, "{state:?}");
         }
+        for (read_only, room) in [(true, (ROOM, 1)), (false, (ROOM - 1, 1)), (false, (ROOM, 0))] {
+            let disk = Some(Disk {
+                path: "/var/lib/weft".into(),
+                read_only,
+                room,
+            });
+            assert_eq!(found(|facts| facts.disk = disk), ["disk"], "{room:?}");
+        }
+        let unkept = [Unkept::Unsaved("no space".to_owned()), Unkept::Lost("newer".to_owned())];
+        let running = Running {
+            unkept: unkept.into_iter().map(|unkept| ("home".to_owned(), unkept)).collect(),
+            ..Running::default()
+        };
+        assert_eq!(found(|facts| facts.daemon = answers(running)), ["networks", "networks"]);
         let clones = vec![
             (None, "192.0.2.9:2121".to_owned()),
             (Some("bob".to_owned()), "here".to_owned()),

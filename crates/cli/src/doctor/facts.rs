@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 use serde_json::Value;
 use weft_node::config::{Config, ConfigError};
-use weft_node::control::{self, ControlCommand, ControlError, Refusal, Visible};
+use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::state::StatePaths;
-use weft_node::status::{ClonesStatus, DnsState, PublicStatus, Status};
+use weft_node::status::{ClonesStatus, DnsState, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status};
 use weft_os::clock::unix_s;
 use weft_os::netlink::Netlink;
 use weft_os::udp::{BindOptions, UdpSocket};
@@ -42,6 +42,8 @@ pub(super) struct Facts {
     /// The sysctl that limits socket buffers, and the value that is needed.
     pub(super) buffers: Option<(&'static str, usize)>,
     pub(super) unix_s: u64,
+    /// `None`: not looked at.
+    pub(super) disk: Option<Disk>,
 }
 
 /// The daemon.
@@ -60,6 +62,26 @@ pub(super) struct Running {
     pub(super) dns: Option<(DnsState, String)>,
     /// Keys that run twice: the name of the peer, or `None` for the own key, and where.
     pub(super) clones: Vec<(Option<String>, String)>,
+    /// Networks whose records are not saved or cannot be read: the name, and why.
+    pub(super) unkept: Vec<(String, Unkept)>,
+}
+
+/// What is wrong with the file of a network.
+#[derive(Debug)]
+pub(super) enum Unkept {
+    /// It is not what the network is now, for this reason.
+    Unsaved(String),
+    /// It cannot be read, and the records have not come back.
+    Lost(String),
+}
+
+/// The file system with the state of the node.
+#[derive(Debug)]
+pub(super) struct Disk {
+    pub(super) path: PathBuf,
+    pub(super) read_only: bool,
+    /// Bytes and files for which there is room.
+    pub(super) room: (u64, u64),
 }
 
 /// The service, in the words of systemd.
@@ -127,7 +149,7 @@ impl Facts {
             .unwrap_or_else(|| paths.config()),
         );
         let mut facts = Self {
-            daemon: daemon(&status, &config),
+            daemon: daemon(paths, &status, &config),
             service: service::states().map(|(enabled, active)| Service { enabled, active }),
             key: Key::Unknown,
             tun: tun(),
@@ -139,6 +161,7 @@ impl Facts {
             ruleset: Ruleset::default(),
             buffers: None,
             unix_s: unix_s(),
+            disk: disk(paths.directory()),
         };
         if let Ok(config) = &config {
             facts.interface.clone_from(&config.tun.name);
@@ -222,12 +245,27 @@ fn is_lacking(interface: &str, own: Ipv6Addr) -> bool {
     addresses.is_ok_and(|all| all.iter().all(|known| known.address != IpAddr::V6(own)))
 }
 
+/// What the file system of a directory has; `None` if the directory cannot be looked at.
+fn disk(directory: &Path) -> Option<Disk> {
+    let found = rustix::fs::statvfs(directory).ok()?;
+    Some(Disk {
+        path: directory.to_owned(),
+        read_only: found.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+        // Some file systems have no limit of files, and say 0 of 0.
+        room: (
+            found.f_bavail.saturating_mul(found.f_frsize),
+            if found.f_files == 0 { u64::MAX } else { found.f_favail },
+        ),
+    })
+}
+
 fn daemon(
+    paths: &StatePaths,
     status: &Result<Visible<Status, PublicStatus>, ControlError>,
     config: &Result<Config, ConfigError>,
 ) -> Daemon {
     match (status, config) {
-        (Ok(Visible::Full(status)), _) => Daemon::Answers(running(status)),
+        (Ok(Visible::Full(status)), _) => Daemon::Answers(running(paths, status)),
         // It answers, though with less, or refuses this user.
         (Ok(Visible::Public(_)) | Err(ControlError::Refused(Refusal { .. })), _) => Daemon::Answers(Running::default()),
         (Err(ControlError::NotRunning(_)), Err(error)) if !is_absent(error) => Daemon::BadConfig(error.to_string()),
@@ -240,7 +278,7 @@ fn is_absent(error: &ConfigError) -> bool {
     matches!(error, ConfigError::NotFound { .. } | ConfigError::Unreadable { .. })
 }
 
-fn running(status: &Status) -> Running {
+fn running(paths: &StatePaths, status: &Status) -> Running {
     let seen = |clones: &ClonesStatus| {
         let seen: Vec<_> = clones.seen.iter().map(ToString::to_string).collect();
         seen.join(" and at ")
@@ -253,7 +291,20 @@ fn running(status: &Status) -> Running {
     Running {
         dns: status.node.dns.as_ref().map(|dns| (dns.state, dns.why.clone())),
         clones: own.chain(peers).collect(),
+        unkept: unkept(paths),
     }
+}
+
+fn unkept(paths: &StatePaths) -> Vec<(String, Unkept)> {
+    let command = ControlCommand::Network(NetworkCommand::List {});
+    let list: Result<NetworkList, _> = control::call(&paths.control(), &command);
+    let wrong = |network: NetworkStatus| {
+        let name = network.label.unwrap_or(network.id);
+        let lost = (network.state == NetworkState::Lost).then_some(Unkept::Lost(network.why));
+        Some((name, network.unsaved.map(Unkept::Unsaved).or(lost)?))
+    };
+    let networks = list.map(|list| list.networks).unwrap_or_default();
+    networks.into_iter().filter_map(wrong).collect()
 }
 
 fn key(path: &Path) -> Key {

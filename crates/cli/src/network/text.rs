@@ -190,12 +190,29 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
                 .map_or_else(|| "without IPv4".to_owned(), |ip| ip.to_string()),
             network.id
         ),
+        NetworkState::Lost => format!("{}  {}\n", network.id, network.why),
         _ => format!("{}  {}\n", name(network), network.why),
     };
     let lines = list.networks.iter().map(|network| {
-        line(network) + &shadowed(network) + &numbered(network) + &admins_outside(network) + &only_admin(network)
+        line(network)
+            + &unsaved(network)
+            + &shadowed(network)
+            + &numbered(network)
+            + &admins_outside(network)
+            + &only_admin(network)
     });
     lines.collect::<String>() + &asked
+}
+
+/// A line about a network whose records are not written as they are.
+fn unsaved(network: &NetworkStatus) -> String {
+    let line = |why: &String| {
+        format!(
+            "{} is not saved ({why}): what has changed is lost if this machine restarts; the daemon tries again.\n",
+            name(network)
+        )
+    };
+    network.unsaved.as_ref().map(line).unwrap_or_default()
 }
 
 /// A line about a network with one administrator, as seen by a member.
@@ -215,10 +232,17 @@ fn only_admin(network: &NetworkStatus) -> String {
     )
 }
 
-/// The lines of `status` about networks: those that have this machine as their only administrator.
+/// The lines of `status` about networks: those whose records are not saved or cannot be read, and those
+/// that have this machine as their only administrator.
 pub(crate) fn hints(list: &NetworkList, width: usize) -> String {
     let own = |network: &&NetworkStatus| network.members.iter().any(|member| member.own && member.admin);
-    let hints = list.networks.iter().filter(own).map(only_admin);
+    let lost = |network: &&NetworkStatus| network.state == NetworkState::Lost;
+    let lost = list.networks.iter().filter(lost);
+    let lost = lost.map(|network| format!("network {}: {}", network.id, network.why));
+    let unsaved = list.networks.iter().map(unsaved);
+    let hints = unsaved
+        .chain(lost)
+        .chain(list.networks.iter().filter(own).map(only_admin));
     let paragraph = |hint: String| human::paragraph(hint.trim_end(), width);
     hints.filter(|hint| !hint.is_empty()).map(paragraph).collect()
 }

@@ -33,6 +33,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
             routes: Vec::new(),
             shadowed: Vec::new(),
             admins_outside: Vec::new(),
+            unsaved: None,
             numbered: Vec::new(),
         }],
         asked: Vec::new(),
