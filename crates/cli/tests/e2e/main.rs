@@ -45,6 +45,7 @@ mod beside {
     pub(crate) mod join;
     mod join_nat;
     mod keepalives;
+    mod kept_files;
     mod lab;
     mod lab_ends;
     mod lan;
@@ -84,6 +85,7 @@ mod beside {
     mod two_networks;
     mod two_paths;
     mod under_way;
+    mod unsaved;
     mod uplinks;
     mod upstream;
 }

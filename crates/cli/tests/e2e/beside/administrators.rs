@@ -22,7 +22,10 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
         }
         assert!(done(b, &["networks"]).contains("one administrator, desk"));
         let line = failed(a, &["leave"]);
-        assert!(line.contains("only administrator") && line.contains("--yes"), "{line}");
+        assert!(
+            line.contains("only administrator") && line.contains("--force"),
+            "{line}"
+        );
 
         // An address, a name, a request.
         let fixed: Ipv4Addr = "10.44.3.4".parse().unwrap();

@@ -16,13 +16,13 @@ use weft_os::assert_strict;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Machines on one switch.
-struct Machines {
-    all: Vec<Machine>,
+pub(super) struct Machines {
+    pub(super) all: Vec<Machine>,
     _switch: Switch,
 }
 
 impl Machines {
-    fn new(names: &[&'static str]) -> Self {
+    pub(super) fn new(names: &[&'static str]) -> Self {
         let world = Arc::new(World::new().unwrap());
         let switch = world.switch("net").unwrap();
         let machine = |(number, name): (usize, &&'static str)| {
@@ -37,18 +37,18 @@ impl Machines {
     }
 }
 
-fn code(machine: &Machine, arguments: &[&str]) -> String {
+pub(super) fn code(machine: &Machine, arguments: &[&str]) -> String {
     let made = done(&machine.weft(ROOT, &[&["invite", "--json"], arguments].concat()));
     let invited: Value = serde_json::from_str(&made).unwrap();
     invited["code"].as_str().unwrap().to_owned()
 }
 
-fn network(machine: &Machine) -> Value {
+pub(super) fn network(machine: &Machine) -> Value {
     let list: Value = serde_json::from_str(&done(&machine.weft(ROOT, &["networks", "--json"]))).unwrap();
     list["networks"][0].clone()
 }
 
-fn members(machine: &Machine) -> Vec<String> {
+pub(super) fn members(machine: &Machine) -> Vec<String> {
     let members = network(machine)["members"].as_array().cloned().unwrap_or_default();
     let names = members.iter().map(|member| member["name"].as_str().unwrap().to_owned());
     names.collect()
