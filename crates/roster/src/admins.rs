@@ -1,6 +1,8 @@
 //! Which keys are administrators, and of which rank.
 //!
 //! The founder has rank 0, and so has the successor that the founder's own `network` record names.
+//! Such a successor can retire the founder, whose machine is lost; the founder takes its rank back with
+//! its key, and names another successor or none.
 //! The other ranks follow one by one. Among the records about an undecided key that administrators
 //! of the present rank signed, the one of the highest precedence decides: the key is an
 //! administrator of the next rank, or none. Records of later ranks about a decided key mean
@@ -41,6 +43,8 @@ pub struct Admins {
     pub of: BTreeMap<PublicKey, Admin>,
     /// The keys that resigned by a record of their own.
     pub resigned: BTreeSet<PublicKey>,
+    /// The record by which the founder has handed over to its successor, if it has.
+    pub retirement: Option<Arc<Record>>,
     /// The keys that a record makes administrators beyond [`MAX_ADMINS`].
     pub refused: BTreeSet<PublicKey>,
 }
@@ -61,11 +65,14 @@ impl Admins {
         };
         admins.founder = Some(founder);
         let revoked_key = revoked.map(|revoked| *revoked.admin);
-        let first = BTreeSet::from_iter([founder].into_iter().chain(network.successor));
+        admins.retirement = retirement(slots, &founder, network);
+        let own = Some(founder).filter(|_| admins.retirement.is_none());
+        let first = BTreeSet::from_iter(own.into_iter().chain(network.successor));
         let mut layer: Vec<PublicKey> = first.into_iter().filter(|key| Some(*key) != revoked_key).collect();
         for key in &layer {
             admins.of.insert(*key, Admin { rank: 0, grant: None });
         }
+        admins.resigned.extend(own.is_none().then_some(founder));
         let mut open = undecided(slots);
         for key in layer.iter().chain(&revoked_key) {
             open.remove(key);
@@ -151,6 +158,18 @@ fn undecided(slots: &Slots) -> Undecided<'_> {
         }
     }
     open
+}
+
+/// The record by which the founder has handed over: of its own records about its rights and those of its
+/// successor, the best one, if that removes them.
+fn retirement(slots: &Slots, founder: &PublicKey, network: &Network) -> Option<Arc<Record>> {
+    let successor = network.successor.as_ref()?;
+    let slot = slots.get(&RecordKey::Admin(*founder))?;
+    let records = [founder, successor].into_iter().filter_map(|signer| slot.get(signer));
+    let best = records
+        .map(|kept| &kept.best)
+        .max_by_key(|record| record.precedence())?;
+    best.removed().then(|| Arc::clone(best))
 }
 
 /// The founder and its record. Of several keys, which takes a collision of 128 bits, the lowest.

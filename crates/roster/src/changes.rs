@@ -57,13 +57,17 @@ impl RecordSet {
     ///
     /// # Errors
     /// [`ChangeError::NotAdmin`]; [`ChangeError::NotSenior`] for a record about a more senior
-    /// administrator, or one of the same rank; [`ChangeError::Exhausted`].
+    /// administrator, or one of the same rank, but for the rights of the founder by its successor;
+    /// [`ChangeError::Exhausted`].
     pub fn next_version(&self, key: &RecordKey, signer: &PublicKey) -> Result<u64, ChangeError> {
         self.version_under(self.admins(), key, signer)
     }
 
     fn version_under(&self, admins: &Admins, key: &RecordKey, signer: &PublicKey) -> Result<u64, ChangeError> {
-        let own = admins.rank(signer).ok_or(ChangeError::NotAdmin(*signer))?;
+        // A founder that has handed over takes its rank back.
+        let founds = matches!(key, RecordKey::Network) || *key == RecordKey::Admin(*signer);
+        let founder = (founds && admins.is_founder(signer)).then_some(0);
+        let own = admins.rank(signer).or(founder).ok_or(ChangeError::NotAdmin(*signer))?;
         let subject = match key {
             RecordKey::Admin(subject) => Some(subject),
             key => key.subject(),
@@ -71,10 +75,13 @@ impl RecordSet {
         let ranked = subject.and_then(|subject| Some((subject, admins.rank(subject)?)));
         // The successor is named by another record than those about its rights.
         let names = admins.is_founder(signer) && !matches!(key, RecordKey::Admin(_));
+        let retires = admins.successor() == Some(signer)
+            && matches!(key, RecordKey::Admin(subject) if admins.is_founder(subject));
         if let Some((subject, rank)) = ranked
             && rank <= own
             && subject != signer
             && !names
+            && !retires
         {
             return Err(ChangeError::NotSenior(*subject));
         }
@@ -163,6 +170,23 @@ impl RecordSet {
             again.ends = invite && !record.removed();
         }
         Ok(list)
+    }
+
+    /// The records in force that end with the rights of `admin` if none signs them again: what it has
+    /// signed, and what those have signed that it made administrators. A record counts as kept if another
+    /// one says the same.
+    #[must_use]
+    pub fn resting_on(&self, admin: &PublicKey) -> Vec<Arc<Record>> {
+        let after = Admins::settle(self.slots(), Some(Revocation { admin, by: admin }));
+        let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, &after));
+        let stays = |key: &RecordKey, record: &Record| match key {
+            RecordKey::Admin(subject) => {
+                subject == admin || self.admins().rank(subject).is_some() == after.rank(subject).is_some()
+            }
+            _ => then.0.get(key).is_some_and(|then| then.says_the_same_as(record)),
+        };
+        let resting = now.0.into_iter().filter(|(key, record)| !stays(key, record));
+        resting.map(|(_, record)| Arc::clone(record)).collect()
     }
 
     /// The records about `subject` that `by` signs again when it makes `subject` an administrator:

@@ -208,6 +208,16 @@ impl Record {
         matches!(&self.body, Body::Network(Network { founder: Some(_), .. }))
     }
 
+    /// Whether another record about the same key has the same effect where both are in force. What proves
+    /// the founder and names its successor has its effect in any case.
+    pub(crate) fn says_the_same_as(&self, other: &Self) -> bool {
+        let same = match (&self.body, &other.body) {
+            (Body::Network(one), Body::Network(other)) => one.name == other.name && one.inside == other.inside,
+            (one, other) => one == other,
+        };
+        self.removed() == other.removed() && (same || self.removed())
+    }
+
     /// Whether this version of Weft understands all that the record says. Only rules can contain
     /// what it does not.
     #[must_use]

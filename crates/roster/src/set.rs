@@ -143,9 +143,12 @@ impl RecordSet {
         kept.map(|kept| &kept.best).filter(|record| self.is_live(record))
     }
 
-    /// Whether a record counts.
+    /// Whether a record counts. That which proves the founder does in any case.
     #[must_use]
     pub fn is_live(&self, record: &Record) -> bool {
+        if record.founds() {
+            return true;
+        }
         let signer = record.signer();
         let resigns = || self.admins.resigned.contains(signer) && *record.key() == RecordKey::Admin(*signer);
         self.admins.rank(signer).is_some() || resigns()

@@ -288,7 +288,7 @@ impl Peer {
         }
     }
 
-    /// Leaves nothing but the record that removed the peer, once.
+    /// Leaves nothing but the records that removed the peer, once.
     fn dismiss(&mut self, state: &State, key: &PublicKey) {
         if self.dismissed {
             return;
@@ -298,9 +298,15 @@ impl Peer {
         self.answers.clear();
         if let Some(removal) = state.removed.get(key) {
             self.dismissed = true;
+            // About a founder its removal counts with the record that ended its rights.
+            let retirement = state.admins.retirement.iter().filter(|_| state.admins.is_founder(key));
             self.answers.push(Message::Records {
                 want: Vec::new(),
-                records: vec![removal.event().to_json()],
+                records: [removal]
+                    .into_iter()
+                    .chain(retirement)
+                    .map(|record| record.event().to_json())
+                    .collect(),
             });
         }
     }

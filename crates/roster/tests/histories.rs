@@ -157,7 +157,11 @@ impl<'a> Model<'a> {
         let Body::Network(network) = first.body() else {
             unreachable!()
         };
-        model.ranks.insert(founder, 0);
+        let hands_over = network.successor.is_some_and(|successor| {
+            let about = |r: &Record| *r.key() == RecordKey::Admin(founder) && [founder, successor].contains(r.signer());
+            model.best(about, beats).is_some_and(Record::removed)
+        });
+        model.ranks.extend((!hands_over).then_some((founder, 0)));
         model.ranks.extend(network.successor.map(|key| (key, 0)));
         let mut decided: BTreeSet<PublicKey> = model.ranks.keys().copied().collect();
         for rank in 0..10 {

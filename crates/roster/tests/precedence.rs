@@ -251,9 +251,29 @@ fn the_founder_admits_its_successor_and_the_successor_says_nothing_of_the_founde
 }
 
 #[test]
-fn founder_and_successor_cannot_remove_each_others_rights() {
-    let records = [founding(1, Some(2)), revoke(1, 2, 9), revoke(2, 1, 9), grant(2, 3, 1)];
-    assert_eq!(ranks(&in_all_orders(&records)), [(1, 0), (2, 0), (3, 1)]);
+fn a_successor_alone_retires_the_founder() {
+    let records = [founding(1, Some(2)), revoke(1, 2, 9), grant(2, 3, 1), grant(1, 4, 1)];
+    // Of the founder's rights only its successor and itself decide.
+    let others = [&records[..], &[revoke(3, 1, 9), revoke(4, 1, 9), revoke(9, 1, 9)]].concat();
+    assert_eq!(ranks(&in_all_orders(&others)), [(1, 0), (2, 0), (3, 1), (4, 1)]);
+    let retired = [&records[..], &[revoke(2, 1, 9)]].concat();
+    let state = in_all_orders(&retired);
+    assert_eq!(
+        (ranks(&state), state.admins.founder),
+        (vec![(2, 0), (3, 1)], Some(key(1)))
+    );
+    // By itself, which holds while it has a successor.
+    assert_eq!(
+        ranks(&in_all_orders(&[&records[..], &[revoke(1, 1, 9)]].concat())),
+        [(2, 0), (3, 1)]
+    );
+    let alone = [founding(1, None), revoke(1, 1, 9), revoke(2, 1, 9), grant(1, 4, 1)];
+    assert_eq!(ranks(&in_all_orders(&alone)), [(1, 0), (4, 1)]);
+    // With its key it takes its rank back, or names another successor.
+    let back = [&retired[..], &[grant(1, 1, 10)]].concat();
+    assert_eq!(ranks(&in_all_orders(&back)), [(1, 0), (2, 0), (3, 1), (4, 1)]);
+    let other = [&retired[..], &[founding(2, None)]].concat();
+    assert_eq!(ranks(&in_all_orders(&other)), [(1, 0), (4, 1)]);
 }
 
 #[test]
