@@ -73,10 +73,40 @@ pub enum NetworkError {
     IsSuccessor(String),
     /// The node is the only administrator.
     #[error(
-        "this machine is the only administrator of {0}: once it has left, no machine can be added or removed any more; \
-         make another one with `weft admin add`, or leave with --force"
+        "this machine is the only administrator of {0}: without it no machine can be added or removed any more; \
+         make another one with `weft admin add MEMBER`, or leave with --force"
     )]
     OnlyAdmin(String),
+    /// The node has founded the network, and names no successor.
+    #[error(
+        "this machine has founded {0} and has no successor, so it would stay its first administrator for ever; \
+         `weft admin successor MEMBER` names one, or leave with --force"
+    )]
+    NoSuccessor(String),
+    /// The node has its rights from the founder's record.
+    #[error(
+        "this machine is the successor of the founder; `weft admin successor --none` on {0} takes that back, or leave \
+         with --force"
+    )]
+    StaysSuccessor(String),
+    /// Records would end with the rights of this node.
+    #[error(
+        "{what}: this machine has signed that as administrator, and it would end; `weft {removes} remove {own}` on {on} \
+         signs it again and takes this machine out, or leave with --force, which ends no rights"
+    )]
+    RestsOnThis {
+        /// The records, in words.
+        what: String,
+        /// The name of this node.
+        own: String,
+        /// An administrator that can sign them again.
+        on: String,
+        /// What it removes: `member` or `admin`.
+        removes: &'static str,
+    },
+    /// This node would be removed by its own command.
+    #[error("{0} is this machine: `weft leave` leaves the network")]
+    ThisMachine(String),
     /// No open invite begins like this.
     #[error("the network has no open invite {0}; `weft invites` lists them")]
     NoInvite(String),

@@ -25,6 +25,7 @@ use crate::{NetworkError, Owners, Row, used_ipv4};
 mod admin;
 mod names;
 mod presence;
+mod resignation;
 mod routes;
 mod secret;
 mod successor;
@@ -72,6 +73,8 @@ pub struct Network {
     /// When this node makes it.
     secret_turn: Turn,
     names: Names,
+    /// When this node forgets it, in ms: it leaves.
+    leaves_at: Option<u64>,
     /// How often what is kept of it has changed.
     revision: u64,
     /// The revision that was written last.
@@ -138,6 +141,7 @@ impl Network {
             offers: Offers::default(),
             label: None,
             place: 0,
+            leaves_at: None,
             revision: 0,
             saved: 0,
         };
@@ -491,14 +495,28 @@ impl Network {
         let offer = self.offer_timeout(own);
         let presences = self.presences.timeout();
         let turns = [self.secret_turn.at(), self.name_timeout()];
-        let first = [self.sync.timeout(), ask, dismissed, offer, presences];
+        let first = [self.sync.timeout(), ask, dismissed, offer, presences, self.leaves_at];
         first.into_iter().chain(turns).flatten().min()
     }
 
     /// Whether it has changed since it was last written.
     #[must_use]
     pub fn is_unsaved(&self) -> bool {
-        self.revision != self.saved
+        self.revision != self.saved && !self.is_leaving()
+    }
+
+    /// Whether this node leaves it, and only tells the members. Nothing of it is kept.
+    #[must_use]
+    pub fn is_leaving(&self) -> bool {
+        self.leaves_at.is_some()
+    }
+
+    pub(crate) fn leaves_at(&self) -> Option<u64> {
+        self.leaves_at
+    }
+
+    pub(crate) fn leave_by(&mut self, at: u64) {
+        self.leaves_at = Some(at);
     }
 
     pub(crate) fn note_saved(&mut self) {

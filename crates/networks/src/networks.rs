@@ -6,6 +6,7 @@ mod commands;
 mod duties;
 mod enrolment;
 mod labels;
+mod leave;
 mod membership;
 mod requests;
 mod secrets;
@@ -73,6 +74,8 @@ pub struct Networks {
     passed_on: BTreeMap<(NetworkId, PublicKey), PublicKey>,
     /// A node that was taken in by its invite, and is not told yet.
     enrolled: Option<Enrolled>,
+    /// Networks that this node has left, each with whether a member has its resignation.
+    left: Vec<(NetworkId, bool)>,
     /// Nodes that can be reached now.
     reachable: BTreeSet<PublicKey>,
     /// Requests of other nodes for membership.
@@ -99,6 +102,7 @@ impl Networks {
             out: Vec::new(),
             passed_on: BTreeMap::new(),
             enrolled: None,
+            left: Vec::new(),
             reachable: BTreeSet::new(),
             requests: Requests::default(),
             asked: BTreeMap::new(),
@@ -213,31 +217,6 @@ impl Networks {
         (both.ipv4 || both.ipv6).then_some(both)
     }
 
-    /// Forgets a network. The other members learn nothing of it. `sure`: also as its only
-    /// administrator.
-    ///
-    /// # Errors
-    /// [`NetworkError`]
-    pub fn forget(&mut self, of: Option<&str>, sure: bool) -> Result<NetworkId, NetworkError> {
-        let mut all = self.all.keys();
-        let id = match (of, all.next(), all.next()) {
-            // Also one that has removed this node.
-            (None, Some(only), None) => *only,
-            _ => self.find(of)?,
-        };
-        if let Some(network) = self
-            .all
-            .get(&id)
-            .filter(|network| !sure && network.has_only_admin(&self.own))
-        {
-            let label = network.label().map_or_else(|| id.to_string(), Name::to_string);
-            return Err(NetworkError::OnlyAdmin(label));
-        }
-        self.all.remove(&id);
-        self.changed = true;
-        Ok(id)
-    }
-
     /// Processes a document of a node, which the session authenticates.
     ///
     /// # Errors
@@ -326,6 +305,7 @@ impl Networks {
             }
         }
         self.changed |= self.presences_at.take_if(|at| *at <= now).is_some();
+        self.end_farewells(now);
         self.ask(now);
     }
 
@@ -429,11 +409,7 @@ impl Networks {
     fn find(&self, named: Option<&str>) -> Result<NetworkId, NetworkError> {
         let Some(wanted) = named else {
             let members: Vec<&Network> = self.in_order().filter(|network| network.is_member(&self.own)).collect();
-            let named = |network: &&Network| {
-                network
-                    .label()
-                    .map_or_else(|| network.id().to_string(), Name::to_string)
-            };
+            let named = |network: &&Network| network.label_or_id();
             return match &members[..] {
                 [] => Err(NetworkError::NoNetwork),
                 [only] => Ok(only.id()),

@@ -80,6 +80,15 @@ impl Network {
             MemberChange::Remove | MemberChange::RevokeAdmin => self.known(named)?,
             _ => self.named(named)?,
         };
+        let is_own = key == identity.public();
+        if is_own && change == MemberChange::Remove {
+            return Err(NetworkError::ThisMachine(named.escape_debug().to_string()));
+        }
+        if is_own && change == MemberChange::RevokeAdmin {
+            self.check_resignation(&key, false, unix)?;
+            self.end_rights(identity, &key, now, unix)?;
+            return Ok(Changed { key, again: Vec::new() });
+        }
         // So that none takes over a name that the change makes free.
         self.write_names(identity, (now, unix));
         let mut again = Vec::new();
@@ -369,7 +378,7 @@ impl Network {
         }
         let again = self.set.resign_list(key, &identity.public())?;
         self.sign_again(identity, &again, now, unix)?;
-        self.remove(identity, &RecordKey::Admin(*key), now, unix)?;
+        self.end_rights(identity, key, now, unix)?;
         Ok(again)
     }
 

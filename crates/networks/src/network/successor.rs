@@ -19,14 +19,15 @@ impl Network {
         now: u64,
         unix: u64,
     ) -> Result<Vec<String>, NetworkError> {
-        self.admin(identity)?;
         if !self.state.admins.is_founder(&identity.public()) {
+            self.admin(identity)?;
             return Err(NetworkError::NotFounder);
         }
         let successor = named.map(|named| self.named(named)).transpose()?;
         if let Some(named) = named.filter(|_| successor == Some(identity.public())) {
             return Err(NetworkError::SucceedsItself(named.escape_debug().to_string()));
         }
+        self.take_rights_back(identity, now, unix)?;
         self.write_names(identity, (now, unix));
         let mut again = Vec::new();
         // One step after the other: the former successor goes before the next one comes.
@@ -42,6 +43,17 @@ impl Network {
             again.extend(self.write_successor(identity, successor, now, unix)?);
         }
         Ok(again.iter().map(|again| self.in_words(again)).collect())
+    }
+
+    /// Gives the founder, which this node is, its rights back if its successor has ended them.
+    fn take_rights_back(&mut self, identity: &Identity, now: u64, unix: u64) -> Result<(), NetworkError> {
+        let own = identity.public();
+        if self.is_admin(&own) {
+            return Ok(());
+        }
+        let version = self.set.next_version(&RecordKey::Admin(own), &own)?;
+        let record = Draft::new(self.id(), RecordKey::Admin(own), version, &Body::Plain).sign(identity, unix)?;
+        self.add(record, now)
     }
 
     fn write_successor(

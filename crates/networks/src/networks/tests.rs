@@ -9,6 +9,7 @@ use super::enrolment::MAX_PASSED_ON;
 use super::*;
 use crate::{Ask, Document, Refusal, Verdict, document, kept};
 
+mod leave;
 mod lost;
 mod membership;
 mod names;
@@ -92,12 +93,15 @@ impl World {
     fn deliver(&mut self, from: usize) {
         let (now, unix) = self.times();
         for (to, document) in self.nodes[from].take_documents() {
+            let left = self.nodes[from].farewell(&to, &document);
             let to = (0..self.nodes.len()).find(|number| key(*number) == to).unwrap();
             if self.are_connected(from, to) {
                 self.sent += 1;
                 // A node ignores a document that it refuses, as the daemon does.
                 let _ = self.nodes[to].handle_document(key(from), &document, now, unix);
                 self.nodes[to].settle_enrolment(true);
+                left.into_iter()
+                    .for_each(|network| self.nodes[from].note_farewell(network));
             }
         }
     }
@@ -273,7 +277,9 @@ fn what_does_not_fit_is_refused_and_says_why() {
         world.join(2, code, 0);
         world.run(4_000);
         assert_eq!(world.refusal(2), Some(refusal));
-        world.nodes[2].forget(Some(&code.network.to_string()), true).unwrap();
+        world.nodes[2]
+            .leave(Some(&code.network.to_string()), true, (0, UNIX))
+            .unwrap();
     }
     world.now += 3_601_000;
     let (now, unix) = world.times();

@@ -35,15 +35,19 @@ impl Networks {
 
     /// The networks that are not what they were, new ones among them: these have to be written.
     pub fn changed_since(&self, before: &Before) -> impl Iterator<Item = &Network> {
-        self.all.values().filter(|network| {
-            let old = before.all.get(&network.id());
-            old.is_none_or(|old| network.differs_from(old))
-        })
+        self.all
+            .values()
+            .filter(|network| !network.is_leaving())
+            .filter(|network| {
+                let old = before.all.get(&network.id());
+                old.is_none_or(|old| network.differs_from(old))
+            })
     }
 
-    /// The networks that were forgotten since: what was written of them has to go.
+    /// The networks that were forgotten since, or are being left: what was written of them has to go.
     pub fn forgotten_since(&self, before: &Before) -> impl Iterator<Item = NetworkId> {
-        before.all.keys().filter(|id| !self.all.contains_key(*id)).copied()
+        let stays = |id: &&NetworkId| self.all.get(*id).is_some_and(|network| !network.is_leaving());
+        before.all.keys().filter(move |id| !stays(id)).copied()
     }
 
     /// Makes the networks what they were before a change. Nothing of it has been sent. Those that were

@@ -63,14 +63,14 @@ fn two_networks_of_one_name_have_labels_that_stay() {
     let expected = [expected.to_vec(), vec![(third, "home-3".to_owned())]].concat();
     assert_eq!(labels(&read), expected);
     // The label is the name that commands take, and stays although the other name is free.
-    assert_eq!(read.forget(Some("home"), true), Ok(first));
+    assert_eq!(read.leave(Some("home"), true, (0, UNIX)), Ok(first));
     let mut again = networks(2, read.all.into_values().collect());
     assert_eq!(labels(&again), expected[1..]);
     assert!(matches!(
-        again.forget(Some("home"), true),
+        again.leave(Some("home"), true, (0, UNIX)),
         Err(NetworkError::Unknown(_))
     ));
-    assert_eq!(again.forget(Some("home-2"), true), Ok(second));
+    assert_eq!(again.leave(Some("home-2"), true, (0, UNIX)), Ok(second));
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_address_leads_to_the_member_of_the_earlier_network() {
     };
     assert_eq!(node.shadowed(network(node, second)), [expected]);
     assert_eq!(node.own_ipv4().count(), 2);
-    world.nodes[2].forget(Some("home"), true).unwrap();
+    world.nodes[2].leave(Some("home"), true, (0, UNIX)).unwrap();
     let row = world.nodes[2].rows().next().unwrap();
     assert_eq!((row.key, row.ipv4), (key(1), Some(address)));
 }

@@ -41,7 +41,9 @@ const COMMANDS: [(&str, Command); 18] = [
         };
         world.nodes[0].join(&other, None, now, unix).map(drop)
     }),
-    ("leave", |world, _| world.nodes[0].forget(None, true).map(drop)),
+    ("leave", |world, _| {
+        world.nodes[0].leave(None, true, (0, UNIX)).map(drop)
+    }),
     ("invite", |world, times| {
         let invite = new_invite(world);
         world.nodes[0]
