@@ -194,7 +194,7 @@ pub enum NetworkCommand {
         /// The network.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<String>,
-        /// Also if this node is the only administrator.
+        /// Also if that does harm to the network: this node is its only administrator, for instance.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         sure: bool,
     },

@@ -8,6 +8,7 @@ mod configuration;
 mod echo;
 mod events;
 mod exit;
+mod farewells;
 mod further_sockets;
 mod hints;
 mod hops;

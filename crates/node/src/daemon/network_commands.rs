@@ -48,6 +48,15 @@ impl Daemon {
                     self.saved(|daemon| daemon.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses));
                 answer(reply, made);
             }
+            NetworkCommand::Leave { network, sure } => {
+                let left = self.saved(|daemon| daemon.leave(network.as_deref(), sure, times));
+                match left {
+                    Ok(left) if self.networks.iter().any(|network| network.id() == left) => {
+                        self.farewells.wait(left, reply);
+                    }
+                    left => answer(reply, left.map(|_| self.network_list(Done::default(), times))),
+                }
+            }
             command => {
                 let done = self.saved(|daemon| daemon.change_networks(command, times));
                 answer(reply, done.map(|done| self.network_list(done, times)));
@@ -87,7 +96,6 @@ impl Daemon {
             }
             NetworkCommand::Create { name, host } => self.create(&name, host, times.1),
             NetworkCommand::Join { code, host } => self.join(&code, host, times),
-            NetworkCommand::Leave { network, sure } => self.leave(network.as_deref(), sure),
             NetworkCommand::Rules { network, change } => {
                 let change = rule_change(change)?;
                 done(networks.change_rules(network.as_deref(), change, times))
@@ -128,6 +136,7 @@ impl Daemon {
                 named.map(done).map_err(|error| error.to_string())
             }
             NetworkCommand::Invite { .. }
+            | NetworkCommand::Leave { .. }
             | NetworkCommand::Why { .. }
             | NetworkCommand::Requests { .. }
             | NetworkCommand::Deny { .. }
@@ -148,13 +157,14 @@ impl Daemon {
         begun.map(Done::about).map_err(|error| error.to_string())
     }
 
-    fn leave(&mut self, network: Option<&str>, sure: bool) -> Result<Done, String> {
-        let id = self.networks.forget(network, sure).map_err(|error| error.to_string())?;
-        match self.saving.why_unusable(&id).filter(|_| !sure) {
+    fn leave(&mut self, network: Option<&str>, force: bool, times: (u64, u64)) -> Result<NetworkId, String> {
+        let left = self.networks.leave(network, force, times);
+        let id = left.map_err(|error| error.to_string())?;
+        match self.saving.why_unusable(&id).filter(|_| !force) {
             Some(why) => Err(format!(
                 "{why}; it stays, because it may be the only one that has the records: `weft leave --force` removes it"
             )),
-            None => Ok(Done::default()),
+            None => Ok(id),
         }
     }
 
@@ -186,7 +196,7 @@ impl Daemon {
     }
 
     /// The list that answers a change.
-    fn network_list(&self, done: Done, (now, unix): (u64, u64)) -> NetworkList {
+    pub(super) fn network_list(&self, done: Done, (now, unix): (u64, u64)) -> NetworkList {
         let mut list = network_list((&self.networks, &self.saving), done.network, unix);
         list.signed_again = done.signed_again;
         self.add_routes(&mut list, now);
@@ -334,7 +344,7 @@ impl Daemon {
 
 /// A change that was carried out.
 #[derive(Default)]
-struct Done {
+pub(super) struct Done {
     /// The network that the answer is about; `None`: all of them.
     network: Option<NetworkId>,
     /// The records that were signed again, in words.

@@ -30,6 +30,7 @@ pub(super) fn network_list(
             .map(|(admin, asked)| asked_status(admin, asked))
             .collect(),
         signed_again: Vec::new(),
+        resigned: None,
     }
 }
 
@@ -37,6 +38,7 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
     let own = networks.own();
     let state = network.state();
     let (kind, why) = match (network.is_member(own), network.joining()) {
+        _ if network.is_leaving() => (NetworkState::Leaving, "this node leaves it".to_owned()),
         (true, _) => (NetworkState::Member, "this node is a member".to_owned()),
         (false, Some(_)) if network.is_lost() => (NetworkState::Lost, why_lost(network, saving)),
         (false, Some(joining)) => (

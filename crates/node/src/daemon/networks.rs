@@ -47,11 +47,16 @@ impl Daemon {
         }
         for (to, document) in self.networks.take_documents() {
             active = true;
-            if let Err(error) = self.documents.send(now, to, document) {
-                tracing::debug!(peer = self.facts.name(&to), %error, "a document about a network is not sent");
+            let farewell = self.networks.farewell(&to, &document);
+            match self.documents.send(now, to, document) {
+                Ok(id) => self.farewells.note_sent(id, farewell),
+                Err(error) => {
+                    tracing::debug!(peer = self.facts.name(&to), %error, "a document about a network is not sent");
+                }
             }
         }
         active |= self.drain_documents(now);
+        self.answer_left(now);
         self.save_networks();
         if self.networks.iter().any(Network::has_unsaved_presences) {
             self.save_soon();
@@ -88,7 +93,12 @@ impl Daemon {
                 Output::Failed { peer, cause, .. } => {
                     tracing::debug!(peer = self.facts.name(&peer), %cause, "a document did not arrive");
                 }
-                Output::Sent { .. } | Output::Incomplete { .. } => {}
+                Output::Sent { id, .. } => {
+                    if let Some(network) = self.farewells.arrived(id) {
+                        self.networks.note_farewell(network);
+                    }
+                }
+                Output::Incomplete { .. } => {}
             }
         }
         active

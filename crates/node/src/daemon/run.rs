@@ -24,6 +24,7 @@ use super::configuration::{Configuration, Order};
 use super::echo::{Echoes, Waiting};
 use super::events::Events;
 use super::exit::Exits;
+use super::farewells::Farewells;
 use super::hops::HopInquiries;
 use super::host_names::HostLookups;
 use super::lan::Lan;
@@ -93,6 +94,7 @@ pub(super) struct Daemon {
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
     pub(super) saving: Saving,
+    pub(super) farewells: Farewells,
     /// The IPv4 addresses that networks have given to the interface.
     pub(super) own_ipv4: BTreeSet<Ipv4Addr>,
     /// The approved subnets behind this node, to which members may send.
@@ -191,6 +193,7 @@ impl Daemon {
             documents,
             count_at: None,
             saving,
+            farewells: Farewells::default(),
             own_ipv4: BTreeSet::new(),
             own_routes: BTreeSet::new(),
             routes,

@@ -18,6 +18,9 @@ pub struct NetworkList {
     /// removed: "member nas", "the rules", "invite/0f1e2d3c4b5a: ended".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub signed_again: Vec<String>,
+    /// After an administrator has left: whether a member has got the record that ends its rights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resigned: Option<bool>,
 }
 
 /// A request of this node for membership without an invite.
@@ -204,6 +207,8 @@ pub enum NetworkState {
     Joining,
     /// It is not a member: it was removed.
     Removed,
+    /// It has been one, and tells the members that it is an administrator no longer.
+    Leaving,
     /// Its records cannot be read here, and have not come back from a member.
     Lost,
     /// A state of a later version.
