@@ -123,7 +123,7 @@ pub(crate) struct One {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LeaveArgs {
-    /// Leave also as the only administrator: no machine can be added or removed any more then
+    /// Leave also where that does harm: as the only administrator, for instance
     #[arg(long, alias = "yes")]
     force: bool,
     #[command(flatten)]
@@ -296,8 +296,8 @@ pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failu
 
 pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> {
     let (network, sure) = (args.of.network, args.force);
-    ask(paths, NetworkCommand::Leave { network, sure })?;
-    Out::new().text("left; the other members list this node until an administrator removes it\n")
+    let left = ask(paths, NetworkCommand::Leave { network, sure })?;
+    Out::new().text(text::left(&left))
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {

@@ -284,6 +284,19 @@ pub(super) fn requests(list: &RequestList) -> String {
     text
 }
 
+/// What `leave` prints.
+pub(super) fn left(list: &NetworkList) -> &'static str {
+    match list.resigned {
+        None => "left; the other members list this node until an administrator removes it\n",
+        Some(true) => {
+            "left, and no administrator any more; the other members list this node until an administrator removes it\n"
+        }
+        Some(false) => {
+            "left; no member was reached, so the others list this node as an administrator until another one removes it\n"
+        }
+    }
+}
+
 /// What `approve` prints.
 pub(super) fn approved(network: Option<&NetworkStatus>, npub: &str) -> String {
     let member = network.and_then(|network| network.members.iter().find(|member| member.npub == npub));

@@ -38,6 +38,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
         }],
         asked: Vec::new(),
         signed_again: Vec::new(),
+        resigned: None,
     }
 }
 
