@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use weft_node::backup::BackupError;
 use weft_node::broker::BrokerError;
 use weft_node::config::ConfigError;
 use weft_node::config::edit::EditError;
@@ -12,6 +13,7 @@ use weft_node::daemon::DaemonError;
 use weft_node::keyfile::encrypted::EncryptedKeyError;
 use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
+use weft_node::network_files::SaveError;
 use weft_node::state::StateError;
 use weft_os::process::PrivilegeError;
 use weft_perf::client::ClientError;
@@ -53,6 +55,14 @@ pub(crate) enum Failure {
     Encrypted(#[from] EncryptedKeyError),
     #[error("{problem}: {from}")]
     EncryptedFile { from: String, problem: EncryptedKeyError },
+    #[error(
+        "the key is imported, and not its networks ({0}); `weft join --ask NPUB --address ADDRESS` gets them from a member"
+    )]
+    Backup(#[from] BackupError),
+    #[error(
+        "the key is imported, and not all of its networks ({0}); import it again, or get them from a member: `weft join --ask`"
+    )]
+    NetworkOfKey(SaveError),
     #[error("there is another key already ({npub}): {}; --force replaces it and keeps the old one beside it", .path.display())]
     OtherKey { path: PathBuf, npub: String },
     #[error("the encrypted key cannot be {what} ({source}): {}; check the path", .path.display())]

@@ -8,23 +8,26 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use weft_node::Identity;
+use weft_node::backup;
 use weft_node::keyfile::encrypted::{self, EncryptedKeyError};
 use weft_node::keyfile::{self, KeyFileError};
+use weft_node::network_files::NetworkFiles;
 use weft_node::state::{StateDir, StatePaths};
 use weft_os::process::forbid_core_dumps;
 use weft_os::random::random_bytes;
 
 use self::passphrase::Source;
 use crate::failure::Failure;
+use crate::human;
 use crate::identity::config;
 use crate::output::Out;
 
-/// The longest file with an encrypted key, in bytes.
-const MAX_TEXT: u64 = 4_096;
+/// The longest file with an encrypted key and networks, in bytes.
+const MAX_TEXT: u64 = 64 << 20;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
-    /// Write the key, encrypted with a passphrase (ncryptsec1..., NIP-49)
+    /// Write the key, encrypted with a passphrase (ncryptsec1..., NIP-49), and the networks of this node
     Export {
         /// The new file, which only its owner may read [default: standard output]
         #[arg(long, value_name = "PATH")]
@@ -33,7 +36,7 @@ pub(crate) enum Action {
         #[arg(long, value_name = "PATH")]
         passphrase_file: Option<PathBuf>,
     },
-    /// Take over a key that `weft key export` has written
+    /// Take over a key that `weft key export` has written, and its networks
     Import {
         /// The file [default: standard input]
         #[arg(long, value_name = "PATH")]
@@ -72,10 +75,16 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<()
         return Err(unusable("written", path)(io::ErrorKind::AlreadyExists.into()));
     }
     let passphrase = source.read_new()?;
-    let mut random = [0; 40];
+    let (mut random, mut nonce) = ([0; 40], [0; 24]);
     random_bytes(&mut random).map_err(KeyFileError::Random)?;
+    random_bytes(&mut nonce).map_err(KeyFileError::Random)?;
     let text = encrypted::encrypt(identity.secret(), &passphrase, &random)?;
-    let text = format!("# {}\n{text}\n", identity.public());
+    let networks = NetworkFiles::texts(paths.directory(), &identity.public());
+    let sealed = match networks.is_empty() {
+        true => String::new(),
+        false => backup::seal(identity.secret(), &networks, &nonce)?,
+    };
+    let text = format!("# {}\n{text}\n{sealed}", identity.public());
     let Some(path) = file else {
         return Out::new().text(&text);
     };
@@ -86,8 +95,12 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<()
     });
     written.map_err(unusable("written", path))?;
     Out::new().text(&format!(
-        "{} written, encrypted: {}\nWithout the passphrase the file is of no use, and with it this node can be made again.\n",
+        "{} written, encrypted{}: {}\nWithout the passphrase the file is of no use, and with it this node can be made again.\n",
         identity.public(),
+        match networks.len() {
+            0 => String::new(),
+            n => format!(", with {}", human::count(n, "network")),
+        },
         path.display()
     ))
 }
@@ -97,6 +110,7 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) 
         return Err(Failure::OneInput);
     }
     let path = paths.key(&config(&paths)?);
+    let directory = paths.directory().to_owned();
     // A running daemon would go on with the old key.
     let _state = StateDir::open(paths)?;
     let (from, text) = match file {
@@ -108,26 +122,42 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) 
         from: from.clone(),
         problem,
     };
-    let text = encrypted_line(&text).map_err(problem)?;
-    let secret = encrypted::decrypt(text, &source.read()?).map_err(problem)?;
+    let line = encrypted_line(&text).map_err(problem)?;
+    let secret = encrypted::decrypt(line, &source.read()?).map_err(problem)?;
     let identity = Identity::new(secret);
     let npub = identity.public();
-    match keyfile::create(&path, &identity) {
-        Ok(()) => Out::new().text(&format!("{npub} imported\n")),
+    let done = match keyfile::create(&path, &identity) {
+        Ok(()) => format!("{npub} imported\n"),
         Err(KeyFileError::Exists(_)) => {
             let present = keyfile::load(&path)?.public();
             if present == npub {
-                return Out::new().text(&format!("{npub} is the key already\n"));
-            }
-            if !force {
+                format!("{npub} is the key already\n")
+            } else if force {
+                let kept = keyfile::replace_and_keep(&path, &identity)?;
+                format!("{npub} imported\n{present} kept: {}\n", kept.display())
+            } else {
                 let npub = present.to_string();
                 return Err(Failure::OtherKey { path, npub });
             }
-            let kept = keyfile::replace_and_keep(&path, &identity)?;
-            Out::new().text(&format!("{npub} imported\n{present} kept: {}\n", kept.display()))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => return Err(error.into()),
+    };
+    Out::new().text(&done)?;
+    restore_networks(&directory, &text, &identity)
+}
+
+/// Writes the networks that are in the text of a key, and says which.
+fn restore_networks(directory: &Path, text: &str, identity: &Identity) -> Result<(), Failure> {
+    for text in backup::open(text, identity.secret())? {
+        let restored = NetworkFiles::restore(directory, &identity.public(), &text);
+        let (network, written) = restored.map_err(Failure::NetworkOfKey)?;
+        let name = network
+            .label()
+            .map_or_else(|| network.id().to_string(), ToString::to_string);
+        let what = if written { "restored" } else { "is there already" };
+        Out::new().text(&format!("network {name} {what}\n"))?;
     }
+    Ok(())
 }
 
 fn unusable(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure + use<> {

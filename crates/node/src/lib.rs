@@ -14,6 +14,7 @@
 //! | [`port_mapping`] | the UDP port that the gateway of the host's network maps to the node |
 //! | `uplinks` | the interfaces through which the host reaches other networks |
 //! | [`keyfile`] | the secret key on disk |
+//! | [`backup`] | the networks beside the encrypted key |
 //! | [`peer`] | names of peers, and how a command refers to one |
 //! | [`control`] | the control socket, client and server |
 //! | [`status`] | the documents that the control socket returns |
@@ -28,6 +29,7 @@
 //! (weft-packet, weft-plane), records and rules of private networks (weft-roster,
 //! weft-networks), system calls (weft-os), the command line (weft).
 
+pub mod backup;
 pub mod broker;
 pub mod config;
 pub mod control;

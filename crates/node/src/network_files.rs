@@ -87,6 +87,36 @@ impl NetworkFiles {
         (loaded, networks)
     }
 
+    /// The networks that are there, by the text of the file of each: those that can be used.
+    #[must_use]
+    pub fn texts(directory: &Path, own: &PublicKey) -> Vec<String> {
+        let paths = files(directory).into_iter();
+        let texts = paths.filter_map(|path| text(&path).ok());
+        texts.filter(|text| kept::from_text(text, own).is_ok()).collect()
+    }
+
+    /// Writes a network from the text of its file, unless it is there. Returns it, and whether it was
+    /// written.
+    ///
+    /// # Errors
+    /// [`SaveError`]
+    pub fn restore(directory: &Path, own: &PublicKey, text: &str) -> Result<(Network, bool), SaveError> {
+        let network = kept::from_text(text, own).map_err(invalid)?;
+        let path = path(directory, network.id());
+        match read(&path, own) {
+            Ok(_) => return Ok((network, false)),
+            Err(KeptError::Newer(schema)) => {
+                let name = path.file_name().unwrap_or_default().display().to_string();
+                let why = KeptError::Newer(schema).to_string();
+                return Err(SaveError::Newer { name, why });
+            }
+            Err(_) if path.exists() => keep_aside(&path)?,
+            Err(_) => {}
+        }
+        save(directory, &network)?;
+        Ok((network, true))
+    }
+
     /// Writes a network as a whole or not at all. A file that could not be used is kept aside first,
     /// with `.bad` behind its name.
     ///
