@@ -56,6 +56,7 @@ mod beside {
     pub(crate) mod names;
     mod nat;
     mod network_manager;
+    mod no_dead_ends;
     mod nostr;
     mod nostr_tls;
     mod observe;
