@@ -452,7 +452,7 @@ impl Network {
         };
         let gone: Vec<PublicKey> = self.connected.difference(&partners).copied().collect();
         for key in gone {
-            self.sync.disconnect(&key);
+            self.sync.disconnect(&key, now);
         }
         for key in partners.difference(&self.connected) {
             self.sync.connect(*key, now);
@@ -465,6 +465,7 @@ impl Network {
     /// A node has restarted, and has lost what it was told.
     pub(crate) fn handle_restart(&mut self, node: &PublicKey) {
         self.offers.forget_sent(node);
+        self.sync.handle_restart(node);
     }
 
     /// Returns the next document to send.

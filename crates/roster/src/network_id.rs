@@ -32,9 +32,14 @@ impl NetworkId {
     /// The identifier of the network that `founder` founds with `nonce`.
     #[must_use]
     pub fn new(founder: &PublicKey, nonce: &Nonce) -> Self {
+        Self::of_bytes(founder.as_bytes(), nonce)
+    }
+
+    /// [`new`](Self::new) with the bytes of a key, which need not be one.
+    pub(crate) fn of_bytes(founder: &[u8; 32], nonce: &Nonce) -> Self {
         let hash = Sha256::new()
             .chain_update(DOMAIN)
-            .chain_update(founder.as_bytes())
+            .chain_update(founder)
             .chain_update(nonce)
             .finalize();
         let mut id = [0; 16];

@@ -86,7 +86,7 @@ impl Record {
     /// # Errors
     /// The first of [`RecordError`] that applies.
     pub fn parse(json: &[u8]) -> Result<Self, RecordError> {
-        Self::parse_if(json, |_| Ok(()))
+        Self::verify_if(Unverified::read(json)?, |_| Ok(()))
     }
 
     /// [`parse`](Self::parse), which refuses another network than `network` before it verifies the
@@ -95,14 +95,24 @@ impl Record {
     /// # Errors
     /// As for [`parse`](Self::parse), and [`RecordError::OtherNetwork`].
     pub fn parse_of(network: NetworkId, json: &[u8]) -> Result<Self, RecordError> {
-        Self::parse_if(json, |of| match of {
+        Self::verify_of(network, Unverified::read(json)?)
+    }
+
+    /// [`parse_of`](Self::parse_of) of an event that is read already.
+    ///
+    /// # Errors
+    /// As for [`parse_of`](Self::parse_of).
+    pub fn verify_of(network: NetworkId, event: Unverified) -> Result<Self, RecordError> {
+        Self::verify_if(event, |of| match of {
             of if of == network => Ok(()),
             of => Err(RecordError::OtherNetwork(of)),
         })
     }
 
-    fn parse_if(json: &[u8], wanted: impl FnOnce(NetworkId) -> Result<(), RecordError>) -> Result<Self, RecordError> {
-        let unverified = Unverified::read(json)?;
+    fn verify_if(
+        unverified: Unverified,
+        wanted: impl FnOnce(NetworkId) -> Result<(), RecordError>,
+    ) -> Result<Self, RecordError> {
         let checked = Checked::new(unverified.body(), unverified.json_len())?;
         wanted(checked.network)?;
         Self::new(unverified.verify()?, checked)

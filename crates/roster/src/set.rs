@@ -1,6 +1,6 @@
 //! The records of one network that a node keeps.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -15,6 +15,10 @@ use crate::state::in_force;
 /// Bytes of JSON of all records of a set, at most.
 pub const MAX_SET: usize = 16 << 20;
 
+/// Bytes of JSON of the void records of a set, at most: those of a former administrator, which count
+/// again if its removal turns out to be void.
+pub const MAX_VOID: usize = 4 << 20;
+
 /// The records of one network: of each signer the best one about each key.
 ///
 /// The order in which records arrive makes no difference, as long as all of them together are
@@ -24,11 +28,12 @@ pub struct RecordSet {
     network: NetworkId,
     slots: Slots,
     admins: Admins,
-    /// Records whose signer is no administrator, the highest identifier last.
-    void: BTreeSet<Void>,
+    /// Records whose signer is no administrator, the highest identifier last, each with its bytes.
+    void: BTreeMap<Void, usize>,
+    void_bytes: usize,
     bytes: usize,
     max_bytes: usize,
-    refusals: Refusals,
+    counts: Counts,
 }
 
 /// Key, signer, and what is kept of this signer about this key.
@@ -70,15 +75,19 @@ pub enum Refusal {
     Full,
 }
 
-/// How many records were refused or removed, by cause.
+/// How many records were refused or removed, by cause, and how many were verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Refusals {
+pub struct Counts {
     /// Records of another network.
     pub other_network: u64,
     /// Records that found no room.
     pub full: u64,
     /// Records of signers that are no administrators, removed to make room.
     pub evicted: u64,
+    /// Records of others that were not looked at: their signer has no say.
+    pub without_rank: u64,
+    /// Records of others whose signature was verified.
+    pub verified: u64,
 }
 
 impl RecordSet {
@@ -95,10 +104,11 @@ impl RecordSet {
             network,
             slots: Slots::new(),
             admins: Admins::default(),
-            void: BTreeSet::new(),
+            void: BTreeMap::new(),
+            void_bytes: 0,
             bytes: 0,
             max_bytes,
-            refusals: Refusals::default(),
+            counts: Counts::default(),
         }
     }
 
@@ -120,10 +130,14 @@ impl RecordSet {
         self.bytes
     }
 
-    /// What was refused so far.
+    /// What was refused, removed and verified so far.
     #[must_use]
-    pub const fn refusals(&self) -> Refusals {
-        self.refusals
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(crate) fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
     }
 
     pub(crate) const fn slots(&self) -> &Slots {
@@ -164,7 +178,7 @@ impl RecordSet {
     /// Takes a record.
     pub fn insert(&mut self, record: &Arc<Record>) -> Insertion {
         if record.network() != self.network {
-            self.refusals.other_network += 1;
+            self.counts.other_network += 1;
             return Insertion::Refused(Refusal::OtherNetwork);
         }
         let kept = self.kept(record);
@@ -173,7 +187,7 @@ impl RecordSet {
             return if known { Insertion::Known } else { Insertion::Older };
         };
         if !self.make_room(record, replaced) {
-            self.refusals.full += 1;
+            self.counts.full += 1;
             return Insertion::Refused(Refusal::Full);
         }
         self.put(record.key().clone(), *record.signer(), kept);
@@ -196,7 +210,11 @@ impl RecordSet {
     fn decides_admins(&self, record: &Record) -> bool {
         match record.key() {
             RecordKey::Network => record.founds(),
-            RecordKey::Admin(subject) => self.admins.rank(record.signer()).is_some() || subject == record.signer(),
+            RecordKey::Admin(subject) => {
+                let signer = record.signer();
+                let resigned = || subject == signer && self.admins.resigned.contains(signer);
+                self.admins.rank(signer).is_some() || resigned()
+            }
             _ => false,
         }
     }
@@ -208,24 +226,43 @@ impl RecordSet {
         }
         self.admins = admins;
         let all = self.slots.values().flat_map(BTreeMap::values);
-        let void: BTreeSet<Void> = all.filter(|kept| !self.is_live(&kept.best)).map(Kept::void).collect();
-        self.void = void;
+        let void = all.filter(|kept| !self.is_live(&kept.best));
+        self.void = void.map(|kept| (kept.void(), kept.len())).collect();
+        self.void_bytes = self.void.values().sum();
+        self.bound_void();
+    }
+
+    /// Drops void records beyond the limit, those of the highest identifiers.
+    fn bound_void(&mut self) {
+        while self.void_bytes > MAX_VOID && self.evict() {}
+    }
+
+    /// Drops the void record of the highest identifier. Returns whether there was one.
+    fn evict(&mut self) -> bool {
+        let Some((_, key, signer)) = self.void.keys().next_back().cloned() else {
+            return false;
+        };
+        self.take_out(&key, &signer);
+        self.counts.evicted += 1;
+        true
     }
 
     fn put(&mut self, key: RecordKey, signer: PublicKey, kept: Kept) {
         self.take_out(&key, &signer);
         self.bytes += kept.len();
         if !self.is_live(&kept.best) {
-            self.void.insert(kept.void());
+            self.void_bytes += kept.len();
+            self.void.insert(kept.void(), kept.len());
         }
         self.slots.entry(key).or_default().insert(signer, kept);
+        self.bound_void();
     }
 
     fn take_out(&mut self, key: &RecordKey, signer: &PublicKey) {
         let Some(of_key) = self.slots.get_mut(key) else { return };
         if let Some(old) = of_key.remove(signer) {
             self.bytes -= old.len();
-            self.void.remove(&old.void());
+            self.void_bytes -= self.void.remove(&old.void()).unwrap_or_default();
         }
         if of_key.is_empty() {
             self.slots.remove(key);
@@ -238,15 +275,14 @@ impl RecordSet {
     fn make_room(&mut self, record: &Record, replaced: usize) -> bool {
         let may_count = self.is_live(record) || self.decides_admins(record);
         while self.bytes - replaced + record.len() > self.max_bytes {
-            let Some((id, key, signer)) = self.void.last().cloned() else {
+            let Some((id, key, signer)) = self.void.keys().next_back() else {
                 return false;
             };
-            let same = key == *record.key() && signer == *record.signer();
-            if same || (!may_count && id < *record.id()) {
+            let same = *key == *record.key() && *signer == *record.signer();
+            if same || (!may_count && *id < *record.id()) {
                 return false;
             }
-            self.take_out(&key, &signer);
-            self.refusals.evicted += 1;
+            self.evict();
         }
         true
     }

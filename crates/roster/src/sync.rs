@@ -22,9 +22,10 @@ use weft_noise::PublicKey;
 
 use crate::event::{EventError, Unverified};
 use crate::record::{Record, RecordError};
-use crate::set::{Insertion, RecordSet, Refusal};
+use crate::set::{RecordSet, Refusal};
 use crate::state::State;
 
+mod admission;
 mod budget;
 mod message;
 
@@ -41,6 +42,9 @@ const FIRST_DIGEST: u64 = 2_000;
 /// The longest interval between two digests, in ms.
 const LAST_DIGEST: u64 = 600_000;
 
+/// Nodes that are gone whose budgets are kept, at most: members, which are not more.
+const MAX_GONE: usize = 2_048;
+
 /// Up to this many connected members all get a push.
 const FEW: usize = 16;
 
@@ -55,6 +59,8 @@ pub struct Sync {
     digest: (u64, u64),
     /// The partner that had the last digest.
     last: Option<PublicKey>,
+    /// What nodes that are gone may send, and be sent, when they are back.
+    gone: BTreeMap<PublicKey, (Budget, Budget)>,
 }
 
 /// What is kept of a connected node.
@@ -114,26 +120,45 @@ impl Sync {
             peers: BTreeMap::new(),
             digest: (u64::MAX, LAST_DIGEST),
             last: None,
+            gone: BTreeMap::new(),
         }
     }
 
     /// A node can be reached now. It gets a digest if it is a member.
     pub fn connect(&mut self, peer: PublicKey, now: u64) {
-        self.peers.entry(peer).or_insert(Peer {
+        if self.peers.contains_key(&peer) {
+            return;
+        }
+        let full = || (Budget::full(now), Budget::full(now));
+        let (receive, send) = self.gone.remove(&peer).unwrap_or_else(full);
+        let new = Peer {
             push: BTreeMap::new(),
             due: Some(now),
             answers: Vec::new(),
             entitled: false,
             dismissed: false,
-            receive: Budget::full(now),
-            send: Budget::full(now),
-        });
+            receive,
+            send,
+        };
+        self.peers.insert(peer, new);
         self.digest_soon(now);
     }
 
-    /// A node can be reached no more.
-    pub fn disconnect(&mut self, peer: &PublicKey) {
-        self.peers.remove(peer);
+    /// A node can be reached no more. What it may send is kept until it would be all again.
+    pub fn disconnect(&mut self, peer: &PublicKey, now: u64) {
+        let Some(gone) = self.peers.remove(peer) else { return };
+        self.gone
+            .retain(|_, (receive, send)| !receive.is_full(now) || !send.is_full(now));
+        if self.gone.len() < MAX_GONE {
+            self.gone.insert(*peer, (gone.receive, gone.send));
+        }
+    }
+
+    /// A node has restarted, and may have lost what it was sent. It gets a digest if it is a member.
+    pub fn handle_restart(&mut self, peer: &PublicKey) {
+        if let Some(peer) = self.peers.get_mut(peer) {
+            (peer.entitled, peer.dismissed, peer.due) = (false, false, Some(0));
+        }
     }
 
     /// A record is new in the set: made here, or received from `from`.
@@ -382,21 +407,23 @@ fn take(
     kept: &mut Vec<Arc<Record>>,
 ) -> Result<(), SyncError> {
     let known: BTreeSet<[u8; 32]> = set.records().map(|record| *record.id()).collect();
+    let mut new = Vec::new();
+    let mut outcome = Ok(());
     for json in records {
-        let id = *Unverified::read(json.as_bytes())?.id();
-        // The peer has it, so it needs no push.
-        peer.push.remove(&id);
-        if known.contains(&id) {
-            continue;
-        }
-        let record = Arc::new(Record::parse_of(set.network(), json.as_bytes())?);
-        match set.insert(&record) {
-            Insertion::Kept => kept.push(record),
-            Insertion::Known | Insertion::Older => {}
-            Insertion::Refused(refusal) => return Err(refusal.into()),
+        match Unverified::read(json.as_bytes()) {
+            Ok(event) => {
+                // The peer has it, so it needs no push.
+                peer.push.remove(event.id());
+                new.extend(Some(event).filter(|event| !known.contains(event.id())));
+            }
+            Err(error) => {
+                outcome = Err(error.into());
+                break;
+            }
         }
     }
-    Ok(())
+    admission::take(set, new, kept)?;
+    outcome
 }
 
 fn root(set: &RecordSet) -> [u8; 32] {

@@ -178,8 +178,9 @@ fn a_change_reaches_all_within_20_messages_a_member() {
 fn a_hundred_changes_are_caught_up_in_one_exchange() {
     let mut world = World::new(3, 0, &network(3));
     let late = key(3);
+    let now = world.now;
     for n in [1, 2] {
-        world.at(n).sync.disconnect(&late);
+        world.at(n).sync.disconnect(&late, now);
     }
     for n in 0..100_u8 {
         world.make(1, &member(1, n.wrapping_add(100), 1));
@@ -187,9 +188,9 @@ fn a_hundred_changes_are_caught_up_in_one_exchange() {
     world.run_until(world.now + 200_000);
     assert!(!world.at(3).state.members.contains_key(&key(150)));
     // It has one partner, so that one exchange is all that can help it.
-    world.at(3).sync.disconnect(&key(2));
-    world.count_from_here();
     let now = world.now;
+    world.at(3).sync.disconnect(&key(2), now);
+    world.count_from_here();
     world.at(1).sync.connect(late, now);
     world.time_until(1_000, |node| node.state.members.len() == 103);
     let sent: usize = world.nodes.values().map(|node| node.sent).sum();
@@ -202,9 +203,10 @@ fn records_of_two_sides_come_together() {
     let mut world = World::new(30, 10, &network(30));
     let keys: Vec<PublicKey> = world.nodes.keys().copied().collect();
     let (left, right) = keys.split_at(15);
+    let now = world.now;
     for (a, b) in left.iter().flat_map(|a| right.iter().map(move |b| (a, b))) {
-        world.node(a).sync.disconnect(b);
-        world.node(b).sync.disconnect(a);
+        world.node(a).sync.disconnect(b, now);
+        world.node(b).sync.disconnect(a, now);
     }
     // The administrators 1 and 2 act on different sides, or on one; both make records.
     world.make(1, &member(1, 40, 1));
@@ -236,9 +238,9 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
     let now = world.now;
     for n in 1..6 {
         // It comes again, and asks for everything.
-        world.at(n).sync.disconnect(&gone);
+        world.at(n).sync.disconnect(&gone, now);
         world.at(n).sync.connect(gone, now);
-        world.at(6).sync.disconnect(&key(n));
+        world.at(6).sync.disconnect(&key(n), now);
         world.at(6).sync.connect(key(n), now);
         let all = Message::Ids {
             buckets: [0xff; 32],
@@ -289,7 +291,8 @@ fn what_proves_nothing_goes_no_further() {
     };
     world.arrive(key(3), key(1), &message.encode());
     world.run_until(world.now + 200_000);
-    assert_eq!(world.at(1).set.records().count(), network(3).len() + 10);
+    assert_eq!(world.at(1).set.records().count(), network(3).len());
+    assert_eq!(world.at(1).set.counts().without_rank, 10);
     assert_eq!(world.at(2).set.records().count(), network(3).len());
 }
 
@@ -363,4 +366,29 @@ fn a_member_has_a_share() {
     assert!(answered < 4 << 20, "{answered}");
     world.arrive(key(3), key(1), &vec![0; MAX_MESSAGE]);
     assert_eq!(world.at(1).refused, [SyncError::Budget]);
+}
+
+/// What a node sends counts on when it comes again.
+#[test]
+fn a_share_lasts_over_reconnects() {
+    let mut world = World::new(3, 0, &network(3));
+    let now = world.now;
+    let mut taken = 0;
+    for _ in 0..10 {
+        let node = world.at(1);
+        while node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, now) != Err(SyncError::Budget) {
+            taken += 1;
+        }
+        node.sync.disconnect(&key(3), now);
+        node.sync.connect(key(3), now);
+    }
+    assert_eq!(taken, (4 << 20) / (8_192 + 33));
+    // It is whole again as if the node had stayed.
+    let node = world.at(1);
+    node.sync.disconnect(&key(3), now + 1_000);
+    node.sync.connect(key(3), now + 2_000);
+    let later = now + 2_000;
+    let receive = |node: &mut Node| node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, later);
+    let again = (0..100).take_while(|_| receive(node) != Err(SyncError::Budget)).count();
+    assert_eq!(again, 2_000 * 64 / (8_192 + 33));
 }

@@ -25,6 +25,12 @@ impl Budget {
         }
     }
 
+    /// Whether it is full at the time `now`.
+    pub(super) fn is_full(&self, now: u64) -> bool {
+        let passed = now.saturating_sub(self.since);
+        self.left.saturating_add(passed.saturating_mul(REFILL)) >= BURST
+    }
+
     /// Takes `bytes`, if there are as many.
     pub(super) fn take(&mut self, bytes: usize, now: u64) -> bool {
         let passed = now.saturating_sub(self.since);
@@ -46,8 +52,8 @@ mod tests {
     #[test]
     fn a_budget_fills_up_again() {
         let mut budget = Budget::full(5);
-        assert!(budget.take(BURST as usize, 5));
-        assert!(!budget.take(1, 5));
+        assert!(budget.is_full(5) && budget.take(BURST as usize, 5));
+        assert!(!budget.take(1, 5) && !budget.is_full(5 + BURST / REFILL - 1) && budget.is_full(5 + BURST / REFILL));
         assert!(!budget.take(641, 15));
         assert!(budget.take(640, 15));
         assert!(!budget.take(1, 0), "a clock that goes back adds nothing");

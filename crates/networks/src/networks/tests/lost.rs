@@ -16,6 +16,9 @@ fn world(presences: bool) -> (World, NetworkId) {
     let text = kept::presences_to_text(world.network(1), world.times()).unwrap();
     let lost = kept::lost(&key(1), code.network, presences.then_some(&text));
     world.nodes[1] = networks(1, vec![lost]);
+    for at in [0, 2] {
+        world.nodes[at].handle_restart(&key(1));
+    }
     (world, code.network)
 }
 

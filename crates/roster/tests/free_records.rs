@@ -1,0 +1,150 @@
+//! Records of keys without rights: any member makes as many as it likes, and they cost the reader little.
+
+#![allow(clippy::unwrap_used, reason = "test helpers")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use weft_noise::{Identity, SecretKey};
+use weft_roster::key::RecordKey;
+use weft_roster::record::{Body, Draft, Record};
+use weft_roster::set::RecordSet;
+use weft_roster::state::State;
+use weft_roster::sync::{Message, Sync};
+
+/// A node that is a member, and what it knows.
+struct Reader {
+    set: RecordSet,
+    state: State,
+    sync: Sync,
+    now: u64,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let records = [founding(1, None), grant(1, 2, 1), member(1, 3, 1), member(1, 4, 1)];
+        let set = set(&records);
+        let mut sync = Sync::new(key(3));
+        sync.connect(key(4), 0);
+        Self {
+            state: State::of(&set),
+            set,
+            sync,
+            now: 0,
+        }
+    }
+
+    /// Takes records of the member 4, as many in a message as fit. It has all the time that its share
+    /// takes. Returns how many count.
+    fn receive(&mut self, records: &[String]) -> usize {
+        let mut counted = 0;
+        for some in records.chunks(200) {
+            let message = Message::Records {
+                want: Vec::new(),
+                records: some.to_vec(),
+            };
+            self.now += 100_000;
+            let (set, state) = (&mut self.set, &self.state);
+            let kept = self.sync.receive(&key(4), &message.encode(), set, state, self.now);
+            counted += kept.unwrap().len();
+        }
+        counted
+    }
+}
+
+/// A record by which a new key makes itself an administrator.
+fn self_signed(number: usize) -> String {
+    let mut bytes = [0x66; 32];
+    bytes[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    let identity = Identity::new(SecretKey::from_bytes(&bytes).unwrap());
+    let about = RecordKey::Admin(identity.public());
+    let record = Draft::new(id(), about, 1, &Body::Plain).sign(&identity, 0).unwrap();
+    record.event().to_json()
+}
+
+#[test]
+fn ten_thousand_free_records_cost_no_verification() {
+    let records: Vec<String> = (0..20_000).map(self_signed).collect();
+    let mut times = [Duration::MAX; 2];
+    for _ in 0..5 {
+        for (count, best) in [10_000, 20_000].into_iter().zip(&mut times) {
+            let mut reader = Reader::new();
+            let before = (reader.set.bytes(), reader.set.records().count());
+            let start = Instant::now();
+            assert_eq!(reader.receive(&records[..count]), 0);
+            *best = start.elapsed().min(*best);
+            // They leave nothing in memory, so nothing is written of them either.
+            assert_eq!((reader.set.bytes(), reader.set.records().count()), before);
+            let counts = reader.set.counts();
+            assert_eq!((counts.verified, counts.without_rank), (0, count as u64));
+        }
+    }
+    let ratio = times[1].as_secs_f64() / times[0].as_secs_f64();
+    println!("10,000: {:?}, 20,000: {:?}, ratio {ratio:.2}", times[0], times[1]);
+    assert!(ratio <= 2.2, "{ratio}");
+}
+
+#[test]
+fn records_of_unproven_signers_in_one_message_count_by_their_chain() {
+    // Each signer has its rights by a record behind its own, and the founder's comes last.
+    let chain: Vec<Arc<Record>> = [
+        vec![
+            member(5, 30, 1),
+            grant(4, 5, 1),
+            grant(3, 4, 1),
+            grant(2, 3, 1),
+            grant(1, 2, 1),
+        ],
+        vec![
+            member(9, 31, 1),
+            revoke(7, 7, 2),
+            grant(1, 7, 1),
+            founding(1, None),
+            founding(1, None),
+        ],
+    ]
+    .concat();
+    let mut set = RecordSet::new(id());
+    let mut sync = Sync::new(key(9));
+    sync.connect(key(1), 0);
+    let message = Message::Records {
+        want: Vec::new(),
+        records: chain.iter().map(|record| record.event().to_json()).collect(),
+    };
+    let state = State::of(&set);
+    sync.receive(&key(1), &message.encode(), &mut set, &state, 0).unwrap();
+    let state = State::of(&set);
+    assert!(state.members.contains_key(&key(30)), "by an administrator of rank 4");
+    assert!(state.admins.resigned.contains(&key(7)));
+    assert!(!state.members.contains_key(&key(31)));
+    assert_eq!(set.counts().without_rank, 1);
+    // A forger of the founder is looked at, and ends the message.
+    let forged = founding(2, None).event().to_json().replace("\"2\"", "\"3\"");
+    let message = Message::Records {
+        want: Vec::new(),
+        records: vec![forged],
+    };
+    let outcome = sync.receive(&key(1), &message.encode(), &mut set, &state, 0);
+    assert!(outcome.is_err(), "{outcome:?}");
+}
+
+#[test]
+fn void_records_of_a_former_administrator_are_bounded() {
+    let mut records = vec![founding(1, None), grant(1, 2, 1)];
+    records.extend((0..9_500).map(|n: u32| {
+        let mut bytes = [0x77; 32];
+        bytes[..4].copy_from_slice(&n.to_be_bytes());
+        let guest = RecordKey::Guest(bytes);
+        record(2, RecordKey::Unknown(format!("note/{guest}")), 1, false, &Body::Plain)
+    }));
+    let mut set = set(&records);
+    let live = set.bytes();
+    assert!(live > weft_roster::set::MAX_VOID, "{live}");
+    set.insert(&revoke(1, 2, 2));
+    assert!(set.bytes() <= weft_roster::set::MAX_VOID + 4_096, "{}", set.bytes());
+    assert!(set.counts().evicted > 0);
+    assert_eq!(State::of(&set).admins.of.len(), 1);
+}
