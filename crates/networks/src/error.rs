@@ -104,6 +104,23 @@ pub enum NetworkError {
         /// What it removes: `member` or `admin`.
         removes: &'static str,
     },
+    /// It is not said what stays of what an administrator has signed.
+    #[error(
+        "{name} has signed what follows, which ends with its rights: {what}; --keep signs it again but for administrators \
+         and invites, --void ends it all"
+    )]
+    Undecided {
+        /// The administrator.
+        name: String,
+        /// What it has signed, in words.
+        what: String,
+    },
+    /// The list that the user has seen is not what there is now.
+    #[error("what {0} has signed is not what was shown; look at it again")]
+    SignedMeanwhile(String),
+    /// An administrator is to stay that another one has made.
+    #[error("{0} has not made {1} an administrator; `weft members` lists them")]
+    NotGranted(String, String),
     /// This node would be removed by its own command.
     #[error("{0} is this machine: `weft leave` leaves the network")]
     ThisMachine(String),

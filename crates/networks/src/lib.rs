@@ -32,7 +32,7 @@ pub mod rules;
 
 pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
 pub use self::error::NetworkError;
-pub use self::network::{Joining, Network, Numbered};
+pub use self::network::{Joining, Network, Numbered, Signed, SignedKind, Wish};
 pub use self::networks::{
     Approval, Asked, Before, Changed, MAX_ASKED, MAX_NETWORKS, MAX_REQUESTS, MemberChange, Networks, NewInvite, Owners,
     Request, RouteChange, Row, RuleChange, Shadowed, fingerprint, used_ipv4,

@@ -28,15 +28,19 @@ mod presence;
 mod resignation;
 mod routes;
 mod secret;
+mod signed;
 mod successor;
 mod turn;
 
 use self::names::Names;
 pub use self::names::Numbered;
+pub use self::signed::{Signed, SignedKind, Wish};
 use self::turn::Turn;
 
 /// The interval between two requests to join, in ms.
 const ASK_AGAIN: u64 = 2_000;
+/// How long nodes learn that an invite is used up or revoked, in s.
+const CLOSED: u64 = 3_600;
 /// How long a removed member stays a contact, in ms.
 const DISMISSAL: u64 = 60_000;
 /// Contacts of a network whose records are lost, beyond which a node that calls is not listened to.
@@ -319,12 +323,16 @@ impl Network {
         self.state.addresses.of.get(key).copied()
     }
 
-    /// Whether an invite has not expired at `unix`. One that is used or revoked counts, too: a node
-    /// that comes with it shall learn that.
+    /// Whether nodes may come with an invite at `unix`: one that is open, or that was used up or revoked
+    /// within the hour, so that a node with its code learns that.
     #[must_use]
     pub fn has_invite(&self, unix: u64) -> bool {
         let mut invites = self.state.invites.values();
-        invites.any(|open| open.invite.expires.is_none_or(|expires| unix < expires))
+        invites.any(|open| {
+            let lasts = open.invite.expires.is_none_or(|expires| unix < expires);
+            let closed = open.closed_at.filter(|_| open.revoked || open.remaining == 0);
+            lasts && !open.refused && closed.is_none_or(|at| unix < at.saturating_add(CLOSED))
+        })
     }
 
     /// The open invites at `unix`, by the public half of their key.

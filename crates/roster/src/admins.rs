@@ -49,11 +49,34 @@ pub struct Admins {
     pub refused: BTreeSet<PublicKey>,
 }
 
-/// A change that has not been made: `admin` is none any more, and `by` has signed its grants again.
+/// A change that has not been made: `admin` is none any more, and `by` has signed some of its records about
+/// rights again.
 #[derive(Clone, Copy)]
 pub(crate) struct Revocation<'a> {
     pub(crate) admin: &'a PublicKey,
     pub(crate) by: &'a PublicKey,
+    pub(crate) keep: &'a Keep,
+}
+
+/// What stays of the records of an administrator that is removed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Keep {
+    /// Whether all stays but grants and invites: members, rules, routes, and what it has removed.
+    pub rest: bool,
+    /// The administrators that it has made and that stay.
+    pub admins: BTreeSet<PublicKey>,
+    /// The open invites that stay, by the public half of their key.
+    pub invites: BTreeSet<[u8; 32]>,
+}
+
+impl Keep {
+    /// Whether a record about the rights of `subject` stays.
+    pub(crate) fn keeps_rights(&self, subject: &PublicKey, removed: bool) -> bool {
+        match removed {
+            true => self.rest,
+            false => self.admins.contains(subject),
+        }
+    }
 }
 
 impl Admins {
@@ -93,16 +116,19 @@ impl Admins {
         open: &mut Undecided<'_>,
         revoked: Option<Revocation<'_>>,
     ) -> Vec<PublicKey> {
-        let mut signers: BTreeSet<&PublicKey> = layer.iter().collect();
-        // What the revoked one granted counts as if `by` had granted it.
-        signers.extend(
-            revoked
-                .filter(|revoked| layer.contains(revoked.by))
-                .map(|revoked| revoked.admin),
-        );
+        let signers: BTreeSet<&PublicKey> = layer.iter().collect();
+        // What of the revoked one stays counts as if `by` had signed it.
+        let revoked = revoked.filter(|revoked| layer.contains(revoked.by));
         let mut next = Vec::new();
         open.retain(|subject, records| {
-            let of_layer = records.iter().filter(|(signer, _)| signers.contains(signer));
+            let stays = |signer: &PublicKey, record: &Record| {
+                revoked.is_some_and(|revoked| {
+                    signer == revoked.admin && revoked.keep.keeps_rights(subject, record.removed())
+                })
+            };
+            let counts =
+                |(signer, record): &(&PublicKey, &&Arc<Record>)| signers.contains(signer) || stays(signer, record);
+            let of_layer = records.iter().filter(counts);
             let Some(decisive) = of_layer
                 .map(|(_, record)| *record)
                 .max_by_key(|record| record.precedence())

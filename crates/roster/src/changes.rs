@@ -6,6 +6,7 @@ use std::sync::Arc;
 use thiserror::Error;
 use weft_noise::PublicKey;
 
+pub use crate::admins::Keep;
 use crate::admins::{Admin, Admins, Rank, Revocation};
 use crate::key::RecordKey;
 use crate::record::{Draft, Record};
@@ -19,7 +20,7 @@ pub struct Again {
     pub record: Arc<Record>,
     /// The version with which it stays in force.
     pub version: u64,
-    /// What it says ends instead: an open invite of an administrator that is removed, whose code the
+    /// What it says ends instead, as with an invite of an administrator that is removed, whose code the
     /// administrator still has.
     pub ends: bool,
 }
@@ -117,39 +118,48 @@ impl RecordSet {
         Ok(next.max(resigned))
     }
 
-    /// The records that `by` signs again before it removes the administrator `admin`, so that
-    /// nothing else changes: grants first, then all other records that would no longer be in force.
-    /// Removals are among them. The invites of `admin` end: it could bring nodes in with them.
+    /// The records that `by` signs before it removes the administrator `admin`, so that of what the
+    /// administrator has signed that stays which `keep` says: grants first, then all other records that
+    /// would no longer be in force, removals among them. Members that do not stay are removed, and
+    /// invites that do not stay are revoked.
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
-    pub fn resign_list(&self, admin: &PublicKey, by: &PublicKey) -> Result<Vec<Again>, ChangeError> {
+    pub fn resign_list(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
         self.next_version(&RecordKey::Admin(*admin), by)?;
-        self.resign_list_unchecked(admin, by)
+        self.resign_list_unchecked(admin, by, keep)
     }
 
-    /// The records that the founder signs again before `network`, its next record about the network,
-    /// names another successor or none, so that nothing else changes. If the former one is no
-    /// administrator then, they are those of [`resign_list`](Self::resign_list).
+    /// The records that the founder signs before `network`, its next record about the network, names
+    /// another successor or none. If the former one is no administrator then, they are those of
+    /// [`resign_list`](Self::resign_list).
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
-    pub fn successor_list(&self, network: &Arc<Record>) -> Result<Vec<Again>, ChangeError> {
+    pub fn successor_list(&self, network: &Arc<Record>, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
         let by = network.signer();
         self.next_version(&RecordKey::Network, by)?;
+        if let Some(former) = self.falls_with(network) {
+            return self.resign_list_unchecked(&former, by, keep);
+        }
         let mut after = self.clone();
         after.insert(network);
-        let former = self.admins().successor();
-        if let Some(former) = former.filter(|former| after.admins().rank(former).is_none()) {
-            return self.resign_list_unchecked(former, by);
-        }
         let mut list = Vec::new();
         self.add_changed(after.admins(), by, &mut list)?;
         Ok(list)
     }
 
-    fn resign_list_unchecked(&self, admin: &PublicKey, by: &PublicKey) -> Result<Vec<Again>, ChangeError> {
-        let after = Admins::settle(self.slots(), Some(Revocation { admin, by }));
+    /// The successor whose rights end with `network`, the founder's next record about the network.
+    #[must_use]
+    pub fn falls_with(&self, network: &Arc<Record>) -> Option<PublicKey> {
+        let mut after = self.clone();
+        after.insert(network);
+        let former = self.admins().successor();
+        former.filter(|former| after.admins().rank(former).is_none()).copied()
+    }
+
+    fn resign_list_unchecked(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
+        let after = Admins::settle(self.slots(), Some(Revocation { admin, by, keep }));
         let mut list = Vec::new();
         for (key, slot) in self.slots() {
             let (RecordKey::Admin(subject), Some(kept)) = (key, slot.get(admin)) else {
@@ -158,17 +168,32 @@ impl RecordSet {
             let record = &kept.best;
             let granted = after.of.get(subject).and_then(|admin| admin.grant.as_ref());
             let decided = granted.is_some_and(|grant| grant.id() == record.id());
-            let denied = record.removed() && !after.of.contains_key(subject) && subject != admin;
+            let denied = record.removed() && keep.rest && !after.of.contains_key(subject) && subject != admin;
             if decided || denied {
                 list.push(self.again(&after, record, by)?);
             }
         }
+        let rights = list.len();
+        let then = Winners::of(self, &after);
         self.add_changed(&after, by, &mut list)?;
-        for again in &mut list {
-            let Again { record, .. } = &again;
-            let invite = matches!(record.key(), RecordKey::Invite(_)) && record.signer() == admin;
-            again.ends = invite && !record.removed();
+        for again in &mut list[rights..] {
+            again.ends = !again.record.removed()
+                && match again.record.key() {
+                    RecordKey::Invite(invite) => !keep.invites.contains(invite),
+                    // An earlier record of another administrator has it as a member.
+                    key @ RecordKey::Member(member) => !keep.rest && member != admin && !then.0.contains_key(key),
+                    _ => false,
+                };
         }
+        // What neither stays nor is ended needs no record: it is void without its signer.
+        let own = |key: &RecordKey| key.subject() == Some(admin);
+        let mut at = 0;
+        list.retain(|again| {
+            at += 1;
+            let key = again.record.key();
+            at <= rights || again.ends || keep.rest || own(key) || matches!(key, RecordKey::Invite(_))
+        });
+        list.retain(|again| *again.record.key() != RecordKey::Secret);
         Ok(list)
     }
 
@@ -177,7 +202,13 @@ impl RecordSet {
     /// one says the same.
     #[must_use]
     pub fn resting_on(&self, admin: &PublicKey) -> Vec<Arc<Record>> {
-        let after = Admins::settle(self.slots(), Some(Revocation { admin, by: admin }));
+        let nothing = Keep::default();
+        let revocation = Revocation {
+            admin,
+            by: admin,
+            keep: &nothing,
+        };
+        let after = Admins::settle(self.slots(), Some(revocation));
         let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, &after));
         let stays = |key: &RecordKey, record: &Record| match key {
             RecordKey::Admin(subject) => {

@@ -70,6 +70,8 @@ pub struct OpenInvite {
     pub remaining: u32,
     /// Whether it was revoked.
     pub revoked: bool,
+    /// When it was revoked or used up, in seconds since 1970, as the signers of these records say.
+    pub closed_at: Option<u64>,
     /// Whether it is one too many ([`MAX_INVITES`]).
     pub refused: bool,
 }
@@ -272,6 +274,7 @@ impl<'a> Winners<'a> {
                     invite: invite.clone(),
                     remaining: invite.uses,
                     revoked: record.removed(),
+                    closed_at: record.removed().then_some(record.event().body().created_at),
                     refused: false,
                 },
             )),
@@ -285,6 +288,7 @@ impl<'a> Winners<'a> {
     fn members(&self, invites: &mut BTreeMap<[u8; 32], OpenInvite>) -> Membership {
         let (mut members, mut removed) = (BTreeMap::new(), BTreeMap::new());
         let mut by_invite: BTreeMap<[u8; 32], BTreeMap<[u8; 32], PublicKey>> = BTreeMap::new();
+        let mut last_use: BTreeMap<[u8; 32], u64> = BTreeMap::new();
         for (key, record) in &self.0 {
             let (RecordKey::Member(subject), Body::Member(member)) = (key, record.body()) else {
                 continue;
@@ -292,6 +296,8 @@ impl<'a> Winners<'a> {
             if let Some(proof) = &member.proof {
                 let place = use_order(&proof.invite, subject);
                 by_invite.entry(proof.invite).or_default().insert(place, *subject);
+                let last = last_use.entry(proof.invite).or_default();
+                *last = record.event().body().created_at.max(*last);
             }
             if record.removed() {
                 removed.insert(*subject, Arc::clone(record));
@@ -306,6 +312,9 @@ impl<'a> Winners<'a> {
             let Some(open) = invites.get_mut(&key) else { continue };
             let uses = open.invite.uses;
             open.remaining = uses.saturating_sub(u32::try_from(users.len()).unwrap_or(u32::MAX));
+            if open.remaining == 0 && open.closed_at.is_none() {
+                open.closed_at = last_use.get(&key).copied();
+            }
             for user in users.into_values().skip(uses as usize) {
                 if members.remove(&user).is_some() {
                     over_used.insert(user, key);

@@ -4,14 +4,24 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::*;
 use weft_noise::PublicKey;
-use weft_roster::changes::{Again, ChangeError};
+use weft_roster::changes::{Again, ChangeError, Keep};
 use weft_roster::key::RecordKey;
 use weft_roster::record::Record;
 use weft_roster::state::State;
+
+/// All stays, and the rights of these administrators.
+fn keep(admins: &[u8]) -> Keep {
+    Keep {
+        rest: true,
+        admins: admins.iter().map(|n| key(*n)).collect(),
+        ..Keep::default()
+    }
+}
 
 fn number(key: &PublicKey) -> u8 {
     (1..60).find(|n| common::key(*n) == *key).unwrap()
@@ -79,7 +89,7 @@ fn the_highest_version_names_its_signer() {
     assert_eq!(set.next_version(&member, &key(1)), Err(ChangeError::Exhausted(key(2))));
     // Records of the junior do not keep the founder from removing it, or what it granted.
     assert_eq!(set.next_version(&RecordKey::Admin(key(3)), &key(1)), Ok(1));
-    let list = set.resign_list(&key(2), &key(1)).unwrap();
+    let list = set.resign_list(&key(2), &key(1), &keep(&[3])).unwrap();
     for record in signed(&list, 1) {
         set.insert(&record);
     }
@@ -113,7 +123,7 @@ fn a_revocation_changes_nothing_else() {
     ];
     let mut set = set(&records);
     let before = State::of(&set);
-    let list = set.resign_list(&key(2), &key(1)).unwrap();
+    let list = set.resign_list(&key(2), &key(1), &keep(&[4])).unwrap();
     for record in signed(&list, 1) {
         set.insert(&record);
     }
@@ -143,6 +153,92 @@ fn a_revocation_changes_nothing_else() {
     assert_ne!(facts(&State::of(&bare)), facts(&after));
 }
 
+/// What a thief of a key has signed goes with the key: its grants, and what follows from those, its
+/// invites, and, unless the owner wants it, all the rest.
+#[test]
+fn a_thief_leaves_nothing_that_is_not_asked_for() {
+    let records = [
+        founding(1, None),
+        grant(1, 2, 1),
+        grant(1, 3, 1),
+        // The founder took 7 in; the thief renames it, removes 3 and 8, grants 4, which takes in 10.
+        member(1, 7, 1),
+        member(1, 8, 1),
+        member(1, 2, 1),
+        member(2, 7, 2),
+        unmember(2, 8, 2),
+        grant(2, 4, 1),
+        member(4, 10, 1),
+        member(2, 9, 1),
+        joined(2, 11, 1, 50, false),
+        invite(2, 50, 1, 3, false),
+        invite(4, 51, 1, 3, false),
+        rules(2, 3),
+    ];
+    let removed_by = |keep: &Keep| {
+        let mut set = set(&records);
+        let list = set.resign_list(&key(2), &key(1), keep).unwrap();
+        for record in signed(&list, 1) {
+            set.insert(&record);
+        }
+        let version = set.next_version(&RecordKey::Admin(key(2)), &key(1)).unwrap();
+        set.insert(&revoke(1, 2, version));
+        State::of(&set)
+    };
+    let resting = set(&records).resting_on(&key(2));
+    let about: Vec<String> = resting.iter().map(|record| record.key().to_string()).collect();
+    for number in [4, 7, 8, 9, 10, 11] {
+        let npub = key(number).to_string();
+        assert!(about.iter().any(|key| key.ends_with(&npub)), "{number}: {about:?}");
+    }
+    assert_eq!(about.len(), 6 + 3, "two invites and the rules: {about:?}");
+
+    let nothing = removed_by(&Keep::default());
+    let admins = |state: &State| state.admins.of.keys().map(number).collect::<Vec<_>>();
+    let members = |state: &State| state.members.keys().map(number).collect::<BTreeSet<_>>();
+    assert_eq!(admins(&nothing), admins_sorted(&[1, 3]));
+    assert_eq!(members(&nothing), BTreeSet::from([2, 7, 8]));
+    assert_eq!(named(&nothing, 7), Some("n1-1"), "as the founder has it");
+    let removed: BTreeSet<u8> = nothing.removed.keys().map(number).collect();
+    assert_eq!(
+        removed,
+        BTreeSet::from([9, 10, 11]),
+        "they learn it, and come back by no code"
+    );
+    assert!(nothing.invites.values().all(|invite| invite.revoked));
+    assert_eq!(nothing.table.rules, Some(Vec::new()));
+
+    let rest = removed_by(&keep(&[]));
+    assert_eq!(admins(&rest), admins_sorted(&[1, 3]));
+    assert_eq!(members(&rest), BTreeSet::from([2, 7, 9, 10, 11]));
+    assert!(rest.invites.values().all(|invite| invite.revoked));
+    assert_ne!(rest.table.rules, Some(Vec::new()));
+
+    let named = removed_by(&Keep {
+        invites: BTreeSet::from([invite_key(50)]),
+        ..keep(&[4])
+    });
+    assert_eq!(admins(&named), admins_sorted(&[1, 3, 4]));
+    let open: Vec<_> = named
+        .invites
+        .iter()
+        .filter(|(_, invite)| !invite.revoked)
+        .map(|(key, _)| *key)
+        .collect();
+    let mut wanted = [invite_key(50), invite_key(51)];
+    wanted.sort_unstable();
+    assert_eq!(
+        open, wanted,
+        "the one by name, and that of the administrator that stays"
+    );
+}
+
+fn admins_sorted(numbers: &[u8]) -> Vec<u8> {
+    let mut keys: Vec<u8> = numbers.to_vec();
+    keys.sort_by_key(|n| key(*n));
+    keys
+}
+
 #[test]
 fn a_successor_that_is_taken_back_changes_nothing_else() {
     let records = [
@@ -157,7 +253,7 @@ fn a_successor_that_is_taken_back_changes_nothing_else() {
     assert_eq!(set.admins().successor(), Some(&key(2)));
     let before = State::of(&set);
     let network = founding(2, None);
-    for record in signed(&set.successor_list(&network).unwrap(), 1) {
+    for record in signed(&set.successor_list(&network, &keep(&[3])).unwrap(), 1) {
         set.insert(&record);
     }
     set.insert(&network);
@@ -171,8 +267,11 @@ fn a_successor_that_is_taken_back_changes_nothing_else() {
     // What an administrator signed stays without that.
     let mut granted = common::set(&records);
     granted.insert(&grant(1, 2, 1));
-    assert_eq!(granted.successor_list(&network), Ok(Vec::new()));
-    assert_eq!(granted.successor_list(&founding(2, Some(2))), Ok(Vec::new()));
+    assert_eq!(granted.successor_list(&network, &keep(&[])), Ok(Vec::new()));
+    assert_eq!(
+        granted.successor_list(&founding(2, Some(2)), &keep(&[])),
+        Ok(Vec::new())
+    );
 }
 
 #[test]
@@ -181,7 +280,7 @@ fn a_new_successor_keeps_what_juniors_said_of_it() {
     let mut set = set(&records);
     let before = State::of(&set);
     let network = founding(2, Some(7));
-    let list = set.successor_list(&network).unwrap();
+    let list = set.successor_list(&network, &keep(&[3])).unwrap();
     assert_eq!(list.len(), 1);
     for record in signed(&list, 1) {
         set.insert(&record);

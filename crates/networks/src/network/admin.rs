@@ -12,7 +12,7 @@ use weft_roster::names::Name;
 use weft_roster::record::{Body, Draft, Invite, Member, Network as NetworkBody, RuleList};
 use weft_roster::rules::{MAX_RULES, Policy};
 
-use super::{Enrolment, Network};
+use super::{Enrolment, Network, Wish};
 use crate::document::{Ask, Refusal};
 use crate::rules;
 use crate::{Changed, MemberChange, NetworkError, NewInvite, RuleChange};
@@ -71,7 +71,7 @@ impl Network {
         &mut self,
         identity: &Identity,
         named: &str,
-        change: MemberChange,
+        (change, wish): (MemberChange, Option<&Wish>),
         now: u64,
         unix: u64,
     ) -> Result<Changed, NetworkError> {
@@ -89,6 +89,7 @@ impl Network {
             self.end_rights(identity, &key, now, unix)?;
             return Ok(Changed { key, again: Vec::new() });
         }
+        self.check_seen(&key, wish, unix)?;
         // So that none takes over a name that the change makes free.
         self.write_names(identity, (now, unix));
         let mut again = Vec::new();
@@ -115,14 +116,14 @@ impl Network {
                 body.ipv4 = fixed;
                 self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
             }
-            MemberChange::Remove => again = self.remove_member(identity, &key, now, unix)?,
-            MemberChange::ReplaceBy(new) => again = self.replace(identity, (&key, body), &new, now, unix)?,
+            MemberChange::Remove => again = self.remove_member(identity, &key, wish, (now, unix))?,
+            MemberChange::ReplaceBy(new) => again = self.replace(identity, (&key, body), &new, wish, (now, unix))?,
             MemberChange::MakeAdmin => {
                 let grants = self.set.grant_list(&key, &identity.public())?;
                 self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
                 self.sign_again(identity, &grants, now, unix)?;
             }
-            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, now, unix)?,
+            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, wish, (now, unix))?,
         }
         let again = again.iter().map(|again| self.in_words(again)).collect();
         Ok(Changed { key, again })
@@ -216,25 +217,43 @@ impl Network {
 
     /// The member of this key or name, or the administrator of this key. An administrator keeps its rights
     /// when its membership ends.
-    fn known(&self, named: &str) -> Result<PublicKey, NetworkError> {
+    pub(crate) fn known(&self, named: &str) -> Result<PublicKey, NetworkError> {
         match named.parse() {
             Ok(key) if self.is_admin(&key) => Ok(key),
             _ => self.named(named),
         }
     }
 
+    /// Removes a member, and ends the invite by which it came: its owner still has the code.
     fn remove_member(
         &mut self,
         identity: &Identity,
         key: &PublicKey,
-        now: u64,
-        unix: u64,
+        wish: Option<&Wish>,
+        (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
-        let again = match self.state.admins.rank(key) {
-            Some(_) => self.revoke_admin(identity, key, now, unix)?,
+        let came_by = self.state.members.get(key).and_then(|member| member.proof.as_ref());
+        let came_by = came_by.map(|proof| proof.invite);
+        let mut again = match self.state.admins.rank(key) {
+            Some(_) => self.revoke_admin(identity, key, wish, (now, unix))?,
             None => Vec::new(),
         };
         self.remove(identity, &RecordKey::Member(*key), now, unix)?;
+        let open = |invite: &[u8; 32]| {
+            let stays = |prefix: &String| hex::encode(invite).starts_with(prefix);
+            let named = wish.is_some_and(|wish| wish.invites.iter().any(stays));
+            !named && self.state.open_invite(invite, unix).is_ok()
+        };
+        if let Some(invite) = came_by.filter(open) {
+            let key = RecordKey::Invite(invite);
+            let record = self.set.in_force(&key).cloned();
+            self.remove(identity, &key, now, unix)?;
+            again.extend(record.map(|record| Again {
+                record,
+                version: 0,
+                ends: true,
+            }));
+        }
         Ok(again)
     }
 
@@ -242,7 +261,7 @@ impl Network {
     pub(super) fn in_words(&self, again: &Again) -> String {
         let name = |node: &PublicKey| self.name_of(node);
         let about = match again.record.key() {
-            RecordKey::Network => "the name of the network".to_owned(),
+            RecordKey::Network => "the name and the default of the network".to_owned(),
             RecordKey::Rules => "the rules".to_owned(),
             RecordKey::Secret => "the secret of the network".to_owned(),
             RecordKey::Member(node) => format!("member {}", name(node)),
@@ -265,8 +284,8 @@ impl Network {
         identity: &Identity,
         (key, old): (&PublicKey, Member),
         new: &str,
-        now: u64,
-        unix: u64,
+        wish: Option<&Wish>,
+        (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
         let successor = self.named(new)?;
         if successor == *key {
@@ -285,7 +304,7 @@ impl Network {
             ipv4: old.ipv4.or(before.ipv4),
             proof: before.proof,
         };
-        let again = self.remove_member(identity, key, now, unix)?;
+        let again = self.remove_member(identity, key, wish, (now, unix))?;
         self.write(identity, record, &Body::Member(body), now, unix)?;
         Ok(again)
     }
@@ -369,14 +388,17 @@ impl Network {
         &mut self,
         identity: &Identity,
         key: &PublicKey,
-        now: u64,
-        unix: u64,
+        wish: Option<&Wish>,
+        (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
         let admins = &self.state.admins;
         if admins.is_founder(&identity.public()) && admins.successor() == Some(key) {
             return Err(NetworkError::IsSuccessor(self.name_of(key)));
         }
-        let again = self.set.resign_list(key, &identity.public())?;
+        // Who may not do it is not asked what stays.
+        self.set.next_version(&RecordKey::Admin(*key), &identity.public())?;
+        let keep = self.keep(key, wish, unix)?;
+        let again = self.set.resign_list(key, &identity.public(), &keep)?;
         self.sign_again(identity, &again, now, unix)?;
         self.end_rights(identity, key, now, unix)?;
         Ok(again)

@@ -1,17 +1,12 @@
 //! The end of this node's own rights: what would end with them, and the record that ends them.
 
-use std::sync::Arc;
-
 use weft_noise::{Identity, PublicKey};
-use weft_roster::changes::Again;
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Draft, Record};
+use weft_roster::record::{Body, Draft};
 
 use super::Network;
+use super::signed::list;
 use crate::NetworkError;
-
-/// Records that an error names, at most.
-const NAMED: usize = 8;
 
 impl Network {
     /// Fails if the network would lose something with the rights of this node, which is an administrator.
@@ -29,41 +24,19 @@ impl Network {
             let founder = admins.founder.as_ref().map(|founder| self.name_of(founder));
             return Err(NetworkError::StaysSuccessor(founder.unwrap_or_default()));
         }
-        let resting = self.resting_on(own, leaves, unix);
+        let resting = match leaves {
+            true => self.signed_by(own, unix),
+            false => self.resting_on(own, unix),
+        };
         if resting.is_empty() {
             return Ok(());
         }
-        let more = resting.len().saturating_sub(NAMED);
-        let mut named = resting.into_iter().take(NAMED).collect::<Vec<String>>().join(", ");
-        if more > 0 {
-            named.push_str(&format!(" and {more} more"));
-        }
         Err(NetworkError::RestsOnThis {
-            what: named,
+            what: list(resting.into_iter().map(|signed| signed.what)),
             own: self.name_of(own),
             on: self.who_removes(own),
             removes: if leaves { "member" } else { "admin" },
         })
-    }
-
-    /// The records that end with the rights of this node, in words.
-    fn resting_on(&self, own: &PublicKey, leaves: bool, unix: u64) -> Vec<String> {
-        let matters = |record: &Arc<Record>| match record.key() {
-            // Another administrator makes another one at once.
-            RecordKey::Secret => false,
-            RecordKey::Invite(invite) => self.state.open_invite(invite, unix).is_ok(),
-            key => !(leaves && key.subject() == Some(own)),
-        };
-        let resting = self.set.resting_on(own).into_iter().filter(matters);
-        let in_words = |record| {
-            let again = Again {
-                record,
-                version: 0,
-                ends: false,
-            };
-            self.in_words(&again)
-        };
-        resting.map(in_words).collect()
     }
 
     /// An administrator that can end the rights of this node, and sign again what rests on them.

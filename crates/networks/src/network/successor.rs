@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use weft_noise::{Identity, PublicKey};
-use weft_roster::changes::Again;
+use weft_roster::changes::{Again, Keep};
 use weft_roster::key::RecordKey;
 use weft_roster::record::{Body, Draft, Network as NetworkBody};
 
-use super::Network;
+use super::{Network, Wish};
 use crate::NetworkError;
 
 impl Network {
@@ -15,7 +15,7 @@ impl Network {
     pub(crate) fn set_successor(
         &mut self,
         identity: &Identity,
-        named: Option<&str>,
+        (named, wish): (Option<&str>, Option<&Wish>),
         now: u64,
         unix: u64,
     ) -> Result<Vec<String>, NetworkError> {
@@ -27,6 +27,9 @@ impl Network {
         if let Some(named) = named.filter(|_| successor == Some(identity.public())) {
             return Err(NetworkError::SucceedsItself(named.escape_debug().to_string()));
         }
+        if let Some(former) = self.state.admins.successor() {
+            self.check_seen(former, wish, unix)?;
+        }
         self.take_rights_back(identity, now, unix)?;
         self.write_names(identity, (now, unix));
         let mut again = Vec::new();
@@ -37,10 +40,10 @@ impl Network {
             .successor()
             .is_some_and(|former| Some(*former) != successor)
         {
-            again = self.write_successor(identity, None, now, unix)?;
+            again = self.write_successor(identity, None, wish, (now, unix))?;
         }
         if successor.is_some() {
-            again.extend(self.write_successor(identity, successor, now, unix)?);
+            again.extend(self.write_successor(identity, successor, wish, (now, unix))?);
         }
         Ok(again.iter().map(|again| self.in_words(again)).collect())
     }
@@ -60,8 +63,8 @@ impl Network {
         &mut self,
         identity: &Identity,
         successor: Option<PublicKey>,
-        now: u64,
-        unix: u64,
+        wish: Option<&Wish>,
+        (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
         let body = Body::Network(NetworkBody {
             successor,
@@ -69,7 +72,12 @@ impl Network {
         });
         let draft = |version| Draft::new(self.id(), RecordKey::Network, version, &body).sign(identity, unix);
         let version = self.set.next_version(&RecordKey::Network, &identity.public())?;
-        let again = self.set.successor_list(&Arc::new(draft(version)?))?;
+        let record = Arc::new(draft(version)?);
+        let keep = match self.set.falls_with(&record) {
+            Some(former) => self.keep(&former, wish, unix)?,
+            None => Keep::default(),
+        };
+        let again = self.set.successor_list(&record, &keep)?;
         self.sign_again(identity, &again, now, unix)?;
         self.write(identity, RecordKey::Network, &body, now, unix)?;
         Ok(again)

@@ -11,7 +11,7 @@ use weft_roster::rules::Policy;
 use weft_wire::Subnet;
 
 use super::Networks;
-use crate::NetworkError;
+use crate::{Network, NetworkError, Signed, Wish};
 
 /// What a new invite says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,7 +107,8 @@ impl Networks {
         Ok(code)
     }
 
-    /// Changes a member.
+    /// Changes a member. A change that takes rights from an administrator needs a `wish` if something rests
+    /// on what it has signed.
     ///
     /// # Errors
     /// [`NetworkError`]
@@ -115,7 +116,7 @@ impl Networks {
         &mut self,
         of: Option<&str>,
         member: &str,
-        change: MemberChange,
+        (change, wish): (MemberChange, Option<&Wish>),
         (now, unix): (u64, u64),
     ) -> Result<Changed, NetworkError> {
         let id = self.find(of)?;
@@ -124,7 +125,7 @@ impl Networks {
         }
         let secret = change.takes_rights().then(|| self.rng.random_bytes());
         let (identity, network) = self.with(id)?;
-        let changed = network.change_member(identity, member, change, now, unix)?;
+        let changed = network.change_member(identity, member, (change, wish), now, unix)?;
         if let Some(bytes) = secret
             && network.is_admin(&identity.public())
         {
@@ -134,19 +135,42 @@ impl Networks {
         Ok(changed)
     }
 
-    /// Names the founder's successor, or none. Returns the network, and what was signed again.
+    /// What ends with the rights of an administrator, or of the founder's successor for `None`, and a mark
+    /// of that list for a [`Wish`]. A member that is no administrator has signed nothing.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn signed_by(
+        &self,
+        of: Option<&str>,
+        member: Option<&str>,
+        unix: u64,
+    ) -> Result<(Vec<Signed>, String), NetworkError> {
+        let id = self.find(of)?;
+        let network = self.all.get(&id).ok_or(NetworkError::NoNetwork)?;
+        let admin = match member {
+            Some(member) => Some(network.known(member)?),
+            None => network.state().admins.successor().copied(),
+        };
+        let signed = admin.map(|admin| network.signed_by(&admin, unix)).unwrap_or_default();
+        let mark = Network::mark(&signed);
+        Ok((signed, mark))
+    }
+
+    /// Names the founder's successor, or none. Returns the network, and what was signed again. If the
+    /// former one is an administrator no longer, a `wish` says what stays of what it has signed.
     ///
     /// # Errors
     /// [`NetworkError`]
     pub fn set_successor(
         &mut self,
         of: Option<&str>,
-        member: Option<&str>,
+        (member, wish): (Option<&str>, Option<&Wish>),
         (now, unix): (u64, u64),
     ) -> Result<(NetworkId, Vec<String>), NetworkError> {
         let id = self.find(of)?;
         let (identity, network) = self.with(id)?;
-        let again = network.set_successor(identity, member, now, unix)?;
+        let again = network.set_successor(identity, (member, wish), now, unix)?;
         self.changed = true;
         Ok((id, again))
     }

@@ -7,7 +7,7 @@ use weft_roster::invite::{EntryPoint, Seed};
 
 use super::enrolment::MAX_PASSED_ON;
 use super::*;
-use crate::{Ask, Document, Refusal, Verdict, document, kept};
+use crate::{Ask, Document, Refusal, Verdict, Wish, document, kept};
 
 mod leave;
 mod lost;
@@ -17,6 +17,7 @@ mod overlap;
 mod presences;
 mod routes;
 mod secrets;
+mod thief;
 mod undo;
 
 /// Nodes whose documents reach those that they are connected with.
@@ -29,6 +30,14 @@ struct World {
 }
 
 const UNIX: u64 = 1_700_000_000;
+
+/// All that an administrator has signed stays, but for grants and invites.
+fn keep_rest() -> Wish {
+    Wish {
+        rest: true,
+        ..Wish::default()
+    }
+}
 
 fn identity(number: usize) -> Arc<Identity> {
     let mut secret = [1; 32];
@@ -191,7 +200,7 @@ fn two_administrators_that_enrol_on_one_use_end_with_one_member() {
     world.run(5_000);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", MemberChange::MakeAdmin, times)
+        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
         .unwrap();
     let second = world.invite(0, 1, 2);
     world.run(5_000);
@@ -220,7 +229,7 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
     assert_eq!(world.members(2), [0, 1, 2]);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-2", MemberChange::Remove, times)
+        .change_member(None, "node-2", (MemberChange::Remove, None), times)
         .unwrap();
     let row = world.nodes[0].rows().find(|row| row.key == key(2)).unwrap();
     assert!(!row.member, "a contact for a minute");
@@ -230,7 +239,7 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
     let before = world.network(2).set().records().count();
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", MemberChange::Rename(name("other")), times)
+        .change_member(None, "node-1", (MemberChange::Rename(name("other")), None), times)
         .unwrap();
     world.run(120_000);
     assert_eq!(world.network(2).set().records().count(), before);
@@ -422,7 +431,7 @@ fn commands_name_what_is_missing() {
     let mut world = World::new(2, &[(0, 1)]);
     let times = world.times();
     let change = |world: &mut World, at: usize, of: Option<&str>, member: &str| {
-        world.nodes[at].change_member(of, member, MemberChange::Remove, times)
+        world.nodes[at].change_member(of, member, (MemberChange::Remove, None), times)
     };
     assert_eq!(change(&mut world, 0, None, "x"), Err(NetworkError::NoNetwork));
     world.create(0);
@@ -493,7 +502,7 @@ fn a_removal_reaches_all_nodes_within_seconds() {
     let sent = world.sent;
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-50", MemberChange::Remove, times)
+        .change_member(None, "node-50", (MemberChange::Remove, None), times)
         .unwrap();
     world.run(10_000);
     for at in 0..NODES {

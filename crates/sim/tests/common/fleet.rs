@@ -170,7 +170,7 @@ impl Fleet {
     /// The administrator `at` changes `of`.
     pub(crate) fn change(&mut self, at: usize, of: usize, change: MemberChange) -> Result<(), NetworkError> {
         let (of, times) = (self.key(of).to_string(), self.times());
-        let changed = self.nodes[at].networks.change_member(None, &of, change, times);
+        let changed = self.nodes[at].networks.change_member(None, &of, (change, None), times);
         changed.map(drop)
     }
 

@@ -23,7 +23,7 @@ fn an_administrator_that_is_no_member_can_be_removed() {
             .unwrap();
         let npub = key.to_string();
         network
-            .change_member(&founder, &npub, MemberChange::MakeAdmin, 1, UNIX)
+            .change_member(&founder, &npub, (MemberChange::MakeAdmin, None), 1, UNIX)
             .unwrap();
         let away = Draft::new(
             network.id(),
@@ -33,7 +33,7 @@ fn an_administrator_that_is_no_member_can_be_removed() {
         );
         network.add(away.removal().sign(&junior, UNIX).unwrap(), 1).unwrap();
         assert!(network.is_admin(&key) && !network.is_member(&key));
-        network.change_member(&founder, &npub, change, 1, UNIX).unwrap();
+        network.change_member(&founder, &npub, (change, None), 1, UNIX).unwrap();
         assert!(!network.is_admin(&key));
     }
 }

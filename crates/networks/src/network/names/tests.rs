@@ -7,6 +7,7 @@ use rand_core::{Rng as _, SeedableRng as _};
 use weft_noise::SecretKey;
 use weft_roster::admins::Rank;
 
+use super::super::Wish;
 use super::*;
 use crate::MemberChange;
 
@@ -74,6 +75,11 @@ impl History {
     }
 
     fn change(&mut self, by: usize, node: &PublicKey, change: MemberChange) -> Result<(), NetworkError> {
+        let wish = Wish {
+            rest: true,
+            ..Wish::default()
+        };
+        let change = (change, Some(&wish));
         let changed = self.networks[by].change_member(&self.identities[by], &node.to_string(), change, self.now, UNIX);
         changed.map(drop)
     }

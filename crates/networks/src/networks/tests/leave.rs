@@ -16,7 +16,8 @@ impl World {
 
     fn change_by(&mut self, at: usize, member: &str, change: MemberChange) -> Result<Vec<String>, NetworkError> {
         let times = self.times();
-        let changed = self.nodes[at].change_member(None, member, change, times);
+        let wish = keep_rest();
+        let changed = self.nodes[at].change_member(None, member, (change, Some(&wish)), times);
         self.run(10_000);
         changed.map(|changed| changed.again)
     }
@@ -167,7 +168,9 @@ fn a_successor_takes_over_from_a_founder_that_is_lost() {
     let refused = world.change_by(1, "founder", MemberChange::Remove);
     assert!(matches!(refused, Err(NetworkError::Change(_))), "{refused:?}");
     let times = world.times();
-    world.nodes[0].set_successor(None, Some("node-1"), times).unwrap();
+    world.nodes[0]
+        .set_successor(None, (Some("node-1"), None), times)
+        .unwrap();
     world.run(10_000);
     let refused = world.leave(0, false);
     assert!(
@@ -207,7 +210,9 @@ fn a_successor_takes_over_from_a_founder_that_is_lost() {
 fn a_founder_takes_its_rank_back_with_its_key() {
     let mut world = World::of_three();
     let times = world.times();
-    world.nodes[0].set_successor(None, Some("node-1"), times).unwrap();
+    world.nodes[0]
+        .set_successor(None, (Some("node-1"), None), times)
+        .unwrap();
     world.run(10_000);
     world.change_by(1, "founder", MemberChange::RevokeAdmin).unwrap();
     for at in 0..3 {
@@ -218,7 +223,7 @@ fn a_founder_takes_its_rank_back_with_its_key() {
         );
     }
     let times = world.times();
-    world.nodes[0].set_successor(None, None, times).unwrap();
+    world.nodes[0].set_successor(None, (None, None), times).unwrap();
     world.run(120_000);
     for at in 0..3 {
         assert_eq!(

@@ -140,7 +140,7 @@ fn a_removed_member_comes_back_by_a_request() {
     world.run(10_000);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-2", MemberChange::Remove, times)
+        .change_member(None, "node-2", (MemberChange::Remove, None), times)
         .unwrap();
     world.run(90_000);
     assert_eq!(world.members(2), [0, 1]);
@@ -158,7 +158,7 @@ fn a_removed_member_comes_back_by_a_request() {
     // The approval counts once: after another removal the owner decides again.
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-2", MemberChange::Remove, times)
+        .change_member(None, "node-2", (MemberChange::Remove, None), times)
         .unwrap();
     world.run(5_000);
     world.ask(2, 0);
@@ -262,7 +262,7 @@ impl World {
     fn change(&mut self, member: &str, change: MemberChange) -> Result<PublicKey, NetworkError> {
         let times = self.times();
         self.nodes[0]
-            .change_member(None, member, change, times)
+            .change_member(None, member, (change, Some(&keep_rest())), times)
             .map(|changed| changed.key)
     }
 
@@ -306,7 +306,7 @@ fn tags_are_added_and_removed() {
     assert!(world.change("node-1", MemberChange::Tag(many)).is_err());
     assert_eq!(tags(&world, 0), labels(&["c"]));
     let times = world.times();
-    let junior = world.nodes[1].change_member(None, "founder", MemberChange::Tag(labels(&["x"])), times);
+    let junior = world.nodes[1].change_member(None, "founder", (MemberChange::Tag(labels(&["x"])), None), times);
     assert!(matches!(junior, Err(NetworkError::NotAdmin(_))));
 }
 
@@ -375,7 +375,7 @@ fn a_replacement_that_cannot_be_changes_nothing() {
     let times = world.times();
     let mut refused = |old: &str, new: &str| {
         let change = MemberChange::ReplaceBy(new.to_owned());
-        world.nodes[1].change_member(None, old, change, times)
+        world.nodes[1].change_member(None, old, (change, None), times)
     };
     assert!(matches!(refused("node-2", "founder"), Err(NetworkError::Change(_))));
     assert!(matches!(refused("founder", "node-2"), Err(NetworkError::Change(_))));
@@ -423,7 +423,7 @@ fn the_invites_of_a_removed_administrator_end_with_it() {
     world.run(10_000);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", MemberChange::MakeAdmin, times)
+        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
         .unwrap();
     world.run(5_000);
     let theirs = world.invite(1, 5, 2);
@@ -431,7 +431,7 @@ fn the_invites_of_a_removed_administrator_end_with_it() {
     world.run(10_000);
     assert_eq!(world.members(0), [0, 1, 2]);
     let times = world.times();
-    let changed = world.nodes[0].change_member(None, "node-1", MemberChange::Remove, times);
+    let changed = world.nodes[0].change_member(None, "node-1", (MemberChange::Remove, Some(&keep_rest())), times);
     let again = changed.unwrap().again;
     assert!(again.contains(&"member node-2".to_owned()), "{again:?}");
     let ended = |line: &&String| line.starts_with("invite/") && line.ends_with(": ended");
@@ -494,7 +494,7 @@ fn the_founder_names_a_successor_and_takes_that_back() {
     let rank = |world: &World, at: usize, of: usize| world.network(at).state().admins.rank(&key(of));
     let name_successor = |world: &mut World, at: usize, member: Option<&str>| {
         let times = world.times();
-        world.nodes[at].set_successor(None, member, times)
+        world.nodes[at].set_successor(None, (member, Some(&keep_rest())), times)
     };
     let network = world.network(0).id();
     assert_eq!(name_successor(&mut world, 0, Some("node-1")), Ok((network, Vec::new())));
@@ -509,7 +509,7 @@ fn the_founder_names_a_successor_and_takes_that_back() {
         Err(NetworkError::NotFounder)
     );
     let times = world.times();
-    let granted = world.nodes[1].change_member(None, "node-2", MemberChange::MakeAdmin, times);
+    let granted = world.nodes[1].change_member(None, "node-2", (MemberChange::MakeAdmin, None), times);
     assert!(granted.is_ok(), "{granted:?}");
     world.run(DIGESTS);
     for change in [MemberChange::Remove, MemberChange::RevokeAdmin] {
@@ -522,8 +522,13 @@ fn the_founder_names_a_successor_and_takes_that_back() {
         Err(NetworkError::SucceedsItself(_))
     ));
     // Another one: what the former one signed stays.
-    let (_, again) = name_successor(&mut world, 0, Some("node-3")).unwrap();
-    assert_eq!(again, ["administrator node-2"]);
+    let wish = Wish {
+        admins: vec!["node-2".to_owned()],
+        ..keep_rest()
+    };
+    let times = world.times();
+    let named = world.nodes[0].set_successor(None, (Some("node-3"), Some(&wish)), times);
+    assert_eq!(named.unwrap().1, ["administrator node-2"]);
     world.run(DIGESTS);
     for at in 0..4 {
         let ranks = [1, 2, 3].map(|of| rank(&world, at, of));
@@ -570,4 +575,35 @@ fn a_member_is_not_denied() {
     assert!(matches!(denied, Err(NetworkError::MemberAlready(..))), "{denied:?}");
     let unknown = NetworkError::NoRequest(key(5).to_string());
     assert_eq!(world.nodes[0].deny(&key(5), now), Err(unknown));
+}
+
+/// Guests cost handshakes. They are welcome while an invite is open, and an hour longer.
+#[test]
+fn invites_that_are_closed_welcome_no_guests_for_long() {
+    let mut world = World::new(3, &[(0, 1), (0, 2)]);
+    world.create(0);
+    let welcome = |world: &World, s: u64| world.nodes[0].welcomes_guests(world.now, world.unix() + s);
+    assert!(!welcome(&world, 0));
+    let invite = |world: &mut World, seed: u8| {
+        let invite = NewInvite {
+            name: None,
+            tags: BTreeSet::new(),
+            uses: 1,
+            expires: u64::from(u32::MAX),
+            addresses: Vec::new(),
+            entry: None,
+        };
+        let times = world.times();
+        world.nodes[0].invite(None, &invite, Seed::new([seed; 16]), times).unwrap()
+    };
+    let used = invite(&mut world, 1);
+    assert!(welcome(&world, 100_000_000));
+    world.join(1, &used, 0);
+    world.run(10_000);
+    assert!(welcome(&world, 3_000) && !welcome(&world, 3_600));
+    let revoked = invite(&mut world, 2);
+    let key = hex::encode(revoked.seed.key_pair().public().as_bytes());
+    let times = world.times();
+    world.nodes[0].revoke(None, &key[..12], times).unwrap();
+    assert!(welcome(&world, 3_599) && !welcome(&world, 3_600));
 }

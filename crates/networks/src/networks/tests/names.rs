@@ -21,7 +21,7 @@ impl World {
 
     fn change_as(&mut self, by: usize, member: &str, change: MemberChange) -> Result<Changed, NetworkError> {
         let times = self.times();
-        self.nodes[by].change_member(None, member, change, times)
+        self.nodes[by].change_member(None, member, (change, None), times)
     }
 
     fn named_invite(&mut self, text: &str, uses: u32, seed: u8) -> Result<Code, NetworkError> {

@@ -16,7 +16,9 @@ impl World {
 
     fn change_at(&mut self, at: usize, member: &str, change: MemberChange) {
         let times = self.times();
-        self.nodes[at].change_member(None, member, change, times).unwrap();
+        self.nodes[at]
+            .change_member(None, member, (change, None), times)
+            .unwrap();
     }
 
     /// A founder and members, all connected, that have the same records.

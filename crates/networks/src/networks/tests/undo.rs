@@ -8,7 +8,9 @@ type Command = fn(&mut World, (u64, u64)) -> Result<(), NetworkError>;
 
 fn change(world: &mut World, member: &str, change: MemberChange) -> Result<(), NetworkError> {
     let times = world.times();
-    world.nodes[0].change_member(None, member, change, times).map(drop)
+    world.nodes[0]
+        .change_member(None, member, (change, None), times)
+        .map(drop)
 }
 
 fn new_invite(world: &World) -> NewInvite {
@@ -85,7 +87,9 @@ const COMMANDS: [(&str, Command); 18] = [
         change(world, "node-2", MemberChange::RevokeAdmin)
     }),
     ("admin successor", |world, times| {
-        world.nodes[0].set_successor(None, Some("node-1"), times).map(drop)
+        world.nodes[0]
+            .set_successor(None, (Some("node-1"), None), times)
+            .map(drop)
     }),
     ("rule add", |world, times| {
         let rule = "deny from any to any tcp/25".to_owned();

@@ -1,0 +1,215 @@
+use super::*;
+use crate::{MemberChange, RouteChange, RuleChange, SignedKind};
+
+/// The founder, the administrator 1, whose key a thief has had, the member 2, and two more nodes.
+fn world() -> (World, Code) {
+    let mut world = World::new(5, &[(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (1, 3)]);
+    world.create(0);
+    for at in [1, 2] {
+        let code = world.invite(0, 1, at as u8);
+        world.join(at, &code, 0);
+        world.run(5_000);
+    }
+    let times = world.times();
+    world.nodes[0]
+        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+        .unwrap();
+    world.run(5_000);
+    // The thief gives rights to a second key, makes an invite, takes 3 in, and changes rules and routes.
+    let code = world.invite(1, 5, 9);
+    world.join(3, &code, 1);
+    world.run(10_000);
+    let times = world.times();
+    world.nodes[1]
+        .change_member(None, "node-3", (MemberChange::MakeAdmin, None), times)
+        .unwrap();
+    let rule = "allow from any to any".to_owned();
+    world.nodes[1]
+        .change_rules(None, RuleChange::Add { rule, at: None }, times)
+        .unwrap();
+    world.nodes[2].set_offer(&BTreeSet::from(["192.168.7.0/24".parse().unwrap()]));
+    world.run(15_000);
+    let (times, route) = (world.times(), ("node-2", "192.168.7.0/24".parse().unwrap()));
+    world.nodes[1]
+        .change_route(None, route, RouteChange::Approve, times)
+        .unwrap();
+    world.run(10_000);
+    assert_eq!(world.members(0), [0, 1, 2, 3]);
+    (world, code)
+}
+
+fn remove(world: &mut World, wish: Option<&Wish>, change: MemberChange) -> Result<Vec<String>, NetworkError> {
+    let times = world.times();
+    let before = world.nodes[0].before();
+    let changed = world.nodes[0].change_member(None, "node-1", (change, wish), times);
+    if changed.is_err() {
+        world.nodes[0].undo(before, &[]);
+    }
+    world.run(30_000);
+    changed.map(|changed| changed.again)
+}
+
+fn is_admin(world: &World, at: usize) -> bool {
+    world.network(0).is_admin(&key(at)) || world.network(2).is_admin(&key(at))
+}
+
+#[test]
+fn what_a_removed_administrator_has_signed_is_shown_first() {
+    for change in [
+        MemberChange::RevokeAdmin,
+        MemberChange::Remove,
+        MemberChange::ReplaceBy("node-2".to_owned()),
+    ] {
+        let (mut world, _) = world();
+        let text = kept::to_text(world.network(0)).unwrap();
+        let Err(NetworkError::Undecided { name, what }) = remove(&mut world, None, change) else {
+            panic!("it is not asked");
+        };
+        assert_eq!(name, "node-1");
+        for part in [
+            "administrator node-3",
+            "invite/",
+            "member node-3",
+            "the rules",
+            "route 192.168.7.0/24 of node-2",
+        ] {
+            assert!(what.contains(part), "{part} is missing in {what}");
+        }
+        assert_eq!(kept::to_text(world.network(0)).unwrap(), text);
+        let unix = world.unix();
+        let (signed, _) = world.nodes[0].signed_by(None, Some("node-1"), unix).unwrap();
+        let kinds: Vec<SignedKind> = signed.iter().map(|signed| signed.kind).collect();
+        assert_eq!(kinds[..2], [SignedKind::Rights, SignedKind::Invite]);
+        assert!(
+            kinds[2..].iter().all(|kind| *kind == SignedKind::Rest) && kinds.len() == 5,
+            "{kinds:?}"
+        );
+        assert!(
+            world.nodes[0]
+                .signed_by(None, Some("node-2"), unix)
+                .unwrap()
+                .0
+                .is_empty()
+        );
+    }
+}
+
+#[test]
+fn a_thief_keeps_nothing_after_its_key_is_removed() {
+    for change in [MemberChange::RevokeAdmin, MemberChange::Remove] {
+        let (mut world, code) = world();
+        remove(&mut world, Some(&Wish::default()), change).unwrap();
+        assert!(!is_admin(&world, 1) && !is_admin(&world, 3));
+        assert!(!world.members(0).contains(&3) && world.members(0).contains(&2));
+        let state = world.network(2).state();
+        assert_eq!(state.table.rules, Some(Vec::new()));
+        assert!(state.routes.is_empty());
+        // Neither the second key nor a new one comes back by the code.
+        world.nodes[3] = networks(3, Vec::new());
+        for at in [3, 4] {
+            world.join(at, &code, 0);
+            world.run(10_000);
+            assert!(!world.members(0).contains(&at), "{at}");
+        }
+        assert_eq!(world.refusal(4), Some(Refusal::Revoked));
+    }
+}
+
+#[test]
+fn grants_and_invites_stay_by_name_only() {
+    let (mut world, code) = world();
+    let again = remove(&mut world, Some(&keep_rest()), MemberChange::RevokeAdmin).unwrap();
+    assert!(again.iter().any(|line| line.ends_with(": ended")), "{again:?}");
+    assert!(
+        !is_admin(&world, 1) && !is_admin(&world, 3),
+        "rights do not stay with the rest"
+    );
+    assert_eq!(world.members(0), [0, 1, 2, 3]);
+    assert_eq!(world.network(2).state().table.rules.as_ref().map(Vec::len), Some(1));
+    world.join(4, &code, 0);
+    world.run(10_000);
+    assert_eq!(world.refusal(4), Some(Refusal::Revoked));
+
+    let (mut world, code) = self::world();
+    let invite = hex::encode(code.seed.key_pair().public().as_bytes());
+    let wish = Wish {
+        admins: vec!["node-3".to_owned()],
+        invites: vec![invite[..12].to_owned()],
+        ..keep_rest()
+    };
+    for (wish, error) in [
+        (
+            Wish {
+                admins: vec!["node-2".to_owned()],
+                ..wish.clone()
+            },
+            "NotGranted",
+        ),
+        (
+            Wish {
+                admins: vec!["desk".to_owned()],
+                ..wish.clone()
+            },
+            "NoMember",
+        ),
+        (
+            Wish {
+                invites: vec!["zz".to_owned()],
+                ..wish.clone()
+            },
+            "NoInvite",
+        ),
+        (
+            Wish {
+                seen: Some("0".repeat(16)),
+                ..wish.clone()
+            },
+            "SignedMeanwhile",
+        ),
+    ] {
+        let refused = remove(&mut world, Some(&wish), MemberChange::RevokeAdmin);
+        assert!(format!("{refused:?}").contains(error), "{refused:?}");
+    }
+    let (_, seen) = world.nodes[0].signed_by(None, Some("node-1"), world.unix()).unwrap();
+    let wish = Wish {
+        seen: Some(seen),
+        ..wish
+    };
+    remove(&mut world, Some(&wish), MemberChange::RevokeAdmin).unwrap();
+    assert_eq!(world.network(2).state().admins.rank(&key(3)), Some(1));
+    world.join(4, &code, 0);
+    world.run(10_000);
+    assert_eq!(world.members(0), [0, 1, 2, 3, 4]);
+}
+
+#[test]
+fn a_removed_member_does_not_come_back_by_its_code() {
+    for named in [false, true] {
+        let mut world = World::new(4, &[(0, 1), (0, 2), (0, 3)]);
+        world.create(0);
+        let (code, other) = (world.invite(0, 5, 1), world.invite(0, 5, 2));
+        world.join(1, &code, 0);
+        world.join(2, &code, 0);
+        world.run(10_000);
+        let invite = hex::encode(code.seed.key_pair().public().as_bytes());
+        let wish = Wish {
+            invites: vec![invite[..12].to_owned()],
+            ..Wish::default()
+        };
+        let again = remove(&mut world, named.then_some(&wish), MemberChange::Remove).unwrap();
+        assert_eq!(again.len(), usize::from(!named), "{again:?}");
+        // A fresh key, with the code that has uses left.
+        world.join(3, &code, 0);
+        world.run(10_000);
+        assert_eq!(world.members(0).contains(&3), named);
+        // The others stay, as do other invites.
+        assert!(world.members(0).contains(&2));
+        assert!(
+            world
+                .network(0)
+                .state()
+                .open_invite(other.seed.key_pair().public().as_bytes(), UNIX)
+                .is_ok()
+        );
+    }
+}
