@@ -113,6 +113,10 @@ pub(crate) enum Failure {
     Refused(String),
     #[error("not a member yet: {0}; the node goes on asking, and `weft networks` shows how far it is")]
     Join(String),
+    #[error("nothing is changed")]
+    Cancelled,
+    #[error("the answer cannot be read ({0}); --keep or --void says it without a question")]
+    Answer(io::Error),
     /// This node is a member, and its machine cannot write that down. The request is written, so that
     /// nothing is lost: after a restart the node gets the records once more.
     #[error(

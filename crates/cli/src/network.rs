@@ -2,6 +2,7 @@
 //! `leave`; in `member` those about one member, in `membership` those about membership without an
 //! invite.
 
+mod keep;
 mod member;
 mod membership;
 mod qr;

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use weft_node::status::{
     Document, Event, HopsStatus, Invited, NetcheckStatus, NetworkList, PathStatus, Peers, Pong, PublicEvent,
-    PublicPeers, PublicStatus, ReachStatus, Reloaded, RequestList, Status, Stopping, Version, Whois, Why,
+    PublicPeers, PublicStatus, ReachStatus, Reloaded, RequestList, SignedList, Status, Stopping, Version, Whois, Why,
 };
 use weft_node::trace::{LaneTrace, TraceDocument};
 
@@ -62,7 +62,7 @@ fn keys(value: &Value) -> Fields {
 }
 
 /// The titles of the sections, by the type that they describe.
-const OBJECTS: [(&str, &str); 57] = [
+const OBJECTS: [(&str, &str); 58] = [
     ("NodeStatus", "node"),
     ("ExitStatus", "exit"),
     ("ServesStatus", "exit of others"),
@@ -99,6 +99,7 @@ const OBJECTS: [(&str, &str); 57] = [
     ("ShadowingNode", "shadowing node"),
     ("RequestStatus", "request"),
     ("AskedStatus", "request of this node"),
+    ("SignedStatus", "signed record"),
     ("WhoisNode", "known node"),
     ("WhoisNetwork", "membership"),
     ("HopStatus", "hop"),
@@ -161,6 +162,7 @@ fn real() -> BTreeMap<String, Fields> {
     note::<NetcheckStatus>("NetcheckStatus", &mut all);
     note::<NetworkList>("NetworkList", &mut all);
     note::<RequestList>("RequestList", &mut all);
+    note::<SignedList>("SignedList", &mut all);
     note::<Invited>("Invited", &mut all);
     note::<Why>("Why", &mut all);
     note::<Version>("Version", &mut all);

@@ -221,6 +221,19 @@ pub enum NetworkCommand {
         /// a node that has asked for membership.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// What stays of what it has signed as administrator, and the invite by which it came, for
+        /// [`MemberChange::Remove`], [`MemberChange::Replace`] and [`MemberChange::RevokeAdmin`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep: Option<Keep>,
+    },
+    /// Asks what ends with the rights of an administrator: [`crate::status::SignedList`].
+    Signed {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// Its name or npub; `None` for the successor of the founder.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        member: Option<String>,
     },
     /// Names the founder's successor: [`crate::status::NetworkList`] of that network.
     Successor {
@@ -230,6 +243,9 @@ pub enum NetworkCommand {
         /// Its name or npub; `None` for none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         member: Option<String>,
+        /// What stays of what the former successor has signed, if it is an administrator no longer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keep: Option<Keep>,
     },
     /// Changes the rules: [`crate::status::NetworkList`] of that network.
     Rules {
@@ -271,6 +287,25 @@ pub enum NetworkCommand {
         /// The beginning of its key.
         invite: String,
     },
+}
+
+/// What stays of what an administrator has signed that is removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Keep {
+    /// All but administrators and invites: members, rules, routes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rest: bool,
+    /// Names or npubs of the administrators that stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub admins: Vec<String>,
+    /// Beginnings of the keys of the invites that stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invites: Vec<String>,
+    /// The mark of the list that the user has seen ([`crate::status::SignedList`]). If there is another
+    /// list now, the command is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<String>,
 }
 
 /// A change of the rules of a network. In rules members may be named.

@@ -29,7 +29,8 @@ pub use self::hops::{HopStatus, HopsStatus};
 pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 pub use self::networks::{
     AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus,
-    NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, Why,
+    NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedKind, SignedList, SignedStatus,
+    Why,
 };
 pub use self::node::{
     DnsState, DnsStatus, ExitStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState,
@@ -102,6 +103,7 @@ documents! {
     NetcheckStatus => "weft.netcheck/1";
     Invited => "weft.invite/1";
     RequestList => "weft.requests/1";
+    SignedList => "weft.signed/1";
     crate::trace::TraceDocument => "weft.trace/1";
 }
 

@@ -21,6 +21,7 @@ use thiserror::Error;
 use weft_noise::PublicKey;
 
 use crate::event::{EventError, Unverified};
+use crate::key::RecordKey;
 use crate::record::{Record, RecordError};
 use crate::set::{RecordSet, Refusal};
 use crate::state::State;
@@ -195,7 +196,7 @@ impl Sync {
         }
         let member = entitled(state, from);
         if !member && entitled(state, &self.own) {
-            peer.dismiss(state, from);
+            peer.dismiss(set, state, from);
             return Err(SyncError::NotMember);
         }
         let mut kept = Vec::new();
@@ -252,7 +253,7 @@ impl Sync {
         for (key, peer) in &mut self.peers {
             let entitled = entitled(state, key);
             if !entitled && !joining {
-                peer.dismiss(state, key);
+                peer.dismiss(set, state, key);
             }
             if !std::mem::replace(&mut peer.entitled, entitled || joining) && peer.entitled {
                 peer.dismissed = false;
@@ -313,8 +314,8 @@ impl Peer {
         }
     }
 
-    /// Leaves nothing but the records that removed the peer, once.
-    fn dismiss(&mut self, state: &State, key: &PublicKey) {
+    /// Leaves nothing but the records that removed the peer and ended its rights, once.
+    fn dismiss(&mut self, set: &RecordSet, state: &State, key: &PublicKey) {
         if self.dismissed {
             return;
         }
@@ -323,15 +324,13 @@ impl Peer {
         self.answers.clear();
         if let Some(removal) = state.removed.get(key) {
             self.dismissed = true;
-            // About a founder its removal counts with the record that ended its rights.
-            let retirement = state.admins.retirement.iter().filter(|_| state.admins.is_founder(key));
+            let admins = &state.admins;
+            let retirement = admins.retirement.iter().filter(|_| admins.is_founder(key));
+            let revocation = set.in_force(&RecordKey::Admin(*key)).filter(|record| record.removed());
+            let ended = retirement.chain(revocation).chain([removal]);
             self.answers.push(Message::Records {
                 want: Vec::new(),
-                records: [removal]
-                    .into_iter()
-                    .chain(retirement)
-                    .map(|record| record.event().to_json())
-                    .collect(),
+                records: ended.map(|record| record.event().to_json()).collect(),
             });
         }
     }

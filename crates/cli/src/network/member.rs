@@ -2,20 +2,23 @@
 
 use std::net::Ipv4Addr;
 
-use weft_node::control::{ControlError, MemberChange, NetworkCommand};
+use weft_node::control::{ControlError, Keep, MemberChange, NetworkCommand};
 use weft_node::state::StatePaths;
 use weft_node::status::NetworkList;
 
+use super::keep::{KeepArgs, decide};
 use super::{Of, ask, text};
 use crate::failure::Failure;
 use crate::output::Out;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum MemberAction {
-    /// Remove a member from the network
+    /// Remove a member from the network, and end the invite by which it came
     Remove {
         /// Its name or npub
         member: String,
+        #[command(flatten)]
+        keep: KeepArgs,
         #[command(flatten)]
         of: Of,
     },
@@ -61,6 +64,8 @@ pub(crate) enum MemberAction {
         /// Name or npub of the new one: a member, or a machine whose request waits
         new: String,
         #[command(flatten)]
+        keep: KeepArgs,
+        #[command(flatten)]
         of: Of,
     },
 }
@@ -74,10 +79,12 @@ pub(crate) enum AdminAction {
         #[command(flatten)]
         of: Of,
     },
-    /// Take that right back; what it signed and still holds is signed again
+    /// Take that right back; what it has signed ends, or is signed again
     Remove {
         /// Its name or npub
         member: String,
+        #[command(flatten)]
+        keep: KeepArgs,
         #[command(flatten)]
         of: Of,
     },
@@ -90,14 +97,20 @@ pub(crate) enum AdminAction {
         #[arg(long, conflicts_with = "member")]
         none: bool,
         #[command(flatten)]
+        keep: KeepArgs,
+        #[command(flatten)]
         of: Of,
     },
 }
 
 pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Failure> {
     match action {
-        MemberAction::Remove { member, of } => {
-            let list = change(paths, of, &member, Change::of(MemberChange::Remove))?;
+        MemberAction::Remove { member, keep, of } => {
+            let removed = Change {
+                keep: decide(paths, &of, Some(&member), keep)?,
+                ..Change::of(MemberChange::Remove)
+            };
+            let list = change(paths, of, &member, removed)?;
             let text = format!("{} removed\n", member.escape_debug());
             Out::new().text(&(text + &text::signed_again(&list)))
         }
@@ -140,7 +153,7 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
             let list = change(paths, of, &member, fixed)?;
             Out::new().text(&text::address(&list, &member, address))
         }
-        MemberAction::Replace { old, new, of } => {
+        MemberAction::Replace { old, new, keep, of } => {
             let text = format!(
                 "{} takes the place of {}, which is removed; the rights of an administrator do not pass on\n",
                 new.escape_debug(),
@@ -150,6 +163,7 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
             let lost = text::to_approve(&lost, &new);
             let replaced = Change {
                 by: Some(new),
+                keep: decide(paths, &of, Some(&old), keep)?,
                 ..Change::of(MemberChange::Replace)
             };
             let list = change(paths, of, &old, replaced)?;
@@ -159,23 +173,35 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
 }
 
 pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failure> {
-    let (member, of, kind, text) = match action {
-        AdminAction::Add { member, of } => (member, of, MemberChange::MakeAdmin, "an administrator now"),
-        AdminAction::Remove { member, of } => (member, of, MemberChange::RevokeAdmin, "an administrator no longer"),
-        AdminAction::Successor { member, none: _, of } => return successor(paths, member, of),
+    let (member, of, changed, text) = match action {
+        AdminAction::Add { member, of } => (member, of, Change::of(MemberChange::MakeAdmin), "an administrator now"),
+        AdminAction::Remove { member, keep, of } => {
+            let revoked = Change {
+                keep: decide(paths, &of, Some(&member), keep)?,
+                ..Change::of(MemberChange::RevokeAdmin)
+            };
+            (member, of, revoked, "an administrator no longer")
+        }
+        AdminAction::Successor {
+            member,
+            none: _,
+            keep,
+            of,
+        } => return successor(paths, member, keep, of),
     };
-    let list = change(paths, of, &member, Change::of(kind))?;
+    let list = change(paths, of, &member, changed)?;
     let text = format!("{} is {text}\n", member.escape_debug());
     Out::new().text(&(text + &text::signed_again(&list)))
 }
 
-fn successor(paths: &StatePaths, member: Option<String>, of: Of) -> Result<(), Failure> {
+fn successor(paths: &StatePaths, member: Option<String>, keep: KeepArgs, of: Of) -> Result<(), Failure> {
     let text = match &member {
         Some(member) => format!("{} is the successor of the founder\n", member.escape_debug()),
         None => "the founder has no successor\n".to_owned(),
     };
+    let keep = decide(paths, &of, None, keep)?;
     let network = of.network;
-    let list = ask(paths, NetworkCommand::Successor { network, member })?;
+    let list = ask(paths, NetworkCommand::Successor { network, member, keep })?;
     Out::new().text(&(text + &text::signed_again(&list)))
 }
 
@@ -186,6 +212,7 @@ struct Change {
     tags: Vec<String>,
     ipv4: Option<Ipv4Addr>,
     by: Option<String>,
+    keep: Option<Keep>,
 }
 
 impl Change {
@@ -196,6 +223,7 @@ impl Change {
             tags: Vec::new(),
             ipv4: None,
             by: None,
+            keep: None,
         }
     }
 }
@@ -209,6 +237,7 @@ fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<Ne
         tags: change.tags,
         ipv4: change.ipv4,
         by: change.by,
+        keep: change.keep,
     };
     ask(paths, command)
 }

@@ -411,17 +411,24 @@ pub(super) fn is_named(network: &NetworkStatus, named: Option<&str>) -> bool {
     named.is_none_or(|named| network.id == named || network.label.as_deref() == Some(named))
 }
 
-/// What was signed again with the removal of an administrator. Its owner may have signed what others
-/// should look at.
+/// What was signed again with the removal of an administrator, and what ended with it. Its owner may
+/// have signed what others should look at.
 pub(super) fn signed_again(list: &NetworkList) -> String {
-    if list.signed_again.is_empty() {
-        return String::new();
-    }
-    let mut text = "It had signed what follows; this node has signed that again, so it stays:\n".to_owned();
-    for record in &list.signed_again {
-        text.push_str(&format!("  {}\n", record.escape_debug()));
-    }
-    text
+    let (ended, stays): (Vec<&String>, Vec<&String>) =
+        list.signed_again.iter().partition(|record| record.ends_with(": ended"));
+    let part = |head: &str, records: Vec<&String>| match records.is_empty() {
+        true => String::new(),
+        false => {
+            let lines = records
+                .into_iter()
+                .map(|record| format!("  {}\n", record.escape_debug()));
+            head.to_owned() + &lines.collect::<String>()
+        }
+    };
+    part(
+        "It had signed what follows; this node has signed that again, so it stays:\n",
+        stays,
+    ) + &part("This has ended with it:\n", ended)
 }
 
 fn table(network: &NetworkStatus) -> String {

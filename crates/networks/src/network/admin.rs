@@ -1,6 +1,6 @@
 //! What administrators do: they sign records about members, administrators and invites.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use weft_noise::{Identity, PublicKey};
@@ -92,6 +92,8 @@ impl Network {
         self.check_seen(&key, wish, unix)?;
         // So that none takes over a name that the change makes free.
         self.write_names(identity, (now, unix));
+        // Of what the change ends, the names are those from before.
+        let names = self.state.names.clone();
         let mut again = Vec::new();
         let mut body = self.state.members.get(&key).cloned().unwrap_or_default();
         match change {
@@ -125,7 +127,7 @@ impl Network {
             }
             MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, wish, (now, unix))?,
         }
-        let again = again.iter().map(|again| self.in_words(again)).collect();
+        let again = again.iter().map(|again| self.in_words(again, &names)).collect();
         Ok(Changed { key, again })
     }
 
@@ -257,9 +259,9 @@ impl Network {
         Ok(again)
     }
 
-    /// What a record is about that was signed again.
-    pub(super) fn in_words(&self, again: &Again) -> String {
-        let name = |node: &PublicKey| self.name_of(node);
+    /// What a record is about that is signed again, with these names of members.
+    pub(super) fn in_words(&self, again: &Again, names: &BTreeMap<PublicKey, Name>) -> String {
+        let name = |node: &PublicKey| names.get(node).map_or_else(|| self.name_of(node), ToString::to_string);
         let about = match again.record.key() {
             RecordKey::Network => "the name and the default of the network".to_owned(),
             RecordKey::Rules => "the rules".to_owned(),
@@ -317,7 +319,8 @@ impl Network {
             return Enrolment::Member;
         }
         let admin = self.state.admins.rank(&own).is_some();
-        if !admin && !self.is_member(&own) {
+        // An administrator that was removed may not know yet that its rights have ended.
+        if !self.is_member(&own) {
             return Enrolment::Refused(Refusal::OtherNetwork);
         }
         // The cheap checks come first: any guest can ask.

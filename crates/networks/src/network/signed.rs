@@ -77,7 +77,7 @@ impl Network {
                 version: 0,
                 ends: false,
             };
-            let what = self.in_words(&again);
+            let what = self.in_words(&again, &self.state.names);
             Some(Signed { what, kind, record })
         };
         let mut all: Vec<Signed> = self.set.resting_on(admin).into_iter().filter_map(signed).collect();

@@ -32,6 +32,7 @@ impl Network {
         }
         self.take_rights_back(identity, now, unix)?;
         self.write_names(identity, (now, unix));
+        let names = self.state.names.clone();
         let mut again = Vec::new();
         // One step after the other: the former successor goes before the next one comes.
         if self
@@ -45,7 +46,21 @@ impl Network {
         if successor.is_some() {
             again.extend(self.write_successor(identity, successor, wish, (now, unix))?);
         }
-        Ok(again.iter().map(|again| self.in_words(again)).collect())
+        Ok(again.iter().map(|again| self.in_words(again, &names)).collect())
+    }
+
+    /// The successor that is no administrator any more once this node, the founder, names none.
+    pub(crate) fn falling_successor(&self, identity: &Identity, unix: u64) -> Result<Option<PublicKey>, NetworkError> {
+        if self.state.admins.successor().is_none() || !self.state.admins.is_founder(&identity.public()) {
+            return Ok(None);
+        }
+        let body = Body::Network(NetworkBody {
+            successor: None,
+            ..self.network_body(identity)
+        });
+        let version = self.set.next_version(&RecordKey::Network, &identity.public())?;
+        let record = Draft::new(self.id(), RecordKey::Network, version, &body).sign(identity, unix)?;
+        Ok(self.set.falls_with(&Arc::new(record)))
     }
 
     /// Gives the founder, which this node is, its rights back if its successor has ended them.

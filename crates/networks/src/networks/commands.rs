@@ -150,7 +150,7 @@ impl Networks {
         let network = self.all.get(&id).ok_or(NetworkError::NoNetwork)?;
         let admin = match member {
             Some(member) => Some(network.known(member)?),
-            None => network.state().admins.successor().copied(),
+            None => network.falling_successor(&self.identity, unix)?,
         };
         let signed = admin.map(|admin| network.signed_by(&admin, unix)).unwrap_or_default();
         let mark = Network::mark(&signed);

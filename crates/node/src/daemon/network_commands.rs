@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::Path;
 use weft_networks::rules::why::{self, Question};
-use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange};
+use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::random::random_bytes;
@@ -20,7 +20,7 @@ use super::network_list::network_list;
 use super::run::Daemon;
 use crate::control::{self, ErrorCode, NetworkCommand, Reply};
 use crate::host_addresses::of_one_version;
-use crate::status::{Document, Invited, NetworkList, Why};
+use crate::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
 
 impl Daemon {
     /// Carries out a command about networks, and answers once what it has changed is saved.
@@ -35,6 +35,9 @@ impl Daemon {
             } => answer(reply, self.why(&from, &to, behind, &service, times.1)),
             NetworkCommand::Requests { accept_s } => answer(reply, self.requests(accept_s)),
             NetworkCommand::Deny { node } => answer(reply, self.deny(&node)),
+            NetworkCommand::Signed { network, member } => {
+                answer(reply, self.signed(network.as_deref(), member.as_deref(), times.1));
+            }
             NetworkCommand::List {} => answer(reply, Ok(self.network_list(Done::default(), times))),
             NetworkCommand::Invite {
                 network,
@@ -118,17 +121,20 @@ impl Daemon {
                 tags,
                 ipv4,
                 by,
+                keep,
             } => {
                 let change = member_change(change, name, &tags, ipv4, by)?;
-                let changed = networks.change_member(network.as_deref(), &member, change, times);
+                let wish = keep.map(wish);
+                let changed = networks.change_member(network.as_deref(), &member, (change, wish.as_ref()), times);
                 let done = |changed: Changed| Done {
                     network: None,
                     signed_again: changed.again,
                 };
                 changed.map(done).map_err(|error| error.to_string())
             }
-            NetworkCommand::Successor { network, member } => {
-                let named = networks.set_successor(network.as_deref(), member.as_deref(), times);
+            NetworkCommand::Successor { network, member, keep } => {
+                let wish = keep.map(wish);
+                let named = networks.set_successor(network.as_deref(), (member.as_deref(), wish.as_ref()), times);
                 let done = |(id, signed_again)| Done {
                     network: Some(id),
                     signed_again,
@@ -140,6 +146,7 @@ impl Daemon {
             | NetworkCommand::Why { .. }
             | NetworkCommand::Requests { .. }
             | NetworkCommand::Deny { .. }
+            | NetworkCommand::Signed { .. }
             | NetworkCommand::List {} => Ok(Done::default()),
         }
     }
@@ -155,6 +162,25 @@ impl Daemon {
         let code = Code::parse(code).map_err(|error| error.to_string())?;
         let begun = self.networks.join(&code, host_name(host)?, now, unix);
         begun.map(Done::about).map_err(|error| error.to_string())
+    }
+
+    /// What ends with the rights of an administrator.
+    fn signed(&self, network: Option<&str>, member: Option<&str>, unix: u64) -> Result<SignedList, String> {
+        let found = self.networks.signed_by(network, member, unix);
+        let (signed, seen) = found.map_err(|error| error.to_string())?;
+        let status = |signed: weft_networks::Signed| SignedStatus {
+            what: signed.what,
+            kind: match signed.kind {
+                weft_networks::SignedKind::Rights => SignedKind::Rights,
+                weft_networks::SignedKind::Invite => SignedKind::Invite,
+                weft_networks::SignedKind::Rest => SignedKind::Rest,
+            },
+        };
+        Ok(SignedList {
+            schema: SignedList::SCHEMA.to_owned(),
+            signed: signed.into_iter().map(status).collect(),
+            seen,
+        })
     }
 
     fn leave(&mut self, network: Option<&str>, force: bool, times: (u64, u64)) -> Result<NetworkId, String> {
@@ -377,6 +403,15 @@ fn rule_change(change: control::RuleChange) -> Result<RuleChange, String> {
             RuleChange::Default(policy.map_err(|_| "the default is allow or deny".to_owned())?)
         }
     })
+}
+
+fn wish(keep: control::Keep) -> Wish {
+    Wish {
+        rest: keep.rest,
+        admins: keep.admins,
+        invites: keep.invites,
+        seen: keep.seen,
+    }
 }
 
 /// A change of a member, with what belongs to it.

@@ -66,6 +66,39 @@ pub struct RequestStatus {
     pub age_s: u64,
 }
 
+/// What ends with the rights of an administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedList {
+    /// [`Document::SCHEMA`](super::Document::SCHEMA)
+    pub schema: String,
+    /// Each record: first those about rights, then invites, then all others.
+    pub signed: Vec<SignedStatus>,
+    /// The mark of this list, for a command that the user gives after having seen it.
+    pub seen: String,
+}
+
+/// A record that ends with the rights of its signer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignedStatus {
+    /// What it is about: "member nas", "the rules", "administrator spare".
+    pub what: String,
+    /// What it is.
+    pub kind: SignedKind,
+}
+
+/// What a record is that ends with the rights of its signer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignedKind {
+    /// It makes a node an administrator, which it stays only if it is named.
+    Rights,
+    /// An open invite, which stays only if it is named.
+    Invite,
+    /// A member, a route, rules, or a removal.
+    #[serde(other)]
+    Rest,
+}
+
 /// One network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkStatus {

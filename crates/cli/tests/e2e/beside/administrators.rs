@@ -70,9 +70,18 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
         });
         assert_eq!(members(b), ["desk", "nas"]);
         // It can retire a founder that is lost, and the founder takes that back with its key.
-        let again = done(b, &["admin", "remove", "desk"]);
+        let line = failed(b, &["admin", "remove", "desk"]);
         assert!(
-            again.contains("member nas") || again.contains("administrator"),
+            line.contains("member nas") && line.contains("--keep") && line.contains("--void"),
+            "{line}"
+        );
+        assert!(
+            done(b, &["members"]).contains("administrator, successor"),
+            "nothing is changed"
+        );
+        let again = done(b, &["admin", "remove", "desk", "--keep"]);
+        assert!(
+            again.contains("signed that again") && again.contains("member nas"),
             "{again}"
         );
         wait_until(PATIENCE, "a learns it", || {
@@ -104,11 +113,68 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
         wait_until(PATIENCE, "b is the successor", || {
             done(b, &["members"]).contains("successor")
         });
-        done(b, &["member", "remove", "desk"]);
+        done(b, &["member", "remove", "desk", "--keep"]);
         assert_eq!(members(b), ["nas"]);
         assert!(done(b, &["rule", "list"]).contains("tcp/25"));
         wait_until(PATIENCE, "a learns it", || network(a)["state"] == "removed");
         done(a, &["leave"]);
+        net.finish();
+    });
+}
+
+/// A thief of an administrator's key has given rights to a second key, and has made an invite. Nothing of
+/// that is signed again unless it is named.
+#[test]
+fn what_a_stolen_key_has_signed_goes_with_the_key() {
+    beside(|| {
+        let net = Net::start(&["a", "b", "c", "d"]);
+        let [a, b, c, d] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        done(b, &["join", &code(a, &[]), "--host", "nas"]);
+        done(a, &["admin", "add", "nas"]);
+        wait_until(PATIENCE, "b is an administrator", || {
+            done(b, &["members"]).contains("this machine, administrator")
+        });
+        let invite = code(b, &["--uses", "5"]);
+        done(c, &["join", &invite, "--host", "evil"]);
+        done(b, &["admin", "add", "evil"]);
+        done(b, &["rule", "add", "allow from any to any"]);
+        wait_until(MINUTE, "a knows it", || {
+            let list = done(a, &["members"]);
+            list.lines()
+                .any(|line| line.contains("evil") && line.contains("administrator"))
+                && done(a, &["rule", "list"]).contains("allow from any")
+        });
+        for command in ["admin", "member"] {
+            let line = failed(a, &[command, "remove", "nas"]);
+            for part in [
+                "administrator evil",
+                "invite/",
+                "member evil",
+                "the rules",
+                "--keep",
+                "--void",
+            ] {
+                assert!(line.contains(part), "{part} is missing: {line}");
+            }
+        }
+        assert_eq!(members(a), ["desk", "evil", "nas"]);
+        let text = done(a, &["member", "remove", "nas", "--void"]);
+        assert!(
+            text.contains("member evil: ended") && text.contains("invite/"),
+            "{text}"
+        );
+        assert_eq!(members(a), ["desk"]);
+        assert!(!done(a, &["rule", "list"]).contains("allow from any"));
+        // The second key learns it, and the code serves no third one.
+        wait_until(MINUTE, "it is out", || network(c)["state"] == "removed");
+        let line = failed(d, &["join", &invite, "--host", "again"]);
+        assert!(
+            line.contains("not joined: the node that the code names is not in the network"),
+            "{line}"
+        );
+        wait_until(MINUTE, "b has learnt it", || network(b)["state"] == "removed");
+        assert_eq!(members(a), ["desk"]);
         net.finish();
     });
 }

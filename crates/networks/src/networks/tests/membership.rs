@@ -594,7 +594,9 @@ fn invites_that_are_closed_welcome_no_guests_for_long() {
             entry: None,
         };
         let times = world.times();
-        world.nodes[0].invite(None, &invite, Seed::new([seed; 16]), times).unwrap()
+        world.nodes[0]
+            .invite(None, &invite, Seed::new([seed; 16]), times)
+            .unwrap()
     };
     let used = invite(&mut world, 1);
     assert!(welcome(&world, 100_000_000));

@@ -98,12 +98,21 @@ fn what_a_removed_administrator_has_signed_is_shown_first() {
 fn a_thief_keeps_nothing_after_its_key_is_removed() {
     for change in [MemberChange::RevokeAdmin, MemberChange::Remove] {
         let (mut world, code) = world();
-        remove(&mut world, Some(&Wish::default()), change).unwrap();
+        remove(&mut world, Some(&Wish::default()), change.clone()).unwrap();
         assert!(!is_admin(&world, 1) && !is_admin(&world, 3));
         assert!(!world.members(0).contains(&3) && world.members(0).contains(&2));
         let state = world.network(2).state();
         assert_eq!(state.table.rules, Some(Vec::new()));
         assert!(state.routes.is_empty());
+        // The removed ones learn that they decide nothing any more.
+        for at in if change == MemberChange::Remove {
+            vec![1, 3]
+        } else {
+            vec![3]
+        } {
+            assert!(!world.network(at).is_member(&key(at)), "{at}");
+        }
+        assert!(!world.network(1).is_admin(&key(1)) && !world.network(1).is_admin(&key(3)));
         // Neither the second key nor a new one comes back by the code.
         world.nodes[3] = networks(3, Vec::new());
         for at in [3, 4] {
@@ -112,6 +121,12 @@ fn a_thief_keeps_nothing_after_its_key_is_removed() {
             assert!(!world.members(0).contains(&at), "{at}");
         }
         assert_eq!(world.refusal(4), Some(Refusal::Revoked));
+        // Nor does the node that the code names take it in, though it has made the invite.
+        world.connected.insert((1, 4));
+        world.nodes[4] = networks(4, Vec::new());
+        world.join(4, &code, 1);
+        world.run(10_000);
+        assert!(!world.network(4).is_member(&key(4)));
     }
 }
 
