@@ -5,7 +5,6 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use common::*;
 use weft_noise::{Identity, SecretKey};
@@ -65,25 +64,31 @@ fn self_signed(number: usize) -> String {
     record.event().to_json()
 }
 
+/// The processor time of this thread so far, in ns: what else runs on the machine has no part in it.
+fn processor_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn ten_thousand_free_records_cost_no_verification() {
     let records: Vec<String> = (0..20_000).map(self_signed).collect();
-    let mut times = [Duration::MAX; 2];
-    for _ in 0..5 {
+    let mut times = [u64::MAX; 2];
+    for _ in 0..20 {
         for (count, best) in [10_000, 20_000].into_iter().zip(&mut times) {
             let mut reader = Reader::new();
             let before = (reader.set.bytes(), reader.set.records().count());
-            let start = Instant::now();
+            let start = processor_time();
             assert_eq!(reader.receive(&records[..count]), 0);
-            *best = start.elapsed().min(*best);
+            *best = (processor_time() - start).min(*best);
             // They leave nothing in memory, so nothing is written of them either.
             assert_eq!((reader.set.bytes(), reader.set.records().count()), before);
             let counts = reader.set.counts();
             assert_eq!((counts.verified, counts.without_rank), (0, count as u64));
         }
     }
-    let ratio = times[1].as_secs_f64() / times[0].as_secs_f64();
-    println!("10,000: {:?}, 20,000: {:?}, ratio {ratio:.2}", times[0], times[1]);
+    let ratio = times[1] as f64 / times[0] as f64;
+    println!("10,000: {} ns, 20,000: {} ns, ratio {ratio:.2}", times[0], times[1]);
     assert!(ratio <= 2.2, "{ratio}");
 }
 
