@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use weft_noise::{Identity, PublicKey};
-use weft_roster::invite::{Code, Proof};
+use weft_roster::invite::Proof;
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
 use weft_roster::network_id::{NetworkId, Nonce};
@@ -16,13 +16,14 @@ use weft_roster::state::{OpenInvite, State};
 use weft_roster::sync::{Sync, SyncError};
 use weft_wire::Subnet;
 
-use crate::document::{Ask, Document, Refusal};
+use crate::document::{Document, Refusal};
 use crate::hints::{self, Hint, HintSource};
 use crate::offers::Offers;
 use crate::presences::Presences;
 use crate::{NetworkError, Owners, Row, used_ipv4};
 
 mod admin;
+mod joining;
 mod names;
 mod presence;
 mod resignation;
@@ -32,19 +33,16 @@ mod signed;
 mod successor;
 mod turn;
 
+pub use self::joining::Joining;
 use self::names::Names;
 pub use self::names::Numbered;
 pub use self::signed::{Signed, SignedKind, Wish};
 use self::turn::Turn;
 
-/// The interval between two requests to join, in ms.
-const ASK_AGAIN: u64 = 2_000;
 /// How long nodes learn that an invite is used up or revoked, in s.
 const CLOSED: u64 = 3_600;
 /// How long a removed member stays a contact, in ms.
 const DISMISSAL: u64 = 60_000;
-/// Contacts of a network whose records are lost, beyond which a node that calls is not listened to.
-const MAX_CALLERS: usize = 64;
 /// Members that are tried although nothing shows that they can be reached, if fewer than this can.
 const FEW: usize = 3;
 
@@ -83,20 +81,6 @@ pub struct Network {
     revision: u64,
     /// The revision that was written last.
     saved: u64,
-}
-
-/// A request to join that is under way, or was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Joining {
-    /// The proof that this node has an invite code; `None` if an administrator has approved its
-    /// request, and only the records are missing.
-    pub proof: Option<Proof>,
-    /// The name that it would like.
-    pub name: Option<Name>,
-    /// The last refusal. The request goes on, because the next answer may be another one.
-    pub refusal: Option<Refusal>,
-    /// When it is sent again, in ms.
-    next: u64,
 }
 
 /// What a request to join leads to.
@@ -178,55 +162,6 @@ impl Network {
         };
         network.write(identity, RecordKey::Member(own), &Body::Member(member), 0, unix)?;
         Ok(network)
-    }
-
-    /// A network that this node is about to join with `code`.
-    pub(crate) fn join(own: &PublicKey, code: &Code, host: Option<Name>, now: u64) -> Self {
-        let mut contacts = BTreeMap::from([(code.inviter, code.addresses.clone())]);
-        if let Some(entry) = &code.entry {
-            contacts.entry(entry.key).or_default().push(entry.address);
-        }
-        contacts.remove(own);
-        let proof = code.seed.prove(own, code.network);
-        let mut network = Self::kept(own, RecordSet::new(code.network), contacts, Some((Some(proof), host)));
-        network.note_change();
-        if let Some(joining) = &mut network.joining {
-            joining.next = now;
-        }
-        network
-    }
-
-    /// A network of which this node shall be a member, as the administrator `admin` says.
-    pub(crate) fn approved(own: &PublicKey, id: NetworkId, admin: PublicKey, addresses: Vec<SocketAddr>) -> Self {
-        let mut network = Self::kept(own, RecordSet::new(id), BTreeMap::new(), None);
-        network.expect_records(admin, addresses);
-        network
-    }
-
-    /// A network that this node had, and whose records it has lost. The `contacts` are members, each
-    /// with addresses at which it was.
-    pub(crate) fn lost(own: &PublicKey, id: NetworkId, contacts: BTreeMap<PublicKey, Vec<SocketAddr>>) -> Self {
-        let mut network = Self::kept(own, RecordSet::new(id), contacts, Some((None, None)));
-        network.is_lost = true;
-        network
-    }
-
-    /// Whether its records were lost here, and have not come back.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.is_lost
-    }
-
-    /// Takes records from the administrator `admin` until this node is a member.
-    pub(crate) fn expect_records(&mut self, admin: PublicKey, addresses: Vec<SocketAddr>) {
-        self.contacts.insert(admin, addresses);
-        self.joining.get_or_insert(Joining {
-            proof: None,
-            name: None,
-            refusal: None,
-            next: 0,
-        });
-        self.note_change();
     }
 
     /// Its identifier.
@@ -384,20 +319,6 @@ impl Network {
         }
     }
 
-    /// The contacts of which no record has come yet. Records come in several messages, and that of
-    /// this node may come before those of the nodes that send them.
-    fn awaited(&self) -> impl Iterator<Item = &PublicKey> {
-        let known = |key: &PublicKey| self.is_member(key) || self.state.removed.contains_key(key);
-        self.contacts.keys().filter(move |key| !known(key))
-    }
-
-    /// Handles an answer to this node's request.
-    pub(crate) fn handle_answer(&mut self, from: &PublicKey, refusal: Option<Refusal>) {
-        if let Some(joining) = self.joining.as_mut().filter(|_| self.contacts.contains_key(from)) {
-            joining.refusal = refusal;
-        }
-    }
-
     /// Processes a message of the synchronisation. Returns whether the state is another one.
     pub(crate) fn handle_sync(
         &mut self,
@@ -406,14 +327,8 @@ impl Network {
         message: &[u8],
         now: u64,
     ) -> Result<bool, SyncError> {
-        // A node that joins knows no members yet, and listens to those that it asked. One that has lost
-        // the records listens to more: those that dial it may be members, and records prove themselves.
-        let listens = self.contacts.contains_key(from) || (self.is_lost && self.contacts.len() < MAX_CALLERS);
-        if self.joining.is_some() && !listens && self.state.members.is_empty() {
+        if !self.listens_to(from) {
             return Err(SyncError::Unconnected);
-        }
-        if self.is_lost {
-            self.contacts.entry(*from).or_default();
         }
         self.sync.connect(*from, now);
         self.connected.insert(*from);
@@ -426,24 +341,13 @@ impl Network {
             self.sync.push(record, Some(from), &self.state, now);
         }
         self.note_change();
-        if self.is_member(own) {
-            self.joining = None;
-            if std::mem::take(&mut self.is_lost) {
-                // Nodes that called and gave nothing.
-                self.contacts
-                    .retain(|key, addresses| key == from || !addresses.is_empty());
-            }
-        }
+        self.end_joining(own, from);
         Ok(true)
     }
 
     /// Records which nodes can be reached. If few members can, some are tried all the same.
     pub(crate) fn set_reachable(&mut self, own: &PublicKey, reachable: &BTreeSet<PublicKey>, now: u64) {
-        if self.is_lost {
-            // Callers that are gone make room for others.
-            self.contacts
-                .retain(|key, addresses| !addresses.is_empty() || reachable.contains(key));
-        }
+        self.forget_callers(reachable);
         let partners: BTreeSet<PublicKey> = if self.joining.is_some() {
             self.contacts.keys().copied().collect()
         } else if self.is_member(own) || self.state.admins.rank(own).is_some() {
@@ -562,23 +466,6 @@ impl Network {
         let before = self.dismissed.len();
         self.dismissed.retain(|_, until| now < *until);
         self.dismissed.len() < before
-    }
-
-    /// The request to join, to the next of the contacts, if it is due.
-    fn ask(&mut self, own: &PublicKey, now: u64) -> Option<(PublicKey, Vec<u8>)> {
-        let network = self.id();
-        let joining = self.joining.as_mut().filter(|joining| joining.next <= now)?;
-        let proof = joining.proof.clone()?;
-        joining.next = now + ASK_AGAIN;
-        let turn = usize::try_from(now / ASK_AGAIN).unwrap_or(0) % self.contacts.len().max(1);
-        let to = *self.contacts.keys().nth(turn)?;
-        let ask = Document::Ask(Ask {
-            network,
-            member: *own,
-            proof,
-            name: joining.name.clone(),
-        });
-        Some((to, ask.encode()))
     }
 
     fn add(&mut self, record: Record, now: u64) -> Result<(), NetworkError> {
