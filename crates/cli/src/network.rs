@@ -228,7 +228,7 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
         if let (NetworkState::Member, Some(why)) = (network.state, &network.unsaved) {
             return Err(Failure::JoinedUnsaved(why.clone()));
         }
-        if network.state == NetworkState::Member {
+        if network.state == NetworkState::Member && !network.writing {
             return Out::new().text(&text::joined(&network, &interface(paths)?, wanted));
         }
         if network.refused {

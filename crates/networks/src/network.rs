@@ -432,8 +432,14 @@ impl Network {
         self.leaves_at = Some(at);
     }
 
-    pub(crate) fn note_saved(&mut self) {
-        self.saved = self.revision;
+    /// How often what is kept of it has changed.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub(crate) fn note_saved(&mut self, revision: u64) {
+        self.saved = revision;
     }
 
     /// Notes that what was written last is not what it is now.

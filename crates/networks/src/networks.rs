@@ -345,10 +345,10 @@ impl Networks {
         std::mem::take(&mut self.changed)
     }
 
-    /// Records that a network was written as it is.
-    pub fn note_saved(&mut self, network: NetworkId) {
+    /// Records that a network was written as it was at a revision.
+    pub fn note_saved(&mut self, network: NetworkId, revision: u64) {
         if let Some(network) = self.all.get_mut(&network) {
-            network.note_saved();
+            network.note_saved(revision);
         }
     }
 

@@ -49,6 +49,7 @@ mod unproven;
 mod uplinks;
 mod whois;
 mod why;
+mod writer;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -332,7 +333,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             exits,
             members,
             networks,
-            saving: Saving::new(files),
+            saving: Saving::start(files).map_err(DaemonError::Runtime)?,
             reaching: Reaching::new(key.node_addr(), &external),
             nostr,
             lookups,

@@ -144,6 +144,12 @@ impl NetworkFiles {
         self.unusable.get(network)
     }
 
+    /// The files that could not be used and are still there.
+    #[must_use]
+    pub fn all_unusable(&self) -> &BTreeMap<NetworkId, Unusable> {
+        &self.unusable
+    }
+
     /// Removes the files of a network.
     ///
     /// # Errors

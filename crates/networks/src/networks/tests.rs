@@ -412,7 +412,8 @@ fn networks_are_read_as_they_were_written() {
     for joined in [false, true] {
         assert!(world.network(1).is_unsaved());
         let again = kept_again(world.network(1), 1);
-        world.nodes[1].note_saved(code.network);
+        let revision = world.network(1).revision();
+        world.nodes[1].note_saved(code.network, revision);
         assert!(!world.network(1).is_unsaved());
         let network = world.network(1);
         assert_eq!(again.state(), network.state());

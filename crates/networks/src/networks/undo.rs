@@ -55,6 +55,10 @@ impl Networks {
     pub fn undo(&mut self, before: Before, written: &[NetworkId]) {
         (self.all, self.out, self.requests) = (before.all, before.out, before.requests);
         (self.asked, self.changed) = (before.asked, before.changed);
+        // These come from elsewhere, and may have changed since.
+        for network in self.all.values_mut() {
+            network.set_offer(self.offer.clone());
+        }
         for id in written {
             if let Some(network) = self.all.get_mut(id) {
                 network.note_change();

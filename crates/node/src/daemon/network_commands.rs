@@ -46,36 +46,23 @@ impl Daemon {
                 uses,
                 expires_s,
                 addresses,
-            } => {
-                let made =
-                    self.saved(|daemon| daemon.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses));
-                answer(reply, made);
-            }
-            NetworkCommand::Leave { network, sure } => {
-                let left = self.saved(|daemon| daemon.leave(network.as_deref(), sure, times));
-                match left {
-                    Ok(left) if self.networks.iter().any(|network| network.id() == left) => {
-                        self.farewells.wait(left, reply);
+            } => self.change_and_save(
+                move |daemon| daemon.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses),
+                |_, made| answer(reply, made),
+            ),
+            NetworkCommand::Leave { network, sure } => self.change_and_save(
+                move |daemon| daemon.leave(network.as_deref(), sure, times),
+                move |daemon, left| match left {
+                    Ok(left) if daemon.networks.iter().any(|network| network.id() == left) => {
+                        daemon.farewells.wait(left, reply);
                     }
-                    left => answer(reply, left.map(|_| self.network_list(Done::default(), times))),
-                }
-            }
-            command => {
-                let done = self.saved(|daemon| daemon.change_networks(command, times));
-                answer(reply, done.map(|done| self.network_list(done, times)));
-            }
-        }
-    }
-
-    /// Makes a change, and saves it. If either fails, nothing is changed.
-    fn saved<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T, String>) -> Result<T, String> {
-        let before = self.networks.before();
-        match change(self) {
-            Ok(done) => self.save_or_undo(before).map(|()| done),
-            Err(error) => {
-                self.networks.undo(before, &[]);
-                Err(error)
-            }
+                    left => answer(reply, left.map(|_| daemon.network_list(Done::default(), times))),
+                },
+            ),
+            command => self.change_and_save(
+                move |daemon| daemon.change_networks(command, times),
+                move |daemon, done| answer(reply, done.map(|done| daemon.network_list(done, times))),
+            ),
         }
     }
 

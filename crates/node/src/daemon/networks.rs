@@ -30,12 +30,18 @@ impl Daemon {
     /// Moves documents between networks and sessions, and follows changes of members. Returns
     /// whether the core has something to do because of it.
     pub(super) fn drive_networks(&mut self) -> bool {
+        if self.saving.rests() {
+            return false;
+        }
         let now = boottime_ms();
         if self.count_at.is_none_or(|at| at <= Instant::now()) {
             self.count_reachable(now);
         }
         self.documents.handle_timeout(now);
         let mut active = self.drain_documents(now);
+        if self.saving.rests() {
+            return active;
+        }
         match self.saving.is_sound() {
             true => self.networks.act_as_admin((now, unix_s())),
             false => self.networks.put_off_duties(now),
@@ -56,6 +62,9 @@ impl Daemon {
             }
         }
         active |= self.drain_documents(now);
+        if self.saving.rests() {
+            return active;
+        }
         self.answer_left(now);
         self.save_networks();
         if self.networks.iter().any(Network::has_unsaved_presences) {
@@ -73,7 +82,9 @@ impl Daemon {
 
     fn drain_documents(&mut self, now: u64) -> bool {
         let mut active = false;
-        while let Some(output) = self.documents.poll_output() {
+        while !self.saving.rests()
+            && let Some(output) = self.documents.poll_output()
+        {
             active = true;
             match output {
                 Output::Segment { peer, bytes } => {

@@ -243,6 +243,7 @@ impl Daemon {
                 Some(found) = self.lan.next() => self.handle_lan(found),
                 Some((relay, event)) = self.nostr.next() => self.handle_relay(relay, event),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
+                Some(done) = self.saving.next() => self.handle_written(done),
                 arrived = self.reaching.arrived() => self.handle_search(arrived),
                 arrived = self.lifetimes.arrived() => self.lifetimes.handle_arrived(arrived),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
@@ -266,6 +267,7 @@ impl Daemon {
         self.node.shut_down();
         self.drain_outputs();
         self.save();
+        self.end_saving().await;
         self.lan.end();
         self.exits.end().await;
         self.withdraw_mapping().await;
@@ -312,9 +314,10 @@ impl Daemon {
             .poll_timeout()
             .map(|(at, _)| Duration::from_millis(at.saturating_sub(boottime_ms())));
         let now = Instant::now();
+        let rests = self.saving.rests();
         let networks = [
-            self.networks.timeout(),
-            self.documents.poll_timeout(),
+            self.networks.timeout().filter(|_| !rests),
+            self.documents.poll_timeout().filter(|_| !rests),
             self.reaching.timeout(),
             self.lifetimes.timeout(),
             self.stun.poll_timeout().map(|(at, _)| at),
@@ -328,7 +331,7 @@ impl Daemon {
         let others = [
             self.echoes.deadline(),
             self.events.deadline(),
-            self.count_at,
+            self.count_at.filter(|_| !rests),
             self.saving.timeout(),
             self.save_at,
             self.network_changed_at,
@@ -617,7 +620,7 @@ impl Daemon {
                 reply.refuse(Refusal::new(ErrorCode::NothingToConfirm, message));
             }
             ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, reply),
-            ControlCommand::Network(command) => self.answer_network(command, reply),
+            ControlCommand::Network(command) => self.take_network_command(command, reply),
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process());
                 self.stopping = true;

@@ -1,39 +1,63 @@
 //! Writes networks, and undoes what cannot be written: a command that says done has saved.
+//!
+//! A thread writes. While it writes a change that can still be undone, the networks rest: no document is
+//! looked at or sent, and further commands wait.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::time::{Duration, Instant};
 
-use weft_networks::Before;
+use weft_networks::{Before, Network};
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_roster::network_id::NetworkId;
 
 use super::run::Daemon;
-use crate::network_files::{self, NetworkFiles, SaveError};
+use super::writer::{Done, Job, Writer};
+use crate::control::{NetworkCommand, Reply};
+use crate::network_files::{self, NetworkFiles, SaveError, Unusable};
 
 /// The pause before a network is written again that could not be written.
 const AGAIN: Duration = Duration::from_secs(5);
 
+/// What follows once a change is written or not.
+type Finish = Box<dyn FnOnce(&mut Daemon, Done)>;
+
 /// The files of the networks, and what is not in them.
 pub(super) struct Saving {
-    files: NetworkFiles,
+    writer: Writer,
+    unusable: BTreeMap<NetworkId, Unusable>,
     /// The networks that could not be written, each with the reason.
     unsaved: BTreeMap<NetworkId, String>,
     /// When they are written again.
     again: Option<Instant>,
+    /// What the thread has to do, in its order; `None` for what others have signed, which stays.
+    jobs: VecDeque<Option<Finish>>,
+    /// Commands that wait for a change to be written.
+    commands: VecDeque<(NetworkCommand, Reply)>,
 }
 
 impl Saving {
-    pub(super) fn new(files: NetworkFiles) -> Self {
-        Self {
-            files,
+    /// # Errors
+    /// The error of the system: it starts no thread.
+    pub(super) fn start(files: NetworkFiles) -> io::Result<Self> {
+        Ok(Self {
+            unusable: files.all_unusable().clone(),
+            writer: Writer::start(files)?,
             unsaved: BTreeMap::new(),
             again: None,
-        }
+            jobs: VecDeque::new(),
+            commands: VecDeque::new(),
+        })
     }
 
     /// Whether all networks are written as they are, as far as that was tried.
     pub(super) fn is_sound(&self) -> bool {
         self.unsaved.is_empty()
+    }
+
+    /// Whether a change is being written that can still be undone, so that the networks rest.
+    pub(super) fn rests(&self) -> bool {
+        self.jobs.iter().any(Option::is_some)
     }
 
     /// Why a network is not written as it is.
@@ -43,7 +67,7 @@ impl Saving {
 
     /// What is wrong with the file of a network that could not be read, as text for the user.
     pub(super) fn why_unusable(&self, network: &NetworkId) -> Option<String> {
-        let unusable = self.files.unusable(network)?;
+        let unusable = self.unusable.get(network)?;
         let name = unusable.path.file_name().unwrap_or_default();
         Some(format!("the file {} cannot be used: {}", name.display(), unusable.why))
     }
@@ -52,76 +76,100 @@ impl Saving {
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.again
     }
+
+    /// The next job that is done.
+    pub(super) async fn next(&mut self) -> Option<Done> {
+        self.writer.next().await
+    }
+
+    fn begin(&mut self, job: Job, finish: Option<Finish>) {
+        self.writer.begin(job);
+        self.jobs.push_back(finish);
+    }
 }
 
 impl Daemon {
-    /// Writes the networks that have changed; after a failure, again later.
+    /// Carries a command about networks out, or keeps it until the change before it is written.
+    pub(super) fn take_network_command(&mut self, command: NetworkCommand, reply: Reply) {
+        match self.saving.rests() {
+            true => self.saving.commands.push_back((command, reply)),
+            false => self.answer_network(command, reply),
+        }
+    }
+
+    /// Writes the networks that have changed; those that could not be written, again later.
     pub(super) fn save_networks(&mut self) {
         let now = Instant::now();
-        if self.saving.again.is_some_and(|again| now < again) {
+        // One job at a time: what changes meanwhile is in the next one.
+        if !self.saving.jobs.is_empty() {
             return;
         }
-        self.saving.again = None;
-        let mut saved = Vec::new();
-        for network in self.networks.iter().filter(|network| network.is_unsaved()) {
-            let id = network.id();
-            match self.saving.files.save(network) {
-                Ok(()) => saved.push(id),
-                Err(error) => {
-                    self.saving.again = Some(now + AGAIN);
-                    // Once, and not every few seconds.
-                    let before = self.saving.unsaved.insert(id, error.to_string());
-                    if before.as_deref() != Some(&*error.to_string()) {
-                        tracing::warn!(%error, network = %id, "the records of a network are not saved");
-                    }
-                }
-            }
+        let again = self.saving.again.is_none_or(|again| again <= now);
+        let is_due =
+            |network: &&Network| network.is_unsaved() && (again || !self.saving.unsaved.contains_key(&network.id()));
+        let save: Vec<Network> = self.networks.iter().filter(is_due).cloned().collect();
+        if !save.is_empty() {
+            let job = Job {
+                whole: false,
+                save,
+                remove: Vec::new(),
+            };
+            self.saving.begin(job, None);
         }
-        saved.into_iter().for_each(|id| self.note_written(id));
-        let networks = &self.networks;
-        let unsaved = |id: &NetworkId| {
-            networks
-                .iter()
-                .any(|network| network.id() == *id && network.is_unsaved())
-        };
-        self.saving.unsaved.retain(|id, _| unsaved(id));
     }
 
-    /// Writes what a command has changed since `before`. If that fails, nothing of it has happened.
-    ///
+    /// Makes a change, writes it, and answers. If either fails, nothing is changed.
+    pub(super) fn change_and_save<T: 'static>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T, String>,
+        answer: impl FnOnce(&mut Self, Result<T, String>) + 'static,
+    ) {
+        let before = self.networks.before();
+        let changed = match change(self) {
+            Ok(changed) => changed,
+            Err(error) => {
+                self.networks.undo(before, &[]);
+                return answer(self, Err(error));
+            }
+        };
+        let job = Job {
+            whole: true,
+            save: self.networks.changed_since(&before).cloned().collect(),
+            remove: self.networks.forgotten_since(&before).collect(),
+        };
+        if job.save.is_empty() && job.remove.is_empty() {
+            return answer(self, Ok(changed));
+        }
+        let finish = move |daemon: &mut Self, done: Done| {
+            let saved = daemon.keep_or_undo(before, done);
+            answer(daemon, saved.map(|()| changed));
+        };
+        self.saving.begin(job, Some(Box::new(finish)));
+    }
+
     /// # Errors
-    /// Why it is not saved, as text for the user.
-    pub(super) fn save_or_undo(&mut self, before: Before) -> Result<(), String> {
-        // The networks whose files are no longer what they were.
-        let mut written = Vec::new();
-        let Err(error) = self.save_since(&before, &mut written) else {
-            written.into_iter().for_each(|id| self.note_written(id));
+    /// Why a change is not saved, as text for the user.
+    fn keep_or_undo(&mut self, before: Before, mut done: Done) -> Result<(), String> {
+        let Some((id, error)) = done.failed.pop() else {
             return Ok(());
         };
+        // The networks whose files are no longer what they were.
+        let written = done.written.iter().map(|(id, _)| *id).chain(done.removed);
+        let replaced = matches!(error, SaveError::Unsynced(_)).then_some(id);
+        let written: Vec<NetworkId> = written.chain(replaced).collect();
         self.networks.undo(before, &written);
-        for id in written {
-            // One that the command has made is no more.
-            if !self.networks.iter().any(|network| network.id() == id) {
-                let _ = self.saving.files.remove(id);
-            }
+        // Those that the command has made are no more.
+        let known = |id: &NetworkId| self.networks.iter().any(|network| network.id() == *id);
+        let remove: Vec<NetworkId> = written.into_iter().filter(|id| !known(id)).collect();
+        if !remove.is_empty() {
+            let job = Job {
+                whole: false,
+                save: Vec::new(),
+                remove,
+            };
+            self.saving.begin(job, None);
         }
         Err(format!("nothing is changed, because it cannot be saved: {error}"))
-    }
-
-    fn save_since(&mut self, before: &Before, written: &mut Vec<NetworkId>) -> Result<(), SaveError> {
-        let mut note = |id: NetworkId, done: Result<(), SaveError>| {
-            if !matches!(done, Err(SaveError::System(_) | SaveError::Newer { .. })) {
-                written.push(id);
-            }
-            done
-        };
-        for network in self.networks.changed_since(before) {
-            note(network.id(), self.saving.files.save(network))?;
-        }
-        for id in self.networks.forgotten_since(before) {
-            note(id, self.saving.files.remove(id))?;
-        }
-        Ok(())
     }
 
     /// Writes the network that a node was taken into, before that node is told.
@@ -129,21 +177,73 @@ impl Daemon {
         let Some(network) = self.networks.enrolled() else {
             return;
         };
-        let id = network.id();
-        let saved = self.saving.files.save(network);
-        if let Err(error) = &saved {
-            tracing::warn!(%error, network = %id, "a node is not taken in, because that cannot be saved");
-        } else {
-            self.note_written(id);
-        }
-        self.networks.settle_enrolment(saved.is_ok());
+        let job = Job {
+            whole: true,
+            save: vec![network.clone()],
+            remove: Vec::new(),
+        };
+        let finish = |daemon: &mut Self, done: Done| {
+            for (network, error) in &done.failed {
+                tracing::warn!(%error, %network, "a node is not taken in, because that cannot be saved");
+            }
+            daemon.networks.settle_enrolment(done.failed.is_empty());
+        };
+        self.saving.begin(job, Some(Box::new(finish)));
     }
 
-    fn note_written(&mut self, network: NetworkId) {
-        self.networks.note_saved(network);
-        if self.saving.unsaved.remove(&network).is_some() {
-            tracing::info!(%network, "the records of the network are saved again");
+    /// Follows a job that is done, and carries out the commands that have waited for it.
+    pub(super) fn handle_written(&mut self, mut done: Done) {
+        self.saving.unusable = std::mem::take(&mut done.unusable);
+        for (network, revision) in &done.written {
+            self.networks.note_saved(*network, *revision);
+            if self.saving.unsaved.remove(network).is_some() {
+                tracing::info!(%network, "the records of the network are saved again");
+            }
         }
+        match self.saving.jobs.pop_front().flatten() {
+            Some(finish) => finish(self, done),
+            None => self.note_failures(done),
+        }
+        let networks = &self.networks;
+        let unsaved = |id: &NetworkId| {
+            networks
+                .iter()
+                .any(|network| network.id() == *id && network.is_unsaved())
+        };
+        self.saving.unsaved.retain(|id, _| unsaved(id));
+        if self.saving.unsaved.is_empty() {
+            self.saving.again = None;
+        }
+        while !self.saving.rests()
+            && let Some((command, reply)) = self.saving.commands.pop_front()
+        {
+            self.answer_network(command, reply);
+        }
+    }
+
+    fn note_failures(&mut self, done: Done) {
+        for (network, error) in done.failed {
+            self.saving.again = Some(Instant::now() + AGAIN);
+            // Once, and not every few seconds.
+            let before = self.saving.unsaved.insert(network, error.to_string());
+            if before.as_deref() != Some(&*error.to_string()) {
+                tracing::warn!(%error, %network, "the records of a network are not saved");
+            }
+        }
+    }
+
+    /// Waits until all is written, what is left included, and ends the thread.
+    pub(super) async fn end_saving(&mut self) {
+        for _ in 0..2 {
+            self.save_networks();
+            while !self.saving.jobs.is_empty() {
+                match self.saving.next().await {
+                    Some(done) => self.handle_written(done),
+                    None => return,
+                }
+            }
+        }
+        self.saving.writer.end();
     }
 
     /// Writes the presences that have changed.

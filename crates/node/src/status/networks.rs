@@ -145,6 +145,9 @@ pub struct NetworkStatus {
     /// restart of this node loses what has changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
+    /// What has changed is being written, and will be saved or not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub writing: bool,
     /// Members that got a number behind their name lately, because another one has the name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbered: Vec<NumberedStatus>,

@@ -34,6 +34,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
             shadowed: Vec::new(),
             admins_outside: Vec::new(),
             unsaved: None,
+            writing: false,
             numbered: Vec::new(),
         }],
         asked: Vec::new(),

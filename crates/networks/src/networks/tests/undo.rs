@@ -134,8 +134,8 @@ fn world() -> World {
     world.nodes[3].ask_admin(key(0), Vec::new(), None, now).unwrap();
     world.run(15_000);
     world.nodes[0].take_change();
-    let id = world.network(0).id();
-    world.nodes[0].note_saved(id);
+    let (id, revision) = (world.network(0).id(), world.network(0).revision());
+    world.nodes[0].note_saved(id, revision);
     world
 }
 
@@ -187,8 +187,8 @@ fn what_an_undone_change_has_written_is_written_again() {
     let mut world = world();
     let before = world.nodes[0].before();
     change(&mut world, "node-1", MemberChange::Rename(name("desk"))).unwrap();
-    let id = world.network(0).id();
-    world.nodes[0].note_saved(id);
+    let (id, revision) = (world.network(0).id(), world.network(0).revision());
+    world.nodes[0].note_saved(id, revision);
     world.nodes[0].undo(before, &[id, NetworkId::from_bytes([9; 16])]);
     assert!(world.network(0).is_unsaved());
 }
@@ -209,8 +209,9 @@ fn a_node_is_told_that_it_is_a_member_once_that_is_saved() {
             };
             Document::Ask(ask).encode()
         };
+        let revision = world.network(0).revision();
         let founder = &mut world.nodes[0];
-        founder.note_saved(id);
+        founder.note_saved(id, revision);
         founder.take_documents();
         founder.handle_document(key(3), &ask(3), now, unix).unwrap();
         assert!(founder.enrolled().unwrap().is_member(&key(3)));
