@@ -120,8 +120,8 @@ pub(crate) enum Failure {
     /// This node is a member, and its machine cannot write that down. The request is written, so that
     /// nothing is lost: after a restart the node gets the records once more.
     #[error(
-        "this machine is a member now, but that is not saved ({0}); make room (`weft doctor`), the daemon tries again and, \
-         after a restart, asks again with the same code"
+        "this machine is a member now, but that is not saved ({0}); `weft doctor` looks at the disk, and the daemon tries \
+         again; after a restart it gets the records once more"
     )]
     JoinedUnsaved(String),
     #[error(transparent)]

@@ -79,7 +79,14 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<()
     random_bytes(&mut random).map_err(KeyFileError::Random)?;
     random_bytes(&mut nonce).map_err(KeyFileError::Random)?;
     let text = encrypted::encrypt(identity.secret(), &passphrase, &random)?;
-    let networks = NetworkFiles::texts(paths.directory(), &identity.public());
+    let (networks, left_out) = NetworkFiles::texts(paths.directory(), &identity.public());
+    for path in left_out {
+        let path = path.display();
+        let _ = writeln!(
+            io::stderr(),
+            "a network is left out, because its file cannot be used: {path}"
+        );
+    }
     let sealed = match networks.is_empty() {
         true => String::new(),
         false => backup::seal(identity.secret(), &networks, &nonce)?,

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
+use weft_roster::network_id::NetworkId;
 use weft_roster::rules::{MAX_RULES, RuleError};
 use weft_wire::Subnet;
 
@@ -24,6 +25,12 @@ pub enum NetworkError {
     /// The node is in no network.
     #[error("this node is in no network; `weft create` makes one, and `weft join` joins one")]
     NoNetwork,
+    /// The records of the only network are lost here.
+    #[error("the records of the network {0} cannot be read; `weft networks` says why, and what brings them back")]
+    Lost(NetworkId),
+    /// An administrator has removed this node.
+    #[error("{0} has removed this node; `weft join --ask NPUB --address ADDRESS` asks an administrator to come back")]
+    NotMember(String),
     /// The node is in this network already.
     #[error("this node is in that network already")]
     Already,
@@ -69,7 +76,9 @@ pub enum NetworkError {
     #[error("{0} is the founder, this node; name another member")]
     SucceedsItself(String),
     /// The founder's record gives a member its rights.
-    #[error("{0} is the successor of the founder; `weft admin successor --none` there takes that back first")]
+    #[error(
+        "{0} is the successor of the founder; `weft admin successor --none` on the founder's machine takes that back first"
+    )]
     IsSuccessor(String),
     /// The node is the only administrator.
     #[error(
@@ -85,14 +94,14 @@ pub enum NetworkError {
     NoSuccessor(String),
     /// The node has its rights from the founder's record.
     #[error(
-        "this machine is the successor of the founder; `weft admin successor --none` on {0} takes that back, or leave \
-         with --force"
+        "this machine has its rights as the successor of the founder, {0}, and cannot give them up; \
+         `weft admin successor --none` there takes them back if that machine still runs, or leave with --force"
     )]
     StaysSuccessor(String),
     /// Records would end with the rights of this node.
     #[error(
-        "{what}: this machine has signed that as administrator, and it would end; `weft {removes} remove {own}` on {on} \
-         signs it again and takes this machine out, or leave with --force, which ends no rights"
+        "this machine has signed as administrator what would end: {what}; `weft {removes} remove {own} --keep` on {on} \
+         signs it again (administrators: --keep-admin){forced}"
     )]
     RestsOnThis {
         /// The records, in words.
@@ -103,11 +112,13 @@ pub enum NetworkError {
         on: String,
         /// What it removes: `member` or `admin`.
         removes: &'static str,
+        /// The way that gives nothing up, if there is one.
+        forced: &'static str,
     },
     /// It is not said what stays of what an administrator has signed.
     #[error(
-        "{name} has signed what follows, which ends with its rights: {what}; --keep signs it again but for administrators \
-         and invites, --void ends it all"
+        "{name} has signed what would end with its rights: {what}; --keep signs it again (administrators and invites only \
+         with --keep-admin and --keep-invite), --void lets it end"
     )]
     Undecided {
         /// The administrator.

@@ -411,7 +411,7 @@ impl Networks {
             let members: Vec<&Network> = self.in_order().filter(|network| network.is_member(&self.own)).collect();
             let named = |network: &&Network| network.label_or_id();
             return match &members[..] {
-                [] => Err(NetworkError::NoNetwork),
+                [] => Err(self.why_none()),
                 [only] => Ok(only.id()),
                 several => {
                     let names: Vec<String> = several.iter().map(named).collect();
@@ -423,6 +423,17 @@ impl Networks {
         let of_label = |network: &&Network| network.label().is_some_and(|label| label.as_str() == wanted);
         let found = by_id.or_else(|| self.all.values().find(of_label).map(Network::id));
         found.ok_or_else(|| NetworkError::Unknown(wanted.escape_debug().to_string()))
+    }
+
+    /// Why this node is a member of no network.
+    fn why_none(&self) -> NetworkError {
+        let lost = self.all.values().find(|network| network.is_lost());
+        let removed = self.all.values().find(|network| network.joining().is_none());
+        match (lost, removed) {
+            (Some(lost), _) => NetworkError::Lost(lost.id()),
+            (None, Some(removed)) => NetworkError::NotMember(removed.label_or_id()),
+            (None, None) => NetworkError::NoNetwork,
+        }
     }
 
     fn with(&mut self, id: NetworkId) -> Result<(&Identity, &mut Network), NetworkError> {

@@ -87,12 +87,17 @@ impl NetworkFiles {
         (loaded, networks)
     }
 
-    /// The networks that are there, by the text of the file of each: those that can be used.
+    /// The networks that are there, by the text of the file of each, and the files that cannot be used.
     #[must_use]
-    pub fn texts(directory: &Path, own: &PublicKey) -> Vec<String> {
-        let paths = files(directory).into_iter();
-        let texts = paths.filter_map(|path| text(&path).ok());
-        texts.filter(|text| kept::from_text(text, own).is_ok()).collect()
+    pub fn texts(directory: &Path, own: &PublicKey) -> (Vec<String>, Vec<PathBuf>) {
+        let (mut texts, mut unusable) = (Vec::new(), Vec::new());
+        for path in files(directory) {
+            match text(&path) {
+                Ok(text) if kept::from_text(&text, own).is_ok() => texts.push(text),
+                _ => unusable.push(path),
+            }
+        }
+        (texts, unusable)
     }
 
     /// Writes a network from the text of its file, unless it is there. Returns it, and whether it was

@@ -146,7 +146,7 @@ fn disk(facts: &Facts) -> Option<Finding> {
         false => return None,
     };
     let what = format!("the file system of {} {what}", disk.path.display());
-    let why = "what is not saved is not done: networks cannot be made, joined or changed";
+    let why = "a change of a network that finds no room is refused";
     Some(Finding::new("disk", what, why).with_fix("make room, or mount it read-write"))
 }
 

@@ -13,7 +13,7 @@ use crate::human;
 /// The options of a command that takes rights from an administrator.
 #[derive(Debug, clap::Args)]
 pub(crate) struct KeepArgs {
-    /// Sign again what it has signed as administrator, but for administrators and invites
+    /// Keep what the member has signed as administrator, except administrators and invites
     #[arg(long, conflicts_with = "void")]
     keep: bool,
     /// Keep this administrator that it has made; several times for several
@@ -22,7 +22,7 @@ pub(crate) struct KeepArgs {
     /// Keep this open invite that it has made, or by which it came: the beginning of its key
     #[arg(long, value_name = "KEY")]
     keep_invite: Vec<String>,
-    /// Sign nothing again: the members that it has taken in are removed
+    /// Let it all end: members that it alone has taken in are removed
     #[arg(long)]
     void: bool,
 }
@@ -67,15 +67,15 @@ fn ask(member: &str, signed: &[SignedStatus]) -> Result<bool, Failure> {
     let mut line = String::new();
     io::stdin().read_line(&mut line).map_err(Failure::Answer)?;
     match line.trim() {
-        "yes" | "y" => Ok(true),
-        "no" | "n" => Ok(false),
+        "keep" => Ok(true),
+        "void" => Ok(false),
         _ => Err(Failure::Cancelled),
     }
 }
 
 fn question(member: &str, signed: &[SignedStatus]) -> String {
     let mut text = format!(
-        "{} has signed this as administrator, and it ends with its rights:\n",
+        "{} has signed this as administrator, and it would end with its rights:\n",
         human::plain(member)
     );
     for signed in signed {
@@ -86,7 +86,10 @@ fn question(member: &str, signed: &[SignedStatus]) -> String {
         };
         text.push_str(&format!("  {}{note}\n", human::plain(&signed.what)));
     }
-    text.push_str("Sign the rest again, so that it stays? yes, no (it ends), or nothing to cancel: ");
+    text.push_str(
+        "keep: this machine signs it again, so that it stays. void: all of it ends. Anything else: nothing is changed.\n\
+         keep or void? ",
+    );
     text
 }
 

@@ -127,6 +127,8 @@ impl Network {
             }
             MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, wish, (now, unix))?,
         }
+        let gone = !self.is_member(&key);
+        again.retain(|again| !(gone && again.record.key().subject() == Some(&key)));
         let again = again.iter().map(|again| self.in_words(again, &names)).collect();
         Ok(Changed { key, again })
     }
@@ -394,17 +396,31 @@ impl Network {
         wish: Option<&Wish>,
         (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
-        let admins = &self.state.admins;
-        if admins.is_founder(&identity.public()) && admins.successor() == Some(key) {
-            return Err(NetworkError::IsSuccessor(self.name_of(key)));
-        }
         // Who may not do it is not asked what stays.
-        self.set.next_version(&RecordKey::Admin(*key), &identity.public())?;
+        self.check_revocation(&identity.public(), key)?;
         let keep = self.keep(key, wish, unix)?;
-        let again = self.set.resign_list(key, &identity.public(), &keep)?;
+        let signed = self.signed_by(key, unix);
+        let mut again = self.set.resign_list(key, &identity.public(), &keep)?;
         self.sign_again(identity, &again, now, unix)?;
         self.end_rights(identity, key, now, unix)?;
+        // Only what the user knows of is told: no invites that were closed before.
+        again.retain(|again| signed.iter().any(|signed| signed.is_about(again.record.key())) || !again.ends);
+        for signed in signed {
+            if !again.iter().any(|again| signed.is_about(again.record.key())) {
+                again.push(signed.ended());
+            }
+        }
         Ok(again)
+    }
+
+    /// Fails if this node may not end the rights of an administrator.
+    pub(crate) fn check_revocation(&self, own: &PublicKey, admin: &PublicKey) -> Result<(), NetworkError> {
+        let admins = &self.state.admins;
+        if admins.is_founder(own) && admins.successor() == Some(admin) {
+            return Err(NetworkError::IsSuccessor(self.name_of(admin)));
+        }
+        self.set.next_version(&RecordKey::Admin(*admin), own)?;
+        Ok(())
     }
 
     pub(super) fn sign_again(

@@ -5,7 +5,7 @@ use weft_roster::key::RecordKey;
 use weft_roster::record::{Body, Draft};
 
 use super::Network;
-use super::signed::list;
+use super::signed::{SignedKind, list};
 use crate::NetworkError;
 
 impl Network {
@@ -24,10 +24,12 @@ impl Network {
             let founder = admins.founder.as_ref().map(|founder| self.name_of(founder));
             return Err(NetworkError::StaysSuccessor(founder.unwrap_or_default()));
         }
-        let resting = match leaves {
+        let mut resting = match leaves {
             true => self.signed_by(own, unix),
             false => self.resting_on(own, unix),
         };
+        // Its own invites end with it: another administrator makes others.
+        resting.retain(|signed| signed.kind != SignedKind::Invite);
         if resting.is_empty() {
             return Ok(());
         }
@@ -36,6 +38,11 @@ impl Network {
             own: self.name_of(own),
             on: self.who_removes(own),
             removes: if leaves { "member" } else { "admin" },
+            forced: if leaves {
+                ", or leave with --force, which ends no rights"
+            } else {
+                ""
+            },
         })
     }
 

@@ -52,6 +52,22 @@ pub struct Wish {
     pub seen: Option<String>,
 }
 
+impl Signed {
+    /// Whether it is about this key.
+    pub(super) fn is_about(&self, key: &RecordKey) -> bool {
+        self.record.key() == key
+    }
+
+    /// The same as a record that has ended.
+    pub(super) fn ended(self) -> Again {
+        Again {
+            record: self.record,
+            version: 0,
+            ends: true,
+        }
+    }
+}
+
 impl Network {
     /// What ends with the rights of an administrator, other than what is about itself and the secret of
     /// the network.

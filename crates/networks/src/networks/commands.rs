@@ -149,7 +149,13 @@ impl Networks {
         let id = self.find(of)?;
         let network = self.all.get(&id).ok_or(NetworkError::NoNetwork)?;
         let admin = match member {
-            Some(member) => Some(network.known(member)?),
+            Some(member) => {
+                let key = network.known(member)?;
+                if network.is_admin(&key) && key != self.own {
+                    network.check_revocation(&self.own, &key)?;
+                }
+                Some(key)
+            }
             None => network.falling_successor(&self.identity, unix)?,
         };
         let signed = admin.map(|admin| network.signed_by(&admin, unix)).unwrap_or_default();

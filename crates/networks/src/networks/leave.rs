@@ -26,8 +26,12 @@ impl Networks {
     pub fn leave(&mut self, of: Option<&str>, force: bool, (now, unix): (u64, u64)) -> Result<NetworkId, NetworkError> {
         let mut all = self.all.keys();
         let id = match (of, all.next(), all.next()) {
-            // Also one that has removed this node.
+            // Also one that has removed this node, or whose records are lost.
             (None, Some(only), None) => *only,
+            (None, Some(_), Some(_)) => {
+                let names: Vec<String> = self.in_order().map(Network::label_or_id).collect();
+                return Err(NetworkError::Which(names.join(", ")));
+            }
             _ => self.find(of)?,
         };
         self.changed = true;

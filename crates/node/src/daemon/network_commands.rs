@@ -175,7 +175,8 @@ impl Daemon {
         let id = left.map_err(|error| error.to_string())?;
         match self.saving.why_unusable(&id).filter(|_| !force) {
             Some(why) => Err(format!(
-                "{why}; it stays, because it may be the only one that has the records: `weft leave --force` removes it"
+                "{why}; it stays, because it may be the only one that has the records: \
+                 `weft leave --force --network {id}` removes it"
             )),
             None => Ok(id),
         }

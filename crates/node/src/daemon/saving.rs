@@ -169,7 +169,9 @@ impl Daemon {
             };
             self.saving.begin(job, None);
         }
-        Err(format!("nothing is changed, because it cannot be saved: {error}"))
+        Err(format!(
+            "nothing is changed, because it cannot be saved: {error}; `weft doctor` looks at the disk"
+        ))
     }
 
     /// Writes the network that a node was taken into, before that node is told.

@@ -107,7 +107,7 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
         done(a, &["rule", "add", "deny from any to any tcp/25"]);
         let line = failed(a, &["leave"]);
         assert!(
-            line.contains("the rules") && line.contains("`weft member remove desk` on nas"),
+            line.contains("the rules") && line.contains("`weft member remove desk --keep` on nas"),
             "{line}"
         );
         wait_until(PATIENCE, "b is the successor", || {

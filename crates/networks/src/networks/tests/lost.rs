@@ -34,6 +34,15 @@ fn lost_records_come_back_from_the_members_that_presences_name() {
             .any(|row| row.key == key(0) && !row.addresses.is_empty())
     );
     assert!(world.network(1).is_lost() && !world.network(1).is_unsaved());
+    // What needs it says so, and leaving says which network.
+    let times = world.times();
+    let refused = world.nodes[1].change_member(None, "founder", (crate::MemberChange::MakeAdmin, None), times);
+    assert_eq!(refused.map(drop), Err(NetworkError::Lost(id)));
+    let lab = Name::network("lab").unwrap();
+    world.nodes[1].create(lab, None, [9; 16], UNIX).unwrap();
+    let refused = world.nodes[1].leave(None, true, times);
+    assert!(matches!(refused, Err(NetworkError::Which(_))), "{refused:?}");
+    world.nodes[1].leave(Some("lab"), true, times).unwrap();
     world.run(10_000);
     assert!(!world.network(1).is_lost() && world.network(1).is_unsaved());
     assert_eq!((world.network(1).id(), world.members(1)), (id, vec![0, 1, 2]));
