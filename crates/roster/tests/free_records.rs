@@ -64,7 +64,7 @@ fn self_signed(number: usize) -> String {
     record.event().to_json()
 }
 
-/// The processor time of this thread so far, in ns: what else runs on the machine has no part in it.
+/// The processor time of this thread so far, in ns. That of other programs is not in it.
 fn processor_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()

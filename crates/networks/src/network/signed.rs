@@ -48,7 +48,7 @@ pub struct Wish {
     pub admins: Vec<String>,
     /// Beginnings of the keys of invites that stay.
     pub invites: Vec<String>,
-    /// The [mark](Network::mark) of the records that the user has seen.
+    /// The mark of the records that the user has seen, as [`Networks::signed_by`](crate::Networks::signed_by) returns it.
     pub seen: Option<String>,
 }
 
