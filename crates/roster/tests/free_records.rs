@@ -64,8 +64,8 @@ fn self_signed(number: usize) -> String {
     record.event().to_json()
 }
 
-/// The processor time of this thread so far, in ns. That of other programs is not in it.
-fn processor_time() -> u64 {
+/// The CPU time of this thread so far, in ns. That of other programs is not in it.
+fn cpu_time() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
@@ -78,9 +78,9 @@ fn ten_thousand_free_records_cost_no_verification() {
         for (count, best) in [10_000, 20_000].into_iter().zip(&mut times) {
             let mut reader = Reader::new();
             let before = (reader.set.bytes(), reader.set.records().count());
-            let start = processor_time();
+            let start = cpu_time();
             assert_eq!(reader.receive(&records[..count]), 0);
-            *best = (processor_time() - start).min(*best);
+            *best = (cpu_time() - start).min(*best);
             // They leave nothing in memory, so nothing is written of them either.
             assert_eq!((reader.set.bytes(), reader.set.records().count()), before);
             let counts = reader.set.counts();
