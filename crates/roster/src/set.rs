@@ -17,7 +17,7 @@ pub const MAX_SET: usize = 16 << 20;
 
 /// Bytes of JSON of the void records of a set, at most: those of a former administrator, which count
 /// again if its removal turns out to be void.
-pub const MAX_VOID: usize = 4 << 20;
+pub const MAX_VOID: usize = 4_194_304;
 
 /// The records of one network: of each signer the best one about each key.
 ///
