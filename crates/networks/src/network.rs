@@ -418,7 +418,7 @@ impl Network {
         self.revision != self.saved && !self.is_leaving()
     }
 
-    /// Whether this node leaves it, and only tells the members. Nothing of it is kept.
+    /// Whether this node leaves it. The members get the resignation, and no file of it is written.
     #[must_use]
     pub fn is_leaving(&self) -> bool {
         self.leaves_at.is_some()

@@ -130,8 +130,8 @@ impl RecordSet {
         self.resign_list_unchecked(admin, by, keep)
     }
 
-    /// The records that the founder signs before `network`, its next record about the network, names
-    /// another successor or none. If the former one is no administrator then, they are those of
+    /// The records that the founder signs before `network`, its next record about the network, which names
+    /// another successor or none. If the rights of the former one end, the list is that of
     /// [`resign_list`](Self::resign_list).
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub struct RecordSet {
     network: NetworkId,
     slots: Slots,
     admins: Admins,
-    /// Records whose signer is no administrator, the highest identifier last, each with its bytes.
+    /// Void records in the order of their identifiers, each with its length in bytes.
     void: BTreeMap<Void, usize>,
     void_bytes: usize,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! What an administrator has signed, and what of it stays when it is removed.
 //!
-//! Its owner may not be the one who has signed: a key that was stolen for a while has grants and invites
-//! of the thief. So these end unless they are named, and the rest is shown before it is signed again.
+//! A thief of its key may have signed a part of it: grants and invites first. So these end unless the
+//! command names them, and the user sees all other records before this node signs them again.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -48,7 +48,8 @@ pub struct Wish {
     pub admins: Vec<String>,
     /// Beginnings of the keys of invites that stay.
     pub invites: Vec<String>,
-    /// The mark of the records that the user has seen, as [`Networks::signed_by`](crate::Networks::signed_by) returns it.
+    /// The mark of the list that the user has seen, from
+    /// [`Networks::signed_by`](crate::Networks::signed_by).
     pub seen: Option<String>,
 }
 

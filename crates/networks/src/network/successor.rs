@@ -49,7 +49,8 @@ impl Network {
         Ok(again.iter().map(|again| self.in_words(again, &names)).collect())
     }
 
-    /// The successor that is no administrator any more once this node, the founder, names none.
+    /// The successor, if its rights end when this node, the founder, names none. It keeps them if a grant
+    /// gives them, too.
     pub(crate) fn falling_successor(&self, identity: &Identity, unix: u64) -> Result<Option<PublicKey>, NetworkError> {
         if self.state.admins.successor().is_none() || !self.state.admins.is_founder(&identity.public()) {
             return Ok(None);

@@ -135,8 +135,8 @@ impl Networks {
         Ok(changed)
     }
 
-    /// What ends with the rights of an administrator, or of the founder's successor for `None`, and a mark
-    /// of that list for a [`Wish`]. A member that is no administrator has signed nothing.
+    /// Lists the records that end with the rights of an administrator, or of the founder's successor for
+    /// `None`, and returns the mark of the list for a [`Wish`]. The list of another member is empty.
     ///
     /// # Errors
     /// [`NetworkError`]

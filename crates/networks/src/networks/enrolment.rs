@@ -56,8 +56,8 @@ impl Networks {
         self.all.get(&enrolled.before.id())
     }
 
-    /// Tells the node that was taken in that it is a member, or, if that is not `saved`, takes it out again
-    /// and refuses it.
+    /// Ends an enrolment. If it is `saved`, the node is told that it is a member; otherwise the network
+    /// becomes what it was, and the node is refused.
     pub fn settle_enrolment(&mut self, saved: bool) {
         let Some(Enrolled { before, member, from }) = self.enrolled.take() else {
             return;

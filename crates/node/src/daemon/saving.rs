@@ -153,12 +153,12 @@ impl Daemon {
         let Some((id, error)) = done.failed.pop() else {
             return Ok(());
         };
-        // The networks whose files are no longer what they were.
+        // These files differ from the networks as they are after the undo.
         let written = done.written.iter().map(|(id, _)| *id).chain(done.removed);
         let replaced = matches!(error, SaveError::Unsynced(_)).then_some(id);
         let written: Vec<NetworkId> = written.chain(replaced).collect();
         self.networks.undo(before, &written);
-        // Those that the command has made are no more.
+        // The undo has removed the networks that the command has made.
         let known = |id: &NetworkId| self.networks.iter().any(|network| network.id() == *id);
         let remove: Vec<NetworkId> = written.into_iter().filter(|id| !known(id)).collect();
         if !remove.is_empty() {

@@ -145,7 +145,7 @@ pub struct NetworkStatus {
     /// restart of this node loses what has changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
-    /// What has changed is being written, and will be saved or not.
+    /// The last changes are being written. `unsaved` says later if that has failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writing: bool,
     /// Members that got a number behind their name lately, because another one has the name.
@@ -243,7 +243,7 @@ pub enum NetworkState {
     Joining,
     /// It is not a member: it was removed.
     Removed,
-    /// It has been one, and tells the members that it is an administrator no longer.
+    /// The node leaves it, and sends its resignation as an administrator to the members.
     Leaving,
     /// Its records cannot be read here, and have not come back from a member.
     Lost,

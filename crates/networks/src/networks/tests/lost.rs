@@ -1,6 +1,6 @@
 use super::*;
 
-/// The founder and a member, who has lost the records, and knows the members that presences name.
+/// A founder and two members. Node 1 has lost the records; with `presences` it knows where the others are.
 fn world(presences: bool) -> (World, NetworkId) {
     let mut world = World::new(3, &[(0, 1), (0, 2)]);
     world.create(0);
