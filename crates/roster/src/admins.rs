@@ -1,27 +1,29 @@
 //! Which keys are administrators, and of which rank.
 //!
-//! The founder has rank 0, and so has the successor that the founder's own `network` record names.
-//! Such a successor can retire the founder, whose machine is lost; the founder takes its rank back with
-//! its key, and names another successor or none.
+//! The head of a network has rank 0, and so has the successor that the head's own `network` record names.
+//! The founder is the first head. A record that removes the rights of the head, by itself or by its
+//! successor, and that has a higher version than the head's `network` record, makes the successor the next
+//! head. An earlier head takes the place back by a further `network` record.
 //! The other ranks follow one by one. Among the records about an undecided key that administrators
 //! of the present rank signed, the one of the highest precedence decides: the key is an
 //! administrator of the next rank, or none. Records of later ranks about a decided key mean
 //! nothing, so seniority goes before version, and no record can act on its signer's seniors or
 //! equals.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weft_noise::PublicKey;
 
 use crate::key::RecordKey;
-use crate::record::{Body, Network, Record};
+use crate::record::{Body, Record};
 use crate::set::Slots;
 
 /// Administrators of a network, at most.
 pub const MAX_ADMINS: usize = 64;
 
-/// The place of an administrator: 0 for founder and successor, otherwise one more than the rank of
+/// The place of an administrator: 0 for the head and its successor, otherwise one more than the rank of
 /// the administrator that made it one. Lower is more senior.
 pub type Rank = u8;
 
@@ -30,7 +32,7 @@ pub type Rank = u8;
 pub struct Admin {
     /// The rank.
     pub rank: Rank,
-    /// The record that made the key an administrator; `None` for founder and successor.
+    /// The record that made the key an administrator; `None` for the head and its successor.
     pub grant: Option<Arc<Record>>,
 }
 
@@ -41,10 +43,13 @@ pub struct Admins {
     pub founder: Option<PublicKey>,
     /// All administrators.
     pub of: BTreeMap<PublicKey, Admin>,
-    /// The keys that resigned by a record of their own.
+    /// The keys that resigned by a record of their own, and the heads that have handed over.
     pub resigned: BTreeSet<PublicKey>,
-    /// The record by which the founder has handed over to its successor, if it has.
-    pub retirement: Option<Arc<Record>>,
+    /// The heads of the network in their order: the founder, and each successor that has taken over. The
+    /// last one is the head now.
+    pub heads: Vec<PublicKey>,
+    /// The records by which each head but the last one has handed over to the next.
+    pub handovers: Vec<Arc<Record>>,
     /// The keys that a record makes administrators beyond [`MAX_ADMINS`].
     pub refused: BTreeSet<PublicKey>,
 }
@@ -56,6 +61,8 @@ pub(crate) struct Revocation<'a> {
     pub(crate) admin: &'a PublicKey,
     pub(crate) by: &'a PublicKey,
     pub(crate) keep: &'a Keep,
+    /// The administrators before the change.
+    pub(crate) now: &'a Admins,
 }
 
 /// What stays of the records of an administrator that is removed.
@@ -69,13 +76,15 @@ pub struct Keep {
     pub invites: BTreeSet<[u8; 32]>,
 }
 
-impl Keep {
-    /// Whether a record about the rights of `subject` stays.
-    pub(crate) fn keeps_rights(&self, subject: &PublicKey, removed: bool) -> bool {
-        match removed {
-            true => self.rest,
-            false => self.admins.contains(subject),
+impl Revocation<'_> {
+    /// Whether a record about the rights of `subject` stays, although its signer has none any more.
+    fn keeps(&self, signer: &PublicKey, subject: &PublicKey, record: &Record) -> bool {
+        if record.removed() {
+            return self.keep.rest && signer == self.admin;
         }
+        let grant = self.now.of.get(subject).and_then(|admin| admin.grant.as_ref());
+        let in_force = || grant.is_some_and(|grant| grant.id() == record.id());
+        self.keep.admins.contains(subject) && (signer == self.admin || in_force())
     }
 }
 
@@ -83,19 +92,17 @@ impl Admins {
     /// The administrators that records make.
     pub(crate) fn settle(slots: &Slots, revoked: Option<Revocation<'_>>) -> Self {
         let mut admins = Self::default();
-        let Some((founder, network)) = founding(slots) else {
+        let Some(founder) = founder(slots) else {
             return admins;
         };
         admins.founder = Some(founder);
+        let successor = admins.find_head(slots, founder, revoked);
         let revoked_key = revoked.map(|revoked| *revoked.admin);
-        admins.retirement = retirement(slots, &founder, network);
-        let own = Some(founder).filter(|_| admins.retirement.is_none());
-        let first = BTreeSet::from_iter(own.into_iter().chain(network.successor));
+        let first = BTreeSet::from_iter(admins.head().copied().into_iter().chain(successor));
         let mut layer: Vec<PublicKey> = first.into_iter().filter(|key| Some(*key) != revoked_key).collect();
         for key in &layer {
             admins.of.insert(*key, Admin { rank: 0, grant: None });
         }
-        admins.resigned.extend(own.is_none().then_some(founder));
         let mut open = undecided(slots);
         for key in layer.iter().chain(&revoked_key) {
             open.remove(key);
@@ -105,7 +112,32 @@ impl Admins {
             rank += 1;
             layer = admins.next_layer(rank, &layer, &mut open, revoked);
         }
+        let Self { of, resigned, .. } = &mut admins;
+        resigned.retain(|key| !of.contains_key(key));
         admins
+    }
+
+    /// Follows the handovers from the founder to the head of now, and returns its successor.
+    fn find_head(&mut self, slots: &Slots, founder: PublicKey, revoked: Option<Revocation<'_>>) -> Option<PublicKey> {
+        let mut head = founder;
+        loop {
+            self.heads.push(head);
+            let successor = successor_of(slots, &head)?;
+            let handover = handover(slots, &head, &successor);
+            let (mut falls, mut retires) = (false, false);
+            if let Some(Revocation { admin, by, .. }) = revoked {
+                // An earlier head takes its place back; the head itself and its successor end it.
+                falls = *admin == successor && (handover.is_none() || self.heads.contains(by));
+                retires = *admin == head && (*by == successor || *by == head);
+            }
+            let again = self.heads.contains(&successor) || self.heads.len() == MAX_ADMINS;
+            if falls || again || (handover.is_none() && !retires) {
+                return Some(successor);
+            }
+            self.handovers.extend(handover.cloned());
+            self.resigned.insert(head);
+            head = successor;
+        }
     }
 
     /// Decides what records of `layer` are about, and returns the administrators that they make.
@@ -121,13 +153,9 @@ impl Admins {
         let revoked = revoked.filter(|revoked| layer.contains(revoked.by));
         let mut next = Vec::new();
         open.retain(|subject, records| {
-            let stays = |signer: &PublicKey, record: &Record| {
-                revoked.is_some_and(|revoked| {
-                    signer == revoked.admin && revoked.keep.keeps_rights(subject, record.removed())
-                })
+            let counts = |(signer, record): &(&PublicKey, &&Arc<Record>)| {
+                signers.contains(signer) || revoked.is_some_and(|revoked| revoked.keeps(signer, subject, record))
             };
-            let counts =
-                |(signer, record): &(&PublicKey, &&Arc<Record>)| signers.contains(signer) || stays(signer, record);
             let of_layer = records.iter().filter(counts);
             let Some(decisive) = of_layer
                 .map(|(_, record)| *record)
@@ -152,17 +180,41 @@ impl Admins {
         next
     }
 
-    /// The node that the founder's record names as its successor.
+    /// The head: the founder, or the successor that has taken over from it.
+    #[must_use]
+    pub fn head(&self) -> Option<&PublicKey> {
+        self.heads.last()
+    }
+
+    /// Whether a key is that of the head.
+    #[must_use]
+    pub fn is_head(&self, key: &PublicKey) -> bool {
+        self.head() == Some(key)
+    }
+
+    /// The node that the record of the head names as its successor.
     #[must_use]
     pub fn successor(&self) -> Option<&PublicKey> {
         let first = self.of.iter().filter(|(_, admin)| admin.rank == 0);
-        first.map(|(key, _)| key).find(|key| !self.is_founder(key))
+        first.map(|(key, _)| key).find(|key| !self.is_head(key))
     }
 
     /// Whether a key is that of the founder.
     #[must_use]
     pub fn is_founder(&self, key: &PublicKey) -> bool {
         self.founder.as_ref() == Some(key)
+    }
+
+    /// Whether a record counts whose signer may have no rank: the resignation of its signer, and what heads,
+    /// earlier ones, too, say about the network and about their rights.
+    pub(crate) fn counts_of_former(&self, signer: &PublicKey, key: &RecordKey) -> bool {
+        let is_head = |key: &PublicKey| self.heads.contains(key);
+        match key {
+            RecordKey::Network => is_head(signer),
+            RecordKey::Admin(subject) if subject == signer => self.resigned.contains(signer),
+            RecordKey::Admin(subject) => is_head(signer) && is_head(subject),
+            _ => false,
+        }
     }
 
     /// The rank of a key; `None` if it is no administrator.
@@ -186,23 +238,36 @@ fn undecided(slots: &Slots) -> Undecided<'_> {
     open
 }
 
-/// The record by which the founder has handed over: of its own records about its rights and those of its
-/// successor, the best one, if that removes them.
-fn retirement(slots: &Slots, founder: &PublicKey, network: &Network) -> Option<Arc<Record>> {
-    let successor = network.successor.as_ref()?;
-    let slot = slots.get(&RecordKey::Admin(*founder))?;
-    let records = [founder, successor].into_iter().filter_map(|signer| slot.get(signer));
-    let best = records
+/// The record by which `head` has handed over to `successor`: of its resignation and what the successor says
+/// about its rights the latest one, if that removes them and is later than what the head says about the
+/// network.
+fn handover<'a>(slots: &'a Slots, head: &PublicKey, successor: &PublicKey) -> Option<&'a Arc<Record>> {
+    let slot = slots.get(&RecordKey::Admin(*head))?;
+    let records = [head, successor].into_iter().filter_map(|signer| slot.get(signer));
+    let latest = records
         .map(|kept| &kept.best)
-        .max_by_key(|record| record.precedence())?;
-    best.removed().then(|| Arc::clone(best))
+        .filter(|record| record.signer() == successor || record.removed())
+        .max_by_key(|record| (record.version(), record.removed(), Reverse(record.id())))?;
+    let network = network_of(slots, head)?;
+    (latest.removed() && latest.version() > network.version()).then_some(latest)
 }
 
-/// The founder and its record. Of several keys, which takes a collision of 128 bits, the lowest.
-fn founding(slots: &Slots) -> Option<(PublicKey, &Network)> {
-    let records = slots.get(&RecordKey::Network)?;
-    records.iter().find_map(|(signer, kept)| match kept.best.body() {
-        Body::Network(network) if network.founder.is_some() => Some((*signer, network)),
+/// What a signer says about the network.
+pub(crate) fn network_of<'a>(slots: &'a Slots, signer: &PublicKey) -> Option<&'a Arc<Record>> {
+    let kept = slots.get(&RecordKey::Network)?.get(signer)?;
+    Some(&kept.best)
+}
+
+/// The successor that a node names. It counts if the node is the head.
+pub(crate) fn successor_of(slots: &Slots, head: &PublicKey) -> Option<PublicKey> {
+    match network_of(slots, head)?.body() {
+        Body::Network(network) => network.successor.filter(|successor| successor != head),
         _ => None,
-    })
+    }
+}
+
+/// The founder. Of several keys, which takes a collision of 128 bits, the lowest.
+fn founder(slots: &Slots) -> Option<PublicKey> {
+    let mut records = slots.get(&RecordKey::Network)?.iter();
+    records.find(|(_, kept)| kept.best.founds()).map(|(signer, _)| *signer)
 }

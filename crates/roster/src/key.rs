@@ -67,6 +67,15 @@ impl RecordKey {
         }
     }
 
+    /// The node that the record is about, if it is about one's rights, membership, routes or exit.
+    #[must_use]
+    pub const fn about(&self) -> Option<&PublicKey> {
+        match self {
+            Self::Admin(subject) => Some(subject),
+            key => key.subject(),
+        }
+    }
+
     fn read(text: &str) -> Result<Self, RecordKeyError> {
         let (kind, subject) = text.split_once('/').unwrap_or((text, ""));
         let bytes = |kind| hex::decode(subject).ok_or(RecordKeyError::Subject(kind));

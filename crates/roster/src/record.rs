@@ -7,6 +7,7 @@ use thiserror::Error;
 use weft_noise::{Identity, PublicKey};
 
 use crate::event::{Event, EventError, Tags, Unsigned, Unverified};
+use crate::invite::Proof;
 use crate::key::{RecordKey, RecordKeyError};
 use crate::network_id::{NetworkId, NetworkIdError};
 
@@ -77,8 +78,9 @@ pub enum RecordError {
 /// The order of two records of one signer about one key; the greater one is kept.
 ///
 /// A record that proves its signer to be the founder goes first, so that no later one can leave the
-/// network without a founder.
-pub type Precedence<'a> = (bool, u64, bool, Reverse<&'a [u8; 32]>);
+/// network without a founder. The end of the signer's own rights goes before all else that it says about
+/// them, so that none comes back by its own key.
+pub type Precedence<'a> = (bool, bool, u64, bool, Reverse<&'a [u8; 32]>);
 
 impl Record {
     /// Reads a record of any network and verifies its signature, after all checks that cost less.
@@ -200,6 +202,15 @@ impl Record {
         &self.body
     }
 
+    /// The proof that a member had an invite code.
+    #[must_use]
+    pub const fn proof(&self) -> Option<&Proof> {
+        match &self.body {
+            Body::Member(member) => member.proof.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Length in bytes of JSON.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -216,6 +227,12 @@ impl Record {
     #[must_use]
     pub const fn founds(&self) -> bool {
         matches!(&self.body, Body::Network(Network { founder: Some(_), .. }))
+    }
+
+    /// Whether the record ends the rights of its signer.
+    #[must_use]
+    pub fn resigns(&self) -> bool {
+        self.removed && matches!(&self.key, RecordKey::Admin(subject) if subject == self.signer())
     }
 
     /// Whether another record about the same key has the same effect where both are in force. What proves
@@ -237,8 +254,9 @@ impl Record {
 
     /// The place of this record among those of its signer about its key.
     #[must_use]
-    pub const fn precedence(&self) -> Precedence<'_> {
-        (self.founds(), self.version, self.removed, Reverse(self.event.id()))
+    pub fn precedence(&self) -> Precedence<'_> {
+        let id = Reverse(self.event.id());
+        (self.founds(), self.resigns(), self.version, self.removed, id)
     }
 }
 

@@ -163,9 +163,7 @@ impl RecordSet {
         if record.founds() {
             return true;
         }
-        let signer = record.signer();
-        let resigns = || self.admins.resigned.contains(signer) && *record.key() == RecordKey::Admin(*signer);
-        self.admins.rank(signer).is_some() || resigns()
+        self.admins.rank(record.signer()).is_some() || self.admins.counts_of_former(record.signer(), record.key())
     }
 
     /// The record that is in force for a key, also one that removes.
@@ -209,11 +207,11 @@ impl RecordSet {
     /// Whether a record can change who is an administrator.
     fn decides_admins(&self, record: &Record) -> bool {
         match record.key() {
-            RecordKey::Network => record.founds(),
-            RecordKey::Admin(subject) => {
+            RecordKey::Network if record.founds() => true,
+            key @ RecordKey::Network => self.admins.counts_of_former(record.signer(), key),
+            key @ RecordKey::Admin(_) => {
                 let signer = record.signer();
-                let resigned = || subject == signer && self.admins.resigned.contains(signer);
-                self.admins.rank(signer).is_some() || resigned()
+                self.admins.rank(signer).is_some() || self.admins.counts_of_former(signer, key)
             }
             _ => false,
         }
@@ -232,19 +230,31 @@ impl RecordSet {
         self.bound_void();
     }
 
-    /// Drops void records beyond the limit, those of the highest identifiers.
+    /// Drops void records beyond the limit: of the signer that has most bytes of them, those of the highest
+    /// identifiers. So a former administrator that fills the room leaves that of the others.
     fn bound_void(&mut self) {
-        while self.void_bytes > MAX_VOID && self.evict() {}
+        if self.void_bytes <= MAX_VOID {
+            return;
+        }
+        let mut signers: BTreeMap<PublicKey, (usize, Vec<Void>)> = BTreeMap::new();
+        for (void, len) in &self.void {
+            let (bytes, all) = signers.entry(void.2).or_default();
+            *bytes += len;
+            all.push(void.clone());
+        }
+        while self.void_bytes > MAX_VOID {
+            let most = signers.values_mut().max_by_key(|(bytes, _)| *bytes);
+            let Some((bytes, void)) = most.and_then(|(bytes, all)| Some((bytes, all.pop()?))) else {
+                return;
+            };
+            *bytes -= self.void.get(&void).copied().unwrap_or_default();
+            self.evict(&void);
+        }
     }
 
-    /// Drops the void record of the highest identifier. Returns whether there was one.
-    fn evict(&mut self) -> bool {
-        let Some((_, key, signer)) = self.void.keys().next_back().cloned() else {
-            return false;
-        };
-        self.take_out(&key, &signer);
+    fn evict(&mut self, (_, key, signer): &Void) {
+        self.take_out(key, signer);
         self.counts.evicted += 1;
-        true
     }
 
     fn put(&mut self, key: RecordKey, signer: PublicKey, kept: Kept) {
@@ -275,14 +285,15 @@ impl RecordSet {
     fn make_room(&mut self, record: &Record, replaced: usize) -> bool {
         let may_count = self.is_live(record) || self.decides_admins(record);
         while self.bytes - replaced + record.len() > self.max_bytes {
-            let Some((id, key, signer)) = self.void.keys().next_back() else {
+            let Some(last) = self.void.keys().next_back().cloned() else {
                 return false;
             };
+            let (id, key, signer) = &last;
             let same = *key == *record.key() && *signer == *record.signer();
             if same || (!may_count && *id < *record.id()) {
                 return false;
             }
-            self.evict();
+            self.evict(&last);
         }
         true
     }

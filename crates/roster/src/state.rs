@@ -213,7 +213,7 @@ impl State {
 /// The record in force for a key, of those that administrators signed.
 ///
 /// About an administrator only its own records and those of its seniors count; about the successor
-/// those of the founder, too, which names it. The order is version, removal, seniority, lower
+/// those of the head, too, which names it. The order is version, removal, seniority, lower
 /// identifier.
 pub(crate) fn in_force<'a>(
     admins: &Admins,
@@ -225,9 +225,8 @@ pub(crate) fn in_force<'a>(
         .into_iter()
         .filter_map(|record| Some((admins.rank(record.signer())?, record)));
     let may_sign = |(rank, record): &(Rank, &Arc<Record>)| {
-        subject.is_none_or(|(subject, own)| {
-            *rank < own || record.signer() == subject || admins.is_founder(record.signer())
-        })
+        subject
+            .is_none_or(|(subject, own)| *rank < own || record.signer() == subject || admins.is_head(record.signer()))
     };
     let best = counted
         .filter(may_sign)

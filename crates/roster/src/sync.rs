@@ -21,16 +21,17 @@ use thiserror::Error;
 use weft_noise::PublicKey;
 
 use crate::event::{EventError, Unverified};
-use crate::key::RecordKey;
 use crate::record::{Record, RecordError};
 use crate::set::{RecordSet, Refusal};
 use crate::state::State;
 
 mod admission;
 mod budget;
+mod dismissal;
 mod message;
 
 use budget::{Budget, EACH};
+use dismissal::Dismissal;
 use message::has;
 pub use message::{BUCKETS, MAX_MESSAGE, Message, MessageError};
 
@@ -106,6 +107,15 @@ pub enum SyncError {
     Refused(#[from] Refusal),
 }
 
+/// What became of a message.
+#[derive(Debug)]
+pub struct Received {
+    /// The records that are new in the set and count, also if those behind them are refused.
+    pub kept: Vec<Arc<Record>>,
+    /// Whether all of it was processed.
+    pub outcome: Result<(), SyncError>,
+}
+
 impl From<EventError> for SyncError {
     fn from(error: EventError) -> Self {
         Self::Record(error.into())
@@ -176,12 +186,8 @@ impl Sync {
         self.digest_soon(now);
     }
 
-    /// Processes a message. Returns the records that are new in the set and count; the caller makes
-    /// a state of it, and calls [`push`](Self::push) for each.
-    ///
-    /// # Errors
-    /// [`SyncError`]. If it is about a record, the ones before it are in the set, and are found by
-    /// the next digest of others.
+    /// Processes a message. The caller makes a state of the set, and calls [`push`](Self::push) for each record
+    /// that was kept.
     pub fn receive(
         &mut self,
         from: &PublicKey,
@@ -189,17 +195,33 @@ impl Sync {
         set: &mut RecordSet,
         state: &State,
         now: u64,
-    ) -> Result<Vec<Arc<Record>>, SyncError> {
+    ) -> Received {
+        let mut kept = Vec::new();
+        let outcome = self.process(from, bytes, (&mut *set, state), &mut kept, now);
+        kept.retain(|record| set.is_live(record));
+        if !kept.is_empty() {
+            self.digest_soon(now);
+        }
+        Received { kept, outcome }
+    }
+
+    fn process(
+        &mut self,
+        from: &PublicKey,
+        bytes: &[u8],
+        (set, state): (&mut RecordSet, &State),
+        kept: &mut Vec<Arc<Record>>,
+        now: u64,
+    ) -> Result<(), SyncError> {
         let peer = self.peers.get_mut(from).ok_or(SyncError::Unconnected)?;
         if !peer.receive.take(bytes.len() + EACH, now) {
             return Err(SyncError::Budget);
         }
         let member = entitled(state, from);
         if !member && entitled(state, &self.own) {
-            peer.dismiss(set, state, from);
+            peer.dismiss(set, state, from, now);
             return Err(SyncError::NotMember);
         }
-        let mut kept = Vec::new();
         match Message::decode(bytes)? {
             Message::Root(theirs) => {
                 if theirs != root(set) {
@@ -215,18 +237,14 @@ impl Sync {
             Message::Ids { buckets, ids } if member => peer.answer_ids(set, &buckets, &ids, now),
             Message::Ids { .. } => {}
             Message::Records { want, records } => {
-                let outcome = take(set, peer, &records, &mut kept);
-                kept.retain(|record| set.is_live(record));
+                let outcome = take(set, peer, &records, kept);
                 if member {
                     peer.answer_want(set, &want, now);
-                }
-                if !kept.is_empty() {
-                    self.digest_soon(now);
                 }
                 outcome?;
             }
         }
-        Ok(kept)
+        Ok(())
     }
 
     /// The time of the next message, if nothing else happens.
@@ -253,7 +271,7 @@ impl Sync {
         for (key, peer) in &mut self.peers {
             let entitled = entitled(state, key);
             if !entitled && !joining {
-                peer.dismiss(set, state, key);
+                peer.dismiss(set, state, key, now);
             }
             if !std::mem::replace(&mut peer.entitled, entitled || joining) && peer.entitled {
                 peer.dismissed = false;
@@ -314,24 +332,25 @@ impl Peer {
         }
     }
 
-    /// Leaves nothing but the records that removed the peer and ended its rights, once.
-    fn dismiss(&mut self, set: &RecordSet, state: &State, key: &PublicKey) {
+    /// Leaves nothing but what shows the peer that it was removed, once.
+    fn dismiss(&mut self, set: &RecordSet, state: &State, key: &PublicKey, now: u64) {
         if self.dismissed {
             return;
         }
         self.push.clear();
         self.due = None;
         self.answers.clear();
-        if let Some(removal) = state.removed.get(key) {
+        if let Some(Dismissal { rights, ends }) = Dismissal::of(key, set, state) {
             self.dismissed = true;
-            let admins = &state.admins;
-            let retirement = admins.retirement.iter().filter(|_| admins.is_founder(key));
-            let revocation = set.in_force(&RecordKey::Admin(*key)).filter(|record| record.removed());
-            let ended = retirement.chain(revocation).chain([removal]);
-            self.answers.push(Message::Records {
+            let message = |records: &[&[Arc<Record>]]| Message::Records {
                 want: Vec::new(),
-                records: ended.map(|record| record.event().to_json()).collect(),
-            });
+                records: records.concat().iter().map(|record| record.event().to_json()).collect(),
+            };
+            // One message, because two may come in the other order.
+            let all = message(&[&rights, &ends]);
+            let len = all.encode().len();
+            let fits = len <= MAX_MESSAGE && self.send.take(len, now);
+            self.answers.push(if fits { all } else { message(&[&ends]) });
         }
     }
 

@@ -5,12 +5,13 @@
 //! records that are here. What is dropped by mistake, because the grant of its signer comes later, is
 //! found by the next digest: both ends then agree about the grant, and not about the record.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_noise::PublicKey;
 
 use super::SyncError;
+use crate::admins::Admins;
 use crate::event::Unverified;
 use crate::key::RecordKey;
 use crate::network_id::NetworkId;
@@ -52,39 +53,37 @@ pub(super) fn take(
 /// The keys whose records may count.
 struct Signers {
     network: NetworkId,
-    /// Whether the founder is known.
-    founded: bool,
-    admins: BTreeSet<[u8; 32]>,
-    /// Former administrators, whose own resignation counts.
-    resigned: BTreeSet<[u8; 32]>,
-    founder: Option<[u8; 32]>,
+    admins: Admins,
+    /// The keys that have a rank, and those that had one.
+    known: BTreeMap<[u8; 32], PublicKey>,
 }
 
 impl Signers {
     fn of(set: &RecordSet) -> Self {
-        let admins = set.admins();
-        let bytes = |key: &PublicKey| *key.as_bytes();
+        let admins = set.admins().clone();
+        let keys = admins.of.keys().chain(&admins.resigned).chain(&admins.heads);
+        let known = keys.map(|key| (*key.as_bytes(), *key)).collect();
         Self {
             network: set.network(),
-            founded: admins.founder.is_some(),
-            admins: admins.of.keys().map(bytes).collect(),
-            resigned: admins.resigned.iter().map(bytes).collect(),
-            founder: admins.founder.as_ref().map(bytes),
+            known,
+            admins,
         }
     }
 
     fn have_a_say(&self, event: &Unverified) -> bool {
-        let signer = event.pubkey();
-        if self.admins.contains(signer) {
+        let address = event.body().tag_value("d").and_then(|d| d.split_once('/'));
+        let key = address.map(|(_, key)| key);
+        let Some(signer) = self.known.get(event.pubkey()) else {
+            return key == Some("network") && self.admins.founder.is_none() && self.founds(event);
+        };
+        if self.admins.rank(signer).is_some() {
             return true;
         }
-        let address = event.body().tag_value("d").and_then(|d| d.split_once('/'));
-        match address.map(|(_, key)| key) {
-            Some("network") if self.founded => self.founder.as_ref() == Some(signer),
-            Some("network") => self.founds(event),
-            Some(key) if self.resigned.contains(signer) => {
-                matches!(key.parse(), Ok(RecordKey::Admin(subject)) if subject.as_bytes() == signer)
-            }
+        // The end of one's own rights is all that one says about them.
+        let removes = || event.body().tag("removed").is_some();
+        match key.map(str::parse) {
+            Some(Ok(RecordKey::Admin(subject))) if subject == *signer && !removes() => false,
+            Some(Ok(key)) => self.admins.counts_of_former(signer, &key),
             _ => false,
         }
     }
