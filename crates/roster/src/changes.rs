@@ -1,17 +1,18 @@
 //! What has to be signed for a change: the version of a record, and the records that would fall
 //! with an administrator.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thiserror::Error;
 use weft_noise::PublicKey;
 
 pub use crate::admins::Keep;
-use crate::admins::{Admin, Admins, Rank, Revocation};
+use crate::admins::{Admin, Admins, Rank, Revocation, network_of, successor_of};
 use crate::key::RecordKey;
-use crate::record::{Draft, Record};
+use crate::record::{Body, Draft, Member, Record};
 use crate::set::RecordSet;
-use crate::state::Winners;
+use crate::state::{Winners, in_force};
 
 /// A record to sign again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,13 +24,26 @@ pub struct Again {
     /// What it says ends instead, as with an invite of an administrator that is removed, whose code the
     /// administrator still has.
     pub ends: bool,
+    /// Whether of a member no more stays than that it is one: its name, and the invite by which it came.
+    pub bare: bool,
 }
 
 impl Again {
     /// The record to sign.
     #[must_use]
     pub fn draft(&self) -> Draft {
-        let draft = Draft::again(&self.record, self.version);
+        let draft = match self.record.body() {
+            Body::Member(member) if self.bare => {
+                let (name, proof) = (member.name.clone(), member.proof.clone());
+                let bare = Member {
+                    name,
+                    proof,
+                    ..Member::default()
+                };
+                Draft::changed(&self.record, self.version, &Body::Member(bare))
+            }
+            _ => Draft::again(&self.record, self.version),
+        };
         if self.ends { draft.removal() } else { draft }
     }
 }
@@ -58,64 +72,91 @@ impl RecordSet {
     ///
     /// # Errors
     /// [`ChangeError::NotAdmin`]; [`ChangeError::NotSenior`] for a record about a more senior
-    /// administrator, or one of the same rank, but for the rights of the founder by its successor;
+    /// administrator, or one of the same rank, but for the rights of the head by its successor;
     /// [`ChangeError::Exhausted`].
     pub fn next_version(&self, key: &RecordKey, signer: &PublicKey) -> Result<u64, ChangeError> {
         self.version_under(self.admins(), key, signer)
     }
 
     fn version_under(&self, admins: &Admins, key: &RecordKey, signer: &PublicKey) -> Result<u64, ChangeError> {
-        // A founder that has handed over takes its rank back.
-        let founds = matches!(key, RecordKey::Network) || *key == RecordKey::Admin(*signer);
-        let founder = (founds && admins.is_founder(signer)).then_some(0);
-        let own = admins.rank(signer).or(founder).ok_or(ChangeError::NotAdmin(*signer))?;
-        let subject = match key {
-            RecordKey::Admin(subject) => Some(subject),
-            key => key.subject(),
-        };
-        let ranked = subject.and_then(|subject| Some((subject, admins.rank(subject)?)));
-        // The successor is named by another record than those about its rights.
-        let names = admins.is_founder(signer) && !matches!(key, RecordKey::Admin(_));
-        let retires = admins.successor() == Some(signer)
-            && matches!(key, RecordKey::Admin(subject) if admins.is_founder(subject));
-        if let Some((subject, rank)) = ranked
-            && rank <= own
-            && subject != signer
-            && !names
-            && !retires
-        {
-            return Err(ChangeError::NotSenior(*subject));
-        }
+        // An earlier head takes its place back.
+        let heads = matches!(key, RecordKey::Network) && admins.heads.contains(signer);
+        let rank_of = |key: &PublicKey| admins.rank(key).or_else(|| (heads && key == signer).then_some(0));
+        let own = rank_of(signer).ok_or(ChangeError::NotAdmin(*signer))?;
+        let ranked = key.about().and_then(|subject| Some((subject, admins.rank(subject)?)));
+        check_seniority(admins, key, (signer, own), ranked)?;
         let is_rival = |other: &PublicKey, rank: Rank| match (key, ranked) {
             // Seniority decides about rights before the version does.
             (RecordKey::Admin(_), _) => rank <= own,
-            (_, Some((subject, of))) => rank < of || other == subject || admins.is_founder(other),
+            (_, Some((subject, of))) => rank < of || other == subject || admins.is_head(other),
             (_, None) => true,
         };
-        let slot = self.slots().get(key);
-        let counted = slot
+        let rivals = self
+            .slots()
+            .get(key)
             .into_iter()
             .flatten()
-            .filter(|(other, _)| admins.rank(other).is_some_and(|rank| is_rival(other, rank)));
-        let highest = counted
-            .map(|(_, kept)| &kept.best)
-            .max_by_key(|record| record.version());
-        let next = match highest {
+            .filter(|(other, _)| rank_of(other).is_some_and(|rank| is_rival(other, rank)));
+        let rivals = rivals.map(|(_, kept)| &kept.best);
+        // What ends the rights of the head is later than what it says about the network.
+        let network = key.about().filter(|subject| admins.is_head(subject));
+        let network = network.filter(|_| matches!(key, RecordKey::Admin(_)));
+        let network = network.and_then(|head| network_of(self.slots(), head));
+        let next = match rivals.chain(network).max_by_key(|record| record.version()) {
             None => 1,
             Some(record) => record
                 .version()
                 .checked_add(1)
                 .ok_or(ChangeError::Exhausted(*record.signer()))?,
         };
-        // A grant has to be above the resignation that it is to undo. If that has the highest
-        // version, an equal one is enough.
-        let resignation = match key {
-            RecordKey::Admin(subject) => slot.and_then(|slot| slot.get(subject)),
-            _ => None,
+        Ok(next.max(self.above_resignation(key)))
+    }
+
+    /// The least version of a grant that undoes the resignation of a node. If that has the highest version,
+    /// an equal one is enough.
+    fn above_resignation(&self, key: &RecordKey) -> u64 {
+        let RecordKey::Admin(subject) = key else { return 0 };
+        let own = self.slots().get(key).and_then(|slot| slot.get(subject));
+        let resignation = own.filter(|kept| kept.best.removed());
+        resignation.map_or(0, |kept| kept.best.version().saturating_add(1))
+    }
+
+    /// The version of the next record about the network by `head`, the head or an earlier one that takes its
+    /// place back, which names `successor`. Records of a successor that it drops do not count, whatever their
+    /// versions, and no earlier handover counts again.
+    ///
+    /// # Errors
+    /// [`ChangeError`], as for [`next_version`](Self::next_version).
+    pub fn successor_version(&self, head: &PublicKey, successor: Option<&PublicKey>) -> Result<u64, ChangeError> {
+        let key = RecordKey::Network;
+        let named = successor_of(self.slots(), head);
+        let version = match named.filter(|named| Some(named) != successor) {
+            Some(former) => {
+                let after = self.without(&former, head, &Keep::default());
+                self.version_under(&after, &key, head)?
+            }
+            None => self.version_under(self.admins(), &key, head)?,
         };
-        let resignation = resignation.filter(|kept| kept.best.removed());
-        let resigned = resignation.map_or(0, |kept| kept.best.version().saturating_add(1));
-        Ok(next.max(resigned))
+        let Some(successor) = successor else {
+            return Ok(version);
+        };
+        let slot = self.slots().get(&RecordKey::Admin(*head));
+        let handovers = slot.into_iter().flat_map(|slot| [slot.get(head), slot.get(successor)]);
+        let handovers = handovers
+            .flatten()
+            .map(|kept| &kept.best)
+            .filter(|record| record.removed());
+        match handovers.max_by_key(|record| record.version()) {
+            Some(last) if last.version() == u64::MAX => Err(ChangeError::Exhausted(*last.signer())),
+            last => Ok(version.max(last.map_or(0, |last| last.version()))),
+        }
+    }
+
+    /// The administrators once `admin` is none, and `by` has signed again what `keep` says.
+    fn without(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Admins {
+        let now = self.admins();
+        let revocation = Revocation { admin, by, keep, now };
+        Admins::settle(self.slots(), Some(revocation))
     }
 
     /// The records that `by` signs before it removes the administrator `admin`, so that of what the
@@ -130,85 +171,118 @@ impl RecordSet {
         self.resign_list_unchecked(admin, by, keep)
     }
 
-    /// The records that the founder signs before `network`, its next record about the network, which names
-    /// another successor or none. If the rights of the former one end, the list is that of
-    /// [`resign_list`](Self::resign_list).
+    /// The records that the head, or an earlier one, signs together with `network`, its next record about the
+    /// network, which names another successor or none. If the rights of the former one end, the list is that
+    /// of [`resign_list`](Self::resign_list).
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
     pub fn successor_list(&self, network: &Arc<Record>, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
         let by = network.signer();
-        self.next_version(&RecordKey::Network, by)?;
-        if let Some(former) = self.falls_with(network) {
-            return self.resign_list_unchecked(&former, by, keep);
+        if !self.admins().heads.contains(by) {
+            return Err(ChangeError::NotAdmin(*by));
         }
-        let mut after = self.clone();
-        after.insert(network);
-        let mut list = Vec::new();
-        self.add_changed(after.admins(), by, &mut list)?;
+        let mut list = match self.falls_with(network) {
+            Some(former) => self.resign_list_unchecked(&former, by, keep)?,
+            None => {
+                let mut after = self.clone();
+                after.insert(network);
+                let mut list = Vec::new();
+                self.add_changed(after.admins(), by, &mut list)?;
+                list
+            }
+        };
+        list.retain(|again| *again.record.key() != RecordKey::Network);
         Ok(list)
     }
 
-    /// The successor whose rights end with `network`, the founder's next record about the network.
+    /// The successor whose rights end with `network`, the next record about the network of the head or an
+    /// earlier one.
     #[must_use]
     pub fn falls_with(&self, network: &Arc<Record>) -> Option<PublicKey> {
+        let former = successor_of(self.slots(), network.signer())?;
         let mut after = self.clone();
         after.insert(network);
-        let former = self.admins().successor();
-        former.filter(|former| after.admins().rank(former).is_none()).copied()
+        let falls = self.admins().rank(&former).is_some() && after.admins().rank(&former).is_none();
+        falls.then_some(former)
+    }
+
+    /// The record in force for `key` once `by` has ended the rights of `admin`, and has signed nothing again.
+    #[must_use]
+    pub fn in_force_without(&self, key: &RecordKey, admin: &PublicKey, by: &PublicKey) -> Option<&Arc<Record>> {
+        let after = self.without(admin, by, &Keep::default());
+        in_force(&after, key, self.slots().get(key)?.values().map(|kept| &kept.best))
+    }
+
+    /// The successor that `head` names; it counts if `head` is the head.
+    #[must_use]
+    pub fn named_by(&self, head: &PublicKey) -> Option<PublicKey> {
+        successor_of(self.slots(), head)
     }
 
     fn resign_list_unchecked(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
-        let after = Admins::settle(self.slots(), Some(Revocation { admin, by, keep }));
+        let after = self.without(admin, by, keep);
         let mut list = Vec::new();
-        for (key, slot) in self.slots() {
-            let (RecordKey::Admin(subject), Some(kept)) = (key, slot.get(admin)) else {
-                continue;
-            };
-            let record = &kept.best;
-            let granted = after.of.get(subject).and_then(|admin| admin.grant.as_ref());
-            let decided = granted.is_some_and(|grant| grant.id() == record.id());
-            let denied = record.removed() && keep.rest && !after.of.contains_key(subject) && subject != admin;
-            if decided || denied {
-                list.push(self.again(&after, record, by)?);
+        // What counts of the rights that others without rights have given.
+        for admin in after.of.values() {
+            if let Some(grant) = admin
+                .grant
+                .as_ref()
+                .filter(|grant| after.rank(grant.signer()).is_none())
+            {
+                list.push(self.again(&after, grant, by)?);
             }
         }
-        let rights = list.len();
-        let then = Winners::of(self, &after);
-        self.add_changed(&after, by, &mut list)?;
-        for again in &mut list[rights..] {
-            again.ends = !again.record.removed()
-                && match again.record.key() {
-                    RecordKey::Invite(invite) => !keep.invites.contains(invite),
-                    // An earlier record of another administrator has it as a member.
-                    key @ RecordKey::Member(member) => !keep.rest && member != admin && !then.0.contains_key(key),
-                    _ => false,
-                };
+        for (key, slot) in self.slots() {
+            if let (RecordKey::Admin(subject), Some(kept)) = (key, slot.get(admin))
+                && kept.best.removed()
+                && keep.rest
+                && subject != admin
+                && !after.of.contains_key(subject)
+            {
+                list.push(self.again(&after, &kept.best, by)?);
+            }
         }
-        // What neither stays nor is ended needs no record: it is void without its signer.
-        let own = |key: &RecordKey| key.subject() == Some(admin);
-        let mut at = 0;
-        list.retain(|again| {
-            at += 1;
-            let key = again.record.key();
-            at <= rights || again.ends || keep.rest || own(key) || matches!(key, RecordKey::Invite(_))
-        });
-        list.retain(|again| *again.record.key() != RecordKey::Secret);
+        let then = Winners::of(self, &after);
+        let mut changed = Vec::new();
+        self.add_changed(&after, by, &mut changed)?;
+        list.extend(changed.into_iter().filter_map(|again| stays(again, admin, keep, &then)));
+        if !keep.rest {
+            for record in self.brought_in(admin, &after, keep) {
+                let ends = true;
+                list.push(Again {
+                    ends,
+                    ..self.again(&after, record, by)?
+                });
+            }
+        }
         Ok(list)
     }
 
-    /// The records in force that end with the rights of `admin` if none signs them again: what it has
-    /// signed, and what those have signed that it made administrators. A record counts as kept if another
-    /// one says the same.
-    #[must_use]
-    pub fn resting_on(&self, admin: &PublicKey) -> Vec<Arc<Record>> {
-        let nothing = Keep::default();
-        let revocation = Revocation {
-            admin,
-            by: admin,
-            keep: &nothing,
+    /// The members that stay by the records of others once `admin` and those that it made administrators are
+    /// none, and that came by an invite which ends with that.
+    fn brought_in(&self, admin: &PublicKey, after: &Admins, keep: &Keep) -> Vec<&Arc<Record>> {
+        let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, after));
+        let ends = |invite: &[u8; 32]| {
+            let key = RecordKey::Invite(*invite);
+            now.0.contains_key(&key) && !then.0.contains_key(&key) && !keep.invites.contains(invite)
         };
-        let after = Admins::settle(self.slots(), Some(revocation));
+        let members = then.0.iter().filter(|(key, record)| {
+            let RecordKey::Member(member) = key else { return false };
+            let proof = record
+                .proof()
+                .filter(|_| member != admin && after.rank(member).is_none());
+            !record.removed() && proof.is_some_and(|proof| ends(&proof.invite))
+        });
+        members.map(|(_, record)| *record).collect()
+    }
+
+    /// The records in force that end with the rights of `admin` if `by` ends them and signs none again: what
+    /// it has signed, and what those have signed that it made administrators. A record counts as kept if
+    /// another one says the same.
+    #[must_use]
+    pub fn resting_on(&self, admin: &PublicKey, by: &PublicKey) -> Vec<Arc<Record>> {
+        let after = self.without(admin, by, &Keep::default());
         let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, &after));
         let stays = |key: &RecordKey, record: &Record| match key {
             RecordKey::Admin(subject) => {
@@ -216,7 +290,15 @@ impl RecordSet {
             }
             _ => then.0.get(key).is_some_and(|then| then.says_the_same_as(record)),
         };
-        let resting = now.0.into_iter().filter(|(key, record)| !stays(key, record));
+        let brought_in: BTreeSet<&RecordKey> = self
+            .brought_in(admin, &after, &Keep::default())
+            .into_iter()
+            .map(|record| record.key())
+            .collect();
+        let resting = now
+            .0
+            .into_iter()
+            .filter(|(key, record)| !stays(key, record) || brought_in.contains(key));
         resting.map(|(_, record)| Arc::clone(record)).collect()
     }
 
@@ -253,6 +335,43 @@ impl RecordSet {
             record: Arc::clone(record),
             version: self.version_under(after, record.key(), by)?,
             ends: false,
+            bare: false,
         })
+    }
+}
+
+/// What is signed of a record that ends with the rights of `admin`; `None` if it is left to end, or to the
+/// record that is in force `then`.
+fn stays(again: Again, admin: &PublicKey, keep: &Keep, then: &Winners<'_>) -> Option<Again> {
+    let key = again.record.key();
+    let added = !again.record.removed();
+    let (ends, bare) = match key {
+        RecordKey::Secret => return None,
+        RecordKey::Invite(invite) => (added && !keep.invites.contains(invite), false),
+        _ if keep.rest => (false, false),
+        RecordKey::Member(member) if member == admin && !added => (false, false),
+        RecordKey::Member(member) if added && !then.0.contains_key(key) => (member != admin, member == admin),
+        _ => return None,
+    };
+    Some(Again { ends, bare, ..again })
+}
+
+/// Fails if `signer`, of the rank `own`, may make no statement about the administrator `ranked`.
+fn check_seniority(
+    admins: &Admins,
+    key: &RecordKey,
+    (signer, own): (&PublicKey, Rank),
+    ranked: Option<(&PublicKey, Rank)>,
+) -> Result<(), ChangeError> {
+    let Some((subject, rank)) = ranked.filter(|(subject, _)| *subject != signer) else {
+        return Ok(());
+    };
+    let about_rights = matches!(key, RecordKey::Admin(_));
+    // The successor is named by another record than those about its rights.
+    let names = admins.is_head(signer) && !about_rights;
+    let takes_over = about_rights && admins.successor() == Some(signer) && admins.is_head(subject);
+    match rank > own || names || takes_over {
+        true => Ok(()),
+        false => Err(ChangeError::NotSenior(*subject)),
     }
 }

@@ -11,7 +11,8 @@ use common::*;
 use weft_noise::PublicKey;
 use weft_roster::changes::{Again, ChangeError, Keep};
 use weft_roster::key::RecordKey;
-use weft_roster::record::Record;
+use weft_roster::record::{Body, Member, Network, Record};
+use weft_roster::rules::Policy;
 use weft_roster::state::State;
 
 /// All stays, and the rights of these administrators.
@@ -185,7 +186,7 @@ fn a_thief_leaves_nothing_that_is_not_asked_for() {
         set.insert(&revoke(1, 2, version));
         State::of(&set)
     };
-    let resting = set(&records).resting_on(&key(2));
+    let resting = set(&records).resting_on(&key(2), &key(1));
     let about: Vec<String> = resting.iter().map(|record| record.key().to_string()).collect();
     for number in [4, 7, 8, 9, 10, 11] {
         let npub = key(number).to_string();
@@ -317,4 +318,174 @@ fn a_grant_leaves_what_is_known_of_the_new_admin() {
     set.insert(&grant(1, 7, 1));
     assert_eq!(named(&State::of(&set), 7), Some("n2-1"));
     assert_eq!(set.grant_list(&key(1), &key(2)), Err(ChangeError::NotSenior(key(1))));
+}
+
+/// A thief of the successor's key retires the founder with the highest versions that there are.
+#[test]
+fn no_version_of_a_successor_locks_the_founder_out() {
+    let stolen = Network {
+        name: Some(name("stolen")),
+        inside: Policy::Deny,
+        founder: None,
+        successor: Some(key(5)),
+    };
+    let records = [
+        founding(1, Some(2)),
+        grant(1, 3, 1),
+        member(1, 1, 1),
+        member(1, 2, 1),
+        member(1, 7, 1),
+        record(2, RecordKey::Network, u64::MAX, false, &Body::Network(stolen)),
+        revoke(2, 1, u64::MAX),
+        unmember(2, 7, u64::MAX),
+        member(2, 8, 1),
+        grant(5, 6, 1),
+    ];
+    let mut set = set(&records);
+    let admins: BTreeSet<u8> = set.admins().of.keys().map(number).collect();
+    assert_eq!(admins, BTreeSet::from([2, 5, 6]));
+    let version = set.successor_version(&key(1), None).unwrap();
+    let network = founding(version, None);
+    assert_eq!(set.falls_with(&network), Some(key(2)));
+    let list = set.successor_list(&network, &Keep::default()).unwrap();
+    for record in [vec![network], signed(&list, 1)].concat() {
+        set.insert(&record);
+    }
+    let state = State::of(&set);
+    let admins: BTreeSet<u8> = state.admins.of.keys().map(number).collect();
+    assert_eq!(admins, BTreeSet::from([1, 3]));
+    let members: BTreeSet<u8> = state.members.keys().map(number).collect();
+    assert_eq!(members, BTreeSet::from([1, 2, 7]));
+    assert_eq!(state.name, Some(name("home")));
+    // Another successor is as any, and the former one is not named again.
+    let other = set.successor_version(&key(1), Some(&key(7))).unwrap();
+    set.insert(&founding(other, Some(7)));
+    let first = set.admins().of.iter().filter(|(_, admin)| admin.rank == 0);
+    let first: BTreeSet<u8> = first.map(|(key, _)| number(key)).collect();
+    assert_eq!(first, BTreeSet::from([1, 7]));
+    assert_eq!(
+        set.successor_version(&key(1), Some(&key(2))),
+        Err(ChangeError::Exhausted(key(2)))
+    );
+}
+
+/// The founder hands over, comes back without a successor, and names another one: its resignation of then
+/// does not count again.
+#[test]
+fn a_founder_that_came_back_stays_with_a_new_successor() {
+    let mut set = set(&[founding(1, Some(2)), revoke(2, 1, 7), revoke(1, 1, 9)]);
+    assert_eq!(set.admins().rank(&key(1)), None);
+    for successor in [None, Some(3), Some(2)] {
+        let version = set.successor_version(&key(1), successor.map(key).as_ref()).unwrap();
+        set.insert(&founding(version, successor));
+        assert_eq!(set.admins().rank(&key(1)), Some(0), "{successor:?}");
+        assert_eq!(set.admins().successor(), successor.map(key).as_ref());
+    }
+    // The next one to end its rights does.
+    let version = set.next_version(&RecordKey::Admin(key(1)), &key(2)).unwrap();
+    set.insert(&revoke(2, 1, version));
+    assert_eq!(set.admins().head(), Some(&key(2)));
+}
+
+/// An honest administrator takes in by the thief's invite, and the thief changes its own records.
+#[test]
+fn a_thief_leaves_no_guest_and_no_tag_of_its_own() {
+    let prefix = "10.9.0.0/16".parse().unwrap();
+    let route = record(2, RecordKey::Route(key(2), prefix), 1, false, &Body::Plain);
+    let records = [
+        founding(1, None),
+        grant(1, 2, 1),
+        grant(1, 3, 1),
+        grant(2, 4, 1),
+        member(1, 2, 1),
+        member(2, 2, 2),
+        route,
+        invite(2, 50, 1, 3, false),
+        invite(4, 51, 1, 3, false),
+        invite(3, 52, 1, 3, false),
+        joined(3, 11, 1, 50, false),
+        joined(3, 12, 1, 51, false),
+        joined(3, 13, 1, 52, false),
+        joined(1, 14, 1, 50, false),
+        grant(1, 14, 1),
+    ];
+    let resting = set(&records).resting_on(&key(2), &key(1));
+    let about: BTreeSet<String> = resting.iter().map(|record| record.key().to_string()).collect();
+    for number in [11, 12] {
+        assert!(about.contains(&RecordKey::Member(key(number)).to_string()), "{about:?}");
+    }
+    assert!(about.contains(&RecordKey::Member(key(2)).to_string()), "{about:?}");
+    assert!(
+        about.contains(&RecordKey::Route(key(2), prefix).to_string()),
+        "{about:?}"
+    );
+    let removed_by = |keep: &Keep| {
+        let mut set = set(&records);
+        for record in signed(&set.resign_list(&key(2), &key(1), keep).unwrap(), 1) {
+            set.insert(&record);
+        }
+        let version = set.next_version(&RecordKey::Admin(key(2)), &key(1)).unwrap();
+        set.insert(&revoke(1, 2, version));
+        State::of(&set)
+    };
+    let members = |state: &State| state.members.keys().map(number).collect::<BTreeSet<_>>();
+    let nothing = removed_by(&Keep::default());
+    assert_eq!(members(&nothing), BTreeSet::from([2, 13, 14]));
+    assert_eq!(named(&nothing, 2), Some("n1-1"), "as the founder has it");
+    assert!(nothing.routes.is_empty());
+    let invites = BTreeSet::from([invite_key(50)]);
+    let by_name = removed_by(&Keep {
+        invites,
+        ..Keep::default()
+    });
+    assert_eq!(members(&by_name), BTreeSet::from([2, 11, 13, 14]));
+    let rest = removed_by(&keep(&[]));
+    assert_eq!(members(&rest), BTreeSet::from([2, 11, 12, 13, 14]));
+    assert_eq!((named(&rest, 2), rest.routes.len()), (Some("n2-2"), 1));
+}
+
+/// A member that is one by its own signature alone stays one, and no more.
+#[test]
+fn a_thief_that_is_member_by_itself_stays_without_tags() {
+    let body = Member {
+        name: Some(name("laptop")),
+        tags: BTreeSet::from([name("servers")]),
+        ipv4: Some("10.44.1.2".parse().unwrap()),
+        proof: None,
+    };
+    let own = record(2, RecordKey::Member(key(2)), 1, false, &Body::Member(body));
+    let mut set = set(&[founding(1, None), grant(1, 2, 1), own]);
+    let list = set.resign_list(&key(2), &key(1), &Keep::default()).unwrap();
+    for record in signed(&list, 1) {
+        set.insert(&record);
+    }
+    set.insert(&revoke(1, 2, 2));
+    let state = State::of(&set);
+    let bare = Member {
+        name: Some(name("laptop")),
+        ..Member::default()
+    };
+    assert_eq!(state.members.get(&key(2)), Some(&bare));
+}
+
+/// The grants that juniors of the one removed have made stay by name, too.
+#[test]
+fn the_administrator_of_a_junior_stays_by_name() {
+    let mut set = set(&[
+        founding(1, None),
+        grant(1, 2, 1),
+        grant(2, 3, 1),
+        grant(3, 4, 1),
+        member(4, 9, 1),
+    ]);
+    let list = set.resign_list(&key(2), &key(1), &keep(&[4])).unwrap();
+    for record in signed(&list, 1) {
+        set.insert(&record);
+    }
+    set.insert(&revoke(1, 2, 2));
+    let state = State::of(&set);
+    let admins: BTreeSet<u8> = state.admins.of.keys().map(number).collect();
+    assert_eq!(admins, BTreeSet::from([1, 4]));
+    assert_eq!(state.admins.rank(&key(4)), Some(1));
+    assert_eq!(state.members.len(), 1);
 }
