@@ -17,8 +17,8 @@ use sha2::{Digest, Sha256};
 use weft_noise::PublicKey;
 use weft_roster::event::Event;
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Member, Record, RuleList, Secret};
-use weft_roster::rules::Rule;
+use weft_roster::record::{Body, Member, Network, Record, RuleList, Secret};
+use weft_roster::rules::{Policy, Rule};
 use weft_roster::state::State;
 
 /// Histories of each run.
@@ -64,8 +64,22 @@ fn pool() -> Vec<Arc<Record>> {
     }
     for version in 1..4 {
         pool.push(founding(version, Some(3 + version as u8)));
+        for by in 3..=6 {
+            pool.push(heir(by, version, 3 + (by + version as u8) % 4));
+        }
     }
     pool
+}
+
+/// What a successor says about the network, which names its own successor.
+fn heir(by: u8, version: u64, successor: u8) -> Arc<Record> {
+    let body = Network {
+        name: None,
+        inside: Policy::Allow,
+        founder: None,
+        successor: Some(key(successor)),
+    };
+    record(by, RecordKey::Network, version, false, &Body::Network(body))
 }
 
 fn below(rng: &mut ChaCha20Rng, n: usize) -> usize {
@@ -82,6 +96,10 @@ fn history(rng: &mut ChaCha20Rng, pool: &[Arc<Record>]) -> Vec<Arc<Record>> {
         if below(rng, 2) == 0 {
             records.push(grant(1 + below(rng, subject as usize) as u8, subject, 1));
         }
+    }
+    // Now and then a successor has taken over, and one from it.
+    if below(rng, 8) == 0 {
+        records.extend([revoke(4, 1, 3), heir(4, 1, 5), revoke(5, 4, 3)]);
     }
     let count = below(rng, 60);
     records.extend((0..count).map(|_| Arc::clone(&pool[below(rng, pool.len())])));
@@ -131,6 +149,7 @@ impl Outcome {
 struct Model<'a> {
     records: &'a [Arc<Record>],
     ranks: BTreeMap<PublicKey, u32>,
+    head: Option<PublicKey>,
 }
 
 /// Whether `a` goes before `b`, both by signers of one rank.
@@ -149,20 +168,40 @@ impl<'a> Model<'a> {
         let mut model = Self {
             records,
             ranks: BTreeMap::new(),
+            head: None,
         };
         let founder = key(FOUNDER);
         let Some(first) = model.best(|r| *r.key() == RecordKey::Network && *r.signer() == founder, beats) else {
             return model;
         };
-        let Body::Network(network) = first.body() else {
-            unreachable!()
+        let mut heads = vec![founder];
+        let mut said = Some(first);
+        let successor = loop {
+            let head = heads[heads.len() - 1];
+            let Some(network) = said else { break None };
+            let Body::Network(body) = network.body() else {
+                unreachable!()
+            };
+            let Some(successor) = body.successor.filter(|successor| *successor != head) else {
+                break None;
+            };
+            let own = model.own_rights(&head).filter(|own| own.removed());
+            let about = |r: &Record| {
+                let by_head = own.is_some_and(|own| own.id() == r.id());
+                *r.key() == RecordKey::Admin(head) && (by_head || *r.signer() == successor)
+            };
+            let ends = model.best(about, beats);
+            let hands_over = ends.is_some_and(|r| r.removed() && r.version() > network.version());
+            if !hands_over || heads.contains(&successor) {
+                break Some(successor);
+            }
+            heads.push(successor);
+            said = model.best(|r| *r.key() == RecordKey::Network && *r.signer() == successor, beats);
         };
-        let hands_over = network.successor.is_some_and(|successor| {
-            let about = |r: &Record| *r.key() == RecordKey::Admin(founder) && [founder, successor].contains(r.signer());
-            model.best(about, beats).is_some_and(Record::removed)
-        });
-        model.ranks.extend((!hands_over).then_some((founder, 0)));
-        model.ranks.extend(network.successor.map(|key| (key, 0)));
+        model.head = Some(heads[heads.len() - 1]);
+        model
+            .ranks
+            .extend(model.head.into_iter().chain(successor).map(|key| (key, 0)));
         let mut decided: BTreeSet<PublicKey> = model.ranks.keys().copied().collect();
         for rank in 0..10 {
             let signs: Vec<PublicKey> = model
@@ -180,7 +219,7 @@ impl<'a> Model<'a> {
                 if !decided.insert(subject) {
                     continue;
                 }
-                let own = model.best(|r| *r.key() == about && *r.signer() == subject, beats);
+                let own = model.own_rights(&subject);
                 let resigned = own.is_some_and(|own| own.removed() && own.version() > decisive.version());
                 if !decisive.removed() && !resigned {
                     model.ranks.insert(subject, rank + 1);
@@ -188,6 +227,13 @@ impl<'a> Model<'a> {
             }
         }
         model
+    }
+
+    /// What a node says about its own rights: their end, once it has said that.
+    fn own_rights(&self, node: &PublicKey) -> Option<&'a Record> {
+        let own = |r: &Record| *r.key() == RecordKey::Admin(*node) && r.signer() == node;
+        let ended = self.best(|r| own(r) && r.removed(), beats);
+        ended.or_else(|| self.best(own, beats))
     }
 
     /// The record that `beats` all others of those that are wanted.
@@ -212,8 +258,8 @@ impl<'a> Model<'a> {
         let own = subject.and_then(|subject| self.ranks.get(&subject).copied());
         let counts = |record: &Record| {
             let Some(rank) = rank(record) else { return false };
-            let founder = *record.signer() == key(FOUNDER);
-            let senior = own.is_none_or(|own| rank < own || founder || Some(*record.signer()) == subject);
+            let head = Some(*record.signer()) == self.head;
+            let senior = own.is_none_or(|own| rank < own || head || Some(*record.signer()) == subject);
             record.key() == about && senior && wanted(record)
         };
         let goes_first = |a: &Record, b: &Record| {
@@ -312,7 +358,7 @@ impl<'a> Model<'a> {
 #[test]
 fn random_histories_have_the_state_of_the_model_in_every_order() {
     let pool = pool();
-    let mut seen = [0; 7];
+    let mut seen = [0; 9];
     for seed in 0..HISTORIES {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let mut records = history(&mut rng, &pool);
@@ -344,6 +390,8 @@ fn random_histories_have_the_state_of_the_model_in_every_order() {
             !state.removed.is_empty(),
             state.table.rules.is_none(),
             state.secret.is_some(),
+            state.admins.heads.len() > 1,
+            state.admins.heads.len() > 2,
         ];
         for (count, happened) in seen.iter_mut().zip(happened) {
             *count += u32::from(happened);

@@ -269,11 +269,71 @@ fn a_successor_alone_retires_the_founder() {
     );
     let alone = [founding(1, None), revoke(1, 1, 9), revoke(2, 1, 9), grant(1, 4, 1)];
     assert_eq!(ranks(&in_all_orders(&alone)), [(1, 0), (4, 1)]);
-    // With its key it takes its rank back, or names another successor.
-    let back = [&retired[..], &[grant(1, 1, 10)]].concat();
+    // With its key it takes its rank back by what it says of the network, or names another successor.
+    let back = [&retired[..], &[founding(9, Some(2))]].concat();
     assert_eq!(ranks(&in_all_orders(&back)), [(1, 0), (2, 0), (3, 1), (4, 1)]);
+    let early = [&retired[..], &[founding(8, Some(2)), grant(1, 1, 10)]].concat();
+    assert_eq!(ranks(&in_all_orders(&early)), [(2, 0), (3, 1)]);
     let other = [&retired[..], &[founding(2, None)]].concat();
     assert_eq!(ranks(&in_all_orders(&other)), [(1, 0), (4, 1)]);
+}
+
+/// What a successor says about the network, which names its own successor.
+fn heir(by: u8, version: u64, successor: Option<u8>) -> Arc<Record> {
+    let body = Network {
+        name: Some(name("home")),
+        inside: Policy::Allow,
+        founder: None,
+        successor: successor.map(key),
+    };
+    record(by, RecordKey::Network, version, false, &Body::Network(body))
+}
+
+#[test]
+fn a_successor_that_has_taken_over_names_its_own() {
+    let records = [
+        founding(1, Some(2)),
+        heir(2, 1, Some(3)),
+        grant(3, 4, 1),
+        revoke(2, 1, 2),
+    ];
+    // Before it has taken over, what it says counts for nothing.
+    assert_eq!(ranks(&in_all_orders(&records[..3])), [(1, 0), (2, 0)]);
+    let state = in_all_orders(&records);
+    assert_eq!(ranks(&state), [(2, 0), (3, 0), (4, 1)]);
+    assert_eq!(
+        (state.admins.head(), state.admins.successor()),
+        (Some(&key(2)), Some(&key(3)))
+    );
+    let second = [&records[..], &[revoke(3, 2, 2)]].concat();
+    let state = in_all_orders(&second);
+    assert_eq!(ranks(&state), [(3, 0), (4, 1)]);
+    assert_eq!(state.admins.heads, [key(1), key(2), key(3)]);
+    // Earlier heads come back by what they say of the network, and what came behind them ends.
+    let back = [&second[..], &[heir(2, 2, Some(3))]].concat();
+    assert_eq!(ranks(&in_all_orders(&back)), [(2, 0), (3, 0), (4, 1)]);
+    let founder = [&second[..], &[founding(2, None)]].concat();
+    assert_eq!(ranks(&in_all_orders(&founder)), [(1, 0)]);
+    // A ring of successors comes to an end.
+    let ring = [&records[..], &[heir(2, 2, Some(1)), revoke(1, 2, 9)]].concat();
+    assert_eq!(ranks(&in_all_orders(&ring)), [(1, 0), (2, 0)]);
+}
+
+/// A node that has given up its rights does not get them back by its own key, whatever the versions.
+#[test]
+fn what_an_admin_has_given_up_its_key_does_not_take_back() {
+    let records = [
+        founding(1, None),
+        grant(1, 2, 1),
+        revoke(2, 2, 2),
+        grant(2, 2, 3),
+        grant(2, 2, u64::MAX),
+    ];
+    let state = in_all_orders(&records);
+    assert_eq!(ranks(&state), [(1, 0)]);
+    assert!(state.admins.resigned.contains(&key(2)));
+    let again = [&records[..], &[grant(1, 2, 3)]].concat();
+    assert_eq!(ranks(&in_all_orders(&again)), [(1, 0), (2, 1)]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use weft_roster::network_id::NetworkId;
 use weft_roster::record::{Body, Draft, Record, RecordError};
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
-use weft_roster::sync::{MAX_MESSAGE, Message, Sync, SyncError};
+use weft_roster::sync::{MAX_MESSAGE, Message, Received, Sync, SyncError};
 
 struct Node {
     key: PublicKey,
@@ -35,6 +35,8 @@ struct World {
     rng: ChaCha20Rng,
     /// Of 100 messages, how many get lost.
     loss: u32,
+    /// A node that no message reaches, and from which none comes.
+    cut: Option<PublicKey>,
     now: u64,
     sent: u64,
 }
@@ -57,6 +59,7 @@ impl World {
             wire: BTreeMap::new(),
             rng: ChaCha20Rng::seed_from_u64(u64::from(n) + u64::from(loss)),
             loss,
+            cut: None,
             now: 0,
             sent: 0,
         };
@@ -99,7 +102,8 @@ impl World {
                 self.sent += 1;
                 let bytes = message.encode();
                 assert!(bytes.len() <= MAX_MESSAGE);
-                if self.rng.next_u32() % 100 >= self.loss {
+                let cut = self.cut.is_some_and(|cut| [to, node.key].contains(&cut));
+                if self.rng.next_u32() % 100 >= self.loss && !cut {
                     let delay = 5 + u64::from(self.rng.next_u32() % 60);
                     self.wire.insert((self.now + delay, self.sent), (node.key, to, bytes));
                 }
@@ -127,15 +131,14 @@ impl World {
     fn arrive(&mut self, from: PublicKey, to: PublicKey, bytes: &[u8]) {
         let now = self.now;
         let node = self.node(&to);
-        match node.sync.receive(&from, bytes, &mut node.set, &node.state, now) {
-            Ok(kept) if kept.is_empty() => {}
-            Ok(kept) => {
-                node.state = State::of(&node.set);
-                for record in kept {
-                    node.sync.push(&record, Some(&from), &node.state, now);
-                }
-            }
-            Err(error) => node.refused.push(error),
+        let Received { kept, outcome } = node.sync.receive(&from, bytes, &mut node.set, &node.state, now);
+        node.refused.extend(outcome.err());
+        if kept.is_empty() {
+            return;
+        }
+        node.state = State::of(&node.set);
+        for record in kept {
+            node.sync.push(&record, Some(&from), &node.state, now);
         }
     }
 
@@ -256,6 +259,51 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
     assert!(world.at(5).state.members.contains_key(&key(50)));
 }
 
+/// A node that missed the rights of the one that removed it learns them with its removal.
+#[test]
+fn a_removed_node_learns_the_rights_of_its_remover() {
+    let gone = key(6);
+    let by_successor = vec![founding(2, Some(3)), revoke(3, 6, 2), unmember(3, 6, 3)];
+    let by_chain = vec![grant(1, 4, 1), grant(4, 5, 1), revoke(1, 6, 2), unmember(5, 6, 3)];
+    for (records, by) in [(by_successor, 3), (by_chain, 5)] {
+        let mut world = World::new(6, 0, &[network(6), vec![grant(1, 6, 1)]].concat());
+        world.cut = Some(gone);
+        for record in &records {
+            world.make(by, record);
+        }
+        world.time_until(10_000, |node| {
+            node.key == gone || node.state.removed.contains_key(&gone)
+        });
+        world.cut = None;
+        let now = world.now;
+        for n in 1..6 {
+            world.at(n).sync.disconnect(&gone, now);
+        }
+        assert_eq!(world.at(6).state.admins.rank(&gone), Some(1));
+        world.at(by).sync.connect(gone, now);
+        world.time_until(10_000, |node| node.state.removed.contains_key(&gone));
+        assert_eq!(world.at(6).state.admins.rank(&gone), None);
+    }
+}
+
+/// What stands in front of garbage counts, and the garbage is an error.
+#[test]
+fn records_in_front_of_garbage_count() {
+    let mut world = World::new(3, 0, &network(3));
+    let good = member(1, 50, 1);
+    let message = Message::Records {
+        want: Vec::new(),
+        records: vec![good.event().to_json(), "garbage".to_owned()],
+    };
+    let now = world.now;
+    let node = world.at(2);
+    let received = node
+        .sync
+        .receive(&key(3), &message.encode(), &mut node.set, &node.state, now);
+    assert!(received.outcome.is_err(), "{received:?}");
+    assert_eq!(received.kept, [good]);
+}
+
 #[test]
 fn a_joiner_gets_the_whole_network() {
     let mut world = World::new(4, 0, &network(4));
@@ -329,10 +377,10 @@ fn bad_messages_are_refused() {
     assert_eq!(world.at(1).set.records().count(), before);
     let stranger = world.at(1);
     let now = 1_000_000;
-    let outcome = stranger
+    let received = stranger
         .sync
         .receive(&key(50), &[1; 33], &mut stranger.set, &stranger.state, now);
-    assert_eq!(outcome, Err(SyncError::Unconnected));
+    assert_eq!(received.outcome, Err(SyncError::Unconnected));
     assert!(matches!(
         Record::parse_of(id(), other.as_bytes()),
         Err(RecordError::OtherNetwork(_))
@@ -351,8 +399,9 @@ fn a_member_has_a_share() {
     let (mut taken, mut answered) = (0, 0);
     loop {
         let node = world.at(1);
-        match node.sync.receive(&key(3), &bytes, &mut node.set, &node.state, now) {
-            Ok(_) => taken += 1,
+        let received = node.sync.receive(&key(3), &bytes, &mut node.set, &node.state, now);
+        match received.outcome {
+            Ok(()) => taken += 1,
             Err(error) => {
                 assert_eq!(error, SyncError::Budget);
                 break;
@@ -376,7 +425,8 @@ fn a_share_lasts_over_reconnects() {
     let mut taken = 0;
     for _ in 0..10 {
         let node = world.at(1);
-        while node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, now) != Err(SyncError::Budget) {
+        let receive = |node: &mut Node| node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, now);
+        while receive(node).outcome != Err(SyncError::Budget) {
             taken += 1;
         }
         node.sync.disconnect(&key(3), now);
@@ -389,7 +439,9 @@ fn a_share_lasts_over_reconnects() {
     node.sync.connect(key(3), now + 2_000);
     let later = now + 2_000;
     let receive = |node: &mut Node| node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, later);
-    let again = (0..100).take_while(|_| receive(node) != Err(SyncError::Budget)).count();
+    let again = (0..100)
+        .take_while(|_| receive(node).outcome != Err(SyncError::Budget))
+        .count();
     // What was left before is not enough for one more, but for a part.
     assert!((15..=16).contains(&again), "{again}");
 }
