@@ -69,16 +69,17 @@ pub enum NetworkError {
     /// Another member has this address.
     #[error("{0} is the address of {1}; choose another one")]
     AddressTaken(Ipv4Addr, String),
-    /// The node did not found the network.
-    #[error("only the founder of the network names its successor, and this node is not the founder")]
-    NotFounder,
-    /// The founder would succeed itself.
-    #[error("{0} is the founder, this node; name another member")]
-    SucceedsItself(String),
-    /// The founder's record gives a member its rights.
+    /// The node is not the head of the network.
     #[error(
-        "{0} is the successor of the founder; `weft admin successor --none` on the founder's machine takes that back first"
+        "only the founder of the network names its successor, or a successor that has taken over, \
+         and this node is neither"
     )]
+    NotFounder,
+    /// The node would succeed itself.
+    #[error("{0} is this node; name another member")]
+    SucceedsItself(String),
+    /// This node's record about the network gives a member its rights.
+    #[error("{0} is the successor of this machine; `weft admin successor --none` takes that back first")]
     IsSuccessor(String),
     /// The node is the only administrator.
     #[error(
@@ -86,15 +87,15 @@ pub enum NetworkError {
          make another one with `weft admin add MEMBER`, or leave with --force"
     )]
     OnlyAdmin(String),
-    /// The node has founded the network, and names no successor.
+    /// The node is the head of the network, and names no successor.
     #[error(
-        "this machine has founded {0} and has no successor, so it would stay its first administrator for ever; \
+        "this machine is the first administrator of {0} and has no successor, so it would stay that for ever; \
          `weft admin successor MEMBER` names one, or leave with --force"
     )]
     NoSuccessor(String),
-    /// The node has its rights from the founder's record.
+    /// The node has its rights from the record of the head about the network.
     #[error(
-        "this machine has its rights as the successor of the founder, {0}, and cannot give them up; \
+        "this machine has its rights as the successor of {0}, and cannot give them up; \
          `weft admin successor --none` there takes them back if that machine still runs, or leave with --force"
     )]
     StaysSuccessor(String),
@@ -138,6 +139,9 @@ pub enum NetworkError {
     /// No open invite begins like this.
     #[error("the network has no open invite {0}; `weft invites` lists them")]
     NoInvite(String),
+    /// Several open invites begin with this.
+    #[error("several open invites begin with `{0}`; `weft invites` lists them: write more of the key")]
+    SeveralInvites(String),
     /// A rule names a member that there is not.
     #[error("no member is named {0}; `weft members` lists them, and a rule takes a name, npub1..., tag:NAME or any")]
     NoSuchMember(String),

@@ -9,9 +9,10 @@ use weft_roster::changes::Again;
 use weft_roster::invite::{Code, Seed};
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
-use weft_roster::record::{Body, Draft, Invite, Member, Network as NetworkBody, RuleList};
+use weft_roster::record::{Body, Draft, Invite, Member, Network as NetworkBody, Record, RuleList};
 use weft_roster::rules::{MAX_RULES, Policy};
 
+use super::signed::{Demotion, invite_of, told};
 use super::{Enrolment, Network, Wish};
 use crate::document::{Ask, Refusal};
 use crate::rules;
@@ -55,15 +56,7 @@ impl Network {
         unix: u64,
     ) -> Result<(), NetworkError> {
         self.admin(identity)?;
-        let hex = |key: &[u8; 32]| RecordKey::Invite(*key).to_string();
-        let open: Vec<[u8; 32]> = self.open_invites(unix).map(|(key, _)| *key).collect();
-        let found = open.into_iter().find(|key| {
-            hex(key)
-                .split('/')
-                .next_back()
-                .is_some_and(|text| text.starts_with(prefix))
-        });
-        let key = found.ok_or_else(|| NetworkError::NoInvite(prefix.escape_debug().to_string()))?;
+        let key = invite_of(prefix, self.open_invites(unix).map(|(key, _)| key))?;
         self.remove(identity, &RecordKey::Invite(key), now, unix)
     }
 
@@ -89,7 +82,12 @@ impl Network {
             self.end_rights(identity, &key, now, unix)?;
             return Ok(Changed { key, again: Vec::new() });
         }
-        self.check_seen(&key, wish, unix)?;
+        let demotion = Demotion {
+            admin: &key,
+            by: &identity.public(),
+            leaves: change.ends_membership(),
+        };
+        self.check_seen(demotion, wish, unix)?;
         // So that none takes over a name that the change makes free.
         self.write_names(identity, (now, unix));
         // Of what the change ends, the names are those from before.
@@ -118,14 +116,16 @@ impl Network {
                 body.ipv4 = fixed;
                 self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
             }
-            MemberChange::Remove => again = self.remove_member(identity, &key, wish, (now, unix))?,
-            MemberChange::ReplaceBy(new) => again = self.replace(identity, (&key, body), &new, wish, (now, unix))?,
+            MemberChange::Remove => again = self.remove_member(identity, demotion, wish, (now, unix))?,
+            MemberChange::ReplaceBy(new) => {
+                again = self.replace(identity, (demotion, body), &new, wish, (now, unix))?;
+            }
             MemberChange::MakeAdmin => {
                 let grants = self.set.grant_list(&key, &identity.public())?;
                 self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
                 self.sign_again(identity, &grants, now, unix)?;
             }
-            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, &key, wish, (now, unix))?,
+            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, demotion, wish, (now, unix))?,
         }
         let gone = !self.is_member(&key);
         again.retain(|again| !(gone && again.record.key().subject() == Some(&key)));
@@ -228,37 +228,55 @@ impl Network {
         }
     }
 
-    /// Removes a member, and ends the invite by which it came: its owner still has the code.
+    /// Removes a member, and ends the invites by which it came: its owner still has the codes.
     fn remove_member(
         &mut self,
         identity: &Identity,
-        key: &PublicKey,
+        demotion: Demotion<'_>,
         wish: Option<&Wish>,
         (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
-        let came_by = self.state.members.get(key).and_then(|member| member.proof.as_ref());
-        let came_by = came_by.map(|proof| proof.invite);
-        let mut again = match self.state.admins.rank(key) {
-            Some(_) => self.revoke_admin(identity, key, wish, (now, unix))?,
+        let member = demotion.admin;
+        let kept = self.invites_by_name(demotion, wish, unix)?;
+        let came_by = self.came_by(member, unix);
+        let mut again = match self.state.admins.rank(member) {
+            Some(_) => self.revoke_admin(identity, demotion, wish, (now, unix))?,
             None => Vec::new(),
         };
-        self.remove(identity, &RecordKey::Member(*key), now, unix)?;
-        let open = |invite: &[u8; 32]| {
-            let stays = |prefix: &String| hex::encode(invite).starts_with(prefix);
-            let named = wish.is_some_and(|wish| wish.invites.iter().any(stays));
-            !named && self.state.open_invite(invite, unix).is_ok()
-        };
-        if let Some(invite) = came_by.filter(open) {
+        if self.has_grant(member) {
+            self.end_rights(identity, member, now, unix)?;
+        }
+        self.remove(identity, &RecordKey::Member(*member), now, unix)?;
+        for invite in came_by.difference(&kept).copied() {
             let key = RecordKey::Invite(invite);
-            let record = self.set.in_force(&key).cloned();
-            self.remove(identity, &key, now, unix)?;
-            again.extend(record.map(|record| Again {
-                record,
-                version: 0,
-                ends: true,
-            }));
+            if self.state.open_invite(&invite, unix).is_ok() {
+                let record = self.set.in_force(&key).cloned();
+                self.remove(identity, &key, now, unix)?;
+                again.extend(record.map(|record| told(record, false, true)));
+            }
         }
         Ok(again)
+    }
+
+    /// The open invites by which a member came. As an administrator it may have signed its record again
+    /// without the invite, so earlier records count, too.
+    pub(super) fn came_by(&self, member: &PublicKey, unix: u64) -> BTreeSet<[u8; 32]> {
+        let about = RecordKey::Member(*member);
+        let records = self.set.records().filter(|record| *record.key() == about);
+        let invites = records.filter_map(|record| record.proof()).map(|proof| proof.invite);
+        invites
+            .filter(|invite| self.state.open_invite(invite, unix).is_ok())
+            .collect()
+    }
+
+    /// Whether an administrator has made a node one that is none, because it has resigned.
+    fn has_grant(&self, node: &PublicKey) -> bool {
+        let about = RecordKey::Admin(*node);
+        let mut grants = self
+            .set
+            .live()
+            .filter(|record| *record.key() == about && !record.removed());
+        !self.is_admin(node) && grants.any(|record| record.signer() != node)
     }
 
     /// What a record is about that is signed again, with these names of members.
@@ -268,6 +286,10 @@ impl Network {
             RecordKey::Network => "the name and the default of the network".to_owned(),
             RecordKey::Rules => "the rules".to_owned(),
             RecordKey::Secret => "the secret of the network".to_owned(),
+            RecordKey::Member(node) if again.bare && !again.ends => {
+                format!("member {}, without tags and address", name(node))
+            }
+            RecordKey::Member(node) if again.bare => format!("name, tags and address of {}", name(node)),
             RecordKey::Member(node) => format!("member {}", name(node)),
             RecordKey::Admin(node) => format!("administrator {}", name(node)),
             RecordKey::Exit(node) => format!("exit {}", name(node)),
@@ -286,11 +308,12 @@ impl Network {
     fn replace(
         &mut self,
         identity: &Identity,
-        (key, old): (&PublicKey, Member),
+        (demotion, old): (Demotion<'_>, Member),
         new: &str,
         wish: Option<&Wish>,
         (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
+        let key = demotion.admin;
         let successor = self.named(new)?;
         if successor == *key {
             return Err(NetworkError::SameMember(new.escape_debug().to_string()));
@@ -308,7 +331,7 @@ impl Network {
             ipv4: old.ipv4.or(before.ipv4),
             proof: before.proof,
         };
-        let again = self.remove_member(identity, key, wish, (now, unix))?;
+        let again = self.remove_member(identity, demotion, wish, (now, unix))?;
         self.write(identity, record, &Body::Member(body), now, unix)?;
         Ok(again)
     }
@@ -392,15 +415,16 @@ impl Network {
     pub(super) fn revoke_admin(
         &mut self,
         identity: &Identity,
-        key: &PublicKey,
+        demotion: Demotion<'_>,
         wish: Option<&Wish>,
         (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
+        let Demotion { admin: key, by, .. } = demotion;
         // Who may not do it is not asked what stays.
-        self.check_revocation(&identity.public(), key)?;
-        let keep = self.keep(key, wish, unix)?;
-        let signed = self.signed_by(key, unix);
-        let mut again = self.set.resign_list(key, &identity.public(), &keep)?;
+        self.check_revocation(by, key)?;
+        let keep = self.keep(demotion, wish, unix)?;
+        let signed = self.signed_by(demotion, unix);
+        let mut again = self.set.resign_list(key, by, &keep)?;
         self.sign_again(identity, &again, now, unix)?;
         self.end_rights(identity, key, now, unix)?;
         // Only what the user knows of is told: no invites that were closed before.
@@ -416,7 +440,7 @@ impl Network {
     /// Fails if this node may not end the rights of an administrator.
     pub(crate) fn check_revocation(&self, own: &PublicKey, admin: &PublicKey) -> Result<(), NetworkError> {
         let admins = &self.state.admins;
-        if admins.is_founder(own) && admins.successor() == Some(admin) {
+        if admins.heads.contains(own) && self.set.named_by(own) == Some(*admin) {
             return Err(NetworkError::IsSuccessor(self.name_of(admin)));
         }
         self.set.next_version(&RecordKey::Admin(*admin), own)?;
@@ -430,18 +454,31 @@ impl Network {
         now: u64,
         unix: u64,
     ) -> Result<(), NetworkError> {
-        for again in again {
-            if *again.record.key() == RecordKey::Network {
-                // A record of the founder counts only with what proves the founder.
+        let signed = self.signed_again(identity, again, unix)?;
+        self.add_all(signed, now)
+    }
+
+    /// Signs records again, with the names that members have.
+    pub(super) fn signed_again(
+        &self,
+        identity: &Identity,
+        again: &[Again],
+        unix: u64,
+    ) -> Result<Vec<Record>, NetworkError> {
+        let draft = |again: &Again| match again.record.key() {
+            // A record of the founder counts only with what proves the founder.
+            RecordKey::Network => {
                 let body = Body::Network(self.network_body(identity));
-                self.write(identity, RecordKey::Network, &body, now, unix)?;
-                continue;
+                Draft::new(self.id(), RecordKey::Network, again.version, &body)
             }
-            let named = self.draft_with_name(&again.record, again.version);
-            let draft = named.unwrap_or_else(|| again.draft());
-            self.add(draft.sign(identity, unix)?, now)?;
-        }
-        Ok(())
+            _ if again.ends || again.bare => again.draft(),
+            _ => {
+                let named = self.draft_with_name(&again.record, again.version);
+                named.unwrap_or_else(|| again.draft())
+            }
+        };
+        let signed = again.iter().map(|again| draft(again).sign(identity, unix));
+        Ok(signed.collect::<Result<Vec<Record>, _>>()?)
     }
 
     /// Fails unless this node is an administrator.

@@ -1,11 +1,13 @@
 //! The end of this node's own rights: what would end with them, and the record that ends them.
 
+use std::sync::Arc;
+
 use weft_noise::{Identity, PublicKey};
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Draft};
+use weft_roster::record::{Body, Draft, Record};
 
 use super::Network;
-use super::signed::{SignedKind, list};
+use super::signed::{Demotion, SignedKind, list};
 use crate::NetworkError;
 
 impl Network {
@@ -17,17 +19,15 @@ impl Network {
             return Err(NetworkError::OnlyAdmin(self.label_or_id()));
         }
         let successor = admins.successor();
-        if admins.is_founder(own) && successor.is_none() {
+        if admins.is_head(own) && successor.is_none() {
             return Err(NetworkError::NoSuccessor(self.label_or_id()));
         }
         if successor == Some(own) {
-            let founder = admins.founder.as_ref().map(|founder| self.name_of(founder));
-            return Err(NetworkError::StaysSuccessor(founder.unwrap_or_default()));
+            let head = admins.head().map(|head| self.name_of(head));
+            return Err(NetworkError::StaysSuccessor(head.unwrap_or_default()));
         }
-        let mut resting = match leaves {
-            true => self.signed_by(own, unix),
-            false => self.resting_on(own, unix),
-        };
+        let (admin, by) = (own, own);
+        let mut resting = self.signed_by(Demotion { admin, by, leaves }, unix);
         // Its own invites end with it: another administrator makes others.
         resting.retain(|signed| signed.kind != SignedKind::Invite);
         if resting.is_empty() {
@@ -46,12 +46,18 @@ impl Network {
         })
     }
 
+    /// The record by which this node has ended its own rights.
+    pub(crate) fn resignation(&self, own: &PublicKey) -> Option<&Arc<Record>> {
+        let mut records = self.set.records();
+        records.find(|record| record.resigns() && record.signer() == own)
+    }
+
     /// An administrator that can end the rights of this node, and sign again what rests on them.
     fn who_removes(&self, own: &PublicKey) -> String {
         let admins = &self.state.admins;
         let rank = admins.rank(own);
         let mut seniors = admins.of.iter().filter(|(key, admin)| {
-            let heir = admins.is_founder(own) && admins.successor() == Some(*key);
+            let heir = admins.is_head(own) && admins.successor() == Some(*key);
             heir || rank.is_some_and(|own| admin.rank < own)
         });
         let senior = seniors
@@ -60,8 +66,8 @@ impl Network {
         senior.unwrap_or_else(|| "a more senior administrator".to_owned())
     }
 
-    /// Signs the end of the rights of an administrator: of this node, of a junior, or of the founder as
-    /// its successor.
+    /// Signs the end of the rights of an administrator: of this node, of a junior, or of the head as its
+    /// successor.
     pub(crate) fn end_rights(
         &mut self,
         identity: &Identity,

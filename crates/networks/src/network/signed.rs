@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use weft_noise::PublicKey;
 use weft_roster::changes::{Again, Keep};
 use weft_roster::key::RecordKey;
-use weft_roster::record::Record;
+use weft_roster::record::{Body, Record};
 
 use super::Network;
 use crate::NetworkError;
@@ -25,6 +25,8 @@ pub struct Signed {
     pub what: String,
     /// What becomes of it if the user names it or not.
     pub kind: SignedKind,
+    /// It is what the administrator has signed about its own membership, which does not end with its rights.
+    of_itself: bool,
     record: Arc<Record>,
 }
 
@@ -61,49 +63,64 @@ impl Signed {
 
     /// The same as a record that has ended.
     pub(super) fn ended(self) -> Again {
-        Again {
-            record: self.record,
-            version: 0,
-            ends: true,
-        }
+        told(self.record, self.of_itself, true)
     }
 }
 
-impl Network {
-    /// What ends with the rights of an administrator, other than what is about itself and the secret of
-    /// the network.
-    pub(crate) fn signed_by(&self, admin: &PublicKey, unix: u64) -> Vec<Signed> {
-        let mut all = self.resting_on(admin, unix);
-        all.retain(|signed| signed.record.key().subject() != Some(admin));
-        all
-    }
+/// The end of the rights of an administrator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Demotion<'a> {
+    pub(crate) admin: &'a PublicKey,
+    /// Who ends them.
+    pub(crate) by: &'a PublicKey,
+    /// Whether its membership ends, too, and all that is about it.
+    pub(crate) leaves: bool,
+}
 
+impl Network {
     /// What ends with the rights of an administrator, other than the secret of the network, which another
     /// one replaces.
-    pub(super) fn resting_on(&self, admin: &PublicKey, unix: u64) -> Vec<Signed> {
+    pub(crate) fn signed_by(&self, demotion: Demotion<'_>, unix: u64) -> Vec<Signed> {
+        let Demotion { admin, by, leaves } = demotion;
         let signed = |record: Arc<Record>| {
             let kind = match record.key() {
                 RecordKey::Secret => return None,
-                RecordKey::Invite(invite) if self.state.open_invite(invite, unix).is_err() => return None,
-                RecordKey::Invite(_) => SignedKind::Invite,
+                key if leaves && key.subject() == Some(admin) => return None,
+                RecordKey::Invite(invite) if self.state.open_invite(invite, unix).is_ok() => SignedKind::Invite,
+                // One that is closed stays so where another one signs it again.
+                RecordKey::Invite(_) if by != admin || !self.opens_without(&record, demotion, unix) => return None,
+                // What ends its own membership stays, and the one that ends its rights takes its own back.
+                RecordKey::Member(member) if member == admin && record.removed() => return None,
+                RecordKey::Admin(subject) if subject == by => return None,
                 RecordKey::Admin(_) if !record.removed() => SignedKind::Rights,
                 _ => SignedKind::Rest,
             };
-            let again = Again {
-                record: Arc::clone(&record),
-                version: 0,
-                ends: false,
-            };
+            let of_itself = *record.key() == RecordKey::Member(*admin);
+            let again = told(Arc::clone(&record), of_itself, false);
             let what = self.in_words(&again, &self.state.names);
-            Some(Signed { what, kind, record })
+            Some(Signed {
+                what,
+                kind,
+                of_itself,
+                record,
+            })
         };
-        let mut all: Vec<Signed> = self.set.resting_on(admin).into_iter().filter_map(signed).collect();
+        let mut all: Vec<Signed> = self.set.resting_on(admin, by).into_iter().filter_map(signed).collect();
         all.sort_by_key(|signed| match signed.kind {
             SignedKind::Rights => 0,
             SignedKind::Invite => 1,
             SignedKind::Rest => 2,
         });
         all
+    }
+
+    /// Whether an invite that is closed has another record by which it would be open.
+    fn opens_without(&self, closed: &Record, Demotion { admin, by, .. }: Demotion<'_>, unix: u64) -> bool {
+        let record = self.set.in_force_without(closed.key(), admin, by);
+        record.is_some_and(|record| match record.body() {
+            Body::Invite(invite) => !record.removed() && invite.expires.is_none_or(|expires| unix <= expires),
+            _ => false,
+        })
     }
 
     /// A mark of records, other than that of all other lists.
@@ -114,10 +131,15 @@ impl Network {
     }
 
     /// Fails if the user has seen another list than there is now.
-    pub(super) fn check_seen(&self, admin: &PublicKey, wish: Option<&Wish>, unix: u64) -> Result<(), NetworkError> {
+    pub(super) fn check_seen(
+        &self,
+        demotion: Demotion<'_>,
+        wish: Option<&Wish>,
+        unix: u64,
+    ) -> Result<(), NetworkError> {
         match wish.and_then(|wish| wish.seen.as_ref()) {
-            Some(seen) if *seen != Self::mark(&self.signed_by(admin, unix)) => {
-                Err(NetworkError::SignedMeanwhile(self.name_of(admin)))
+            Some(seen) if *seen != Self::mark(&self.signed_by(demotion, unix)) => {
+                Err(NetworkError::SignedMeanwhile(self.name_of(demotion.admin)))
             }
             _ => Ok(()),
         }
@@ -127,8 +149,9 @@ impl Network {
     ///
     /// # Errors
     /// [`NetworkError::Undecided`] without a wish where one is needed; others about the wish.
-    pub(super) fn keep(&self, admin: &PublicKey, wish: Option<&Wish>, unix: u64) -> Result<Keep, NetworkError> {
-        let signed = self.signed_by(admin, unix);
+    pub(super) fn keep(&self, demotion: Demotion<'_>, wish: Option<&Wish>, unix: u64) -> Result<Keep, NetworkError> {
+        let admin = demotion.admin;
+        let signed = self.signed_by(demotion, unix);
         let Some(wish) = wish else {
             let decides = |signed: &&Signed| signed.kind != SignedKind::Invite;
             return match signed.iter().find(decides) {
@@ -157,16 +180,60 @@ impl Network {
             }
             keep.admins.insert(key);
         }
-        for prefix in &wish.invites {
-            let begins = |signed: &Signed| match signed.record.key() {
-                RecordKey::Invite(key) if hex::encode(key).starts_with(prefix) => Some(*key),
-                _ => None,
-            };
-            let found = signed.iter().find_map(begins);
-            keep.invites
-                .insert(found.ok_or_else(|| NetworkError::NoInvite(prefix.escape_debug().to_string()))?);
-        }
+        keep.invites = self.invites_by_name(demotion, Some(wish), unix)?;
         Ok(keep)
+    }
+}
+
+impl Network {
+    /// The invites that the user keeps by name: those that an administrator has made, and, if a member is to
+    /// leave, those by which it came.
+    pub(super) fn invites_by_name(
+        &self,
+        demotion: Demotion<'_>,
+        wish: Option<&Wish>,
+        unix: u64,
+    ) -> Result<BTreeSet<[u8; 32]>, NetworkError> {
+        let Some(wish) = wish.filter(|wish| !wish.invites.is_empty()) else {
+            return Ok(BTreeSet::new());
+        };
+        let mut all = BTreeSet::new();
+        if self.is_admin(demotion.admin) {
+            let signed = self.signed_by(demotion, unix);
+            all.extend(signed.iter().filter_map(|signed| match signed.record.key() {
+                RecordKey::Invite(key) if signed.kind == SignedKind::Invite => Some(*key),
+                _ => None,
+            }));
+        }
+        if demotion.leaves {
+            all.extend(self.came_by(demotion.admin, unix));
+        }
+        let prefixes = wish.invites.iter();
+        prefixes.map(|prefix| invite_of(prefix, all.iter())).collect()
+    }
+}
+
+/// The one of some invites whose key begins with `prefix`.
+pub(super) fn invite_of<'a>(
+    prefix: &str,
+    mut invites: impl Iterator<Item = &'a [u8; 32]>,
+) -> Result<[u8; 32], NetworkError> {
+    let begins = |key: &&[u8; 32]| hex::encode(key).starts_with(prefix);
+    let found = invites.find(begins);
+    let found = found.ok_or_else(|| NetworkError::NoInvite(prefix.escape_debug().to_string()))?;
+    match invites.find(begins) {
+        None => Ok(*found),
+        Some(_) => Err(NetworkError::SeveralInvites(prefix.escape_debug().to_string())),
+    }
+}
+
+/// A record that is not signed, as text for the user.
+pub(super) const fn told(record: Arc<Record>, bare: bool, ends: bool) -> Again {
+    Again {
+        record,
+        version: 0,
+        ends,
+        bare,
     }
 }
 

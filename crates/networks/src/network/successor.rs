@@ -1,17 +1,19 @@
-//! What the founder says about the network: its successor.
+//! What the head of a network says about it: its successor.
 
 use std::sync::Arc;
 
 use weft_noise::{Identity, PublicKey};
 use weft_roster::changes::{Again, Keep};
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Draft, Network as NetworkBody};
+use weft_roster::record::{Body, Draft, Network as NetworkBody, Record};
 
+use super::signed::Demotion;
 use super::{Network, Wish};
 use crate::NetworkError;
 
 impl Network {
-    /// Names the founder's successor, or none. Returns what was signed again, in words.
+    /// Names the successor of this node, the head of the network or an earlier one that takes its place back,
+    /// or none. Returns what was signed again, in words.
     pub(crate) fn set_successor(
         &mut self,
         identity: &Identity,
@@ -19,28 +21,24 @@ impl Network {
         now: u64,
         unix: u64,
     ) -> Result<Vec<String>, NetworkError> {
-        if !self.state.admins.is_founder(&identity.public()) {
+        let own = identity.public();
+        if !self.state.admins.heads.contains(&own) {
             self.admin(identity)?;
             return Err(NetworkError::NotFounder);
         }
         let successor = named.map(|named| self.named(named)).transpose()?;
-        if let Some(named) = named.filter(|_| successor == Some(identity.public())) {
+        if let Some(named) = named.filter(|_| successor == Some(own)) {
             return Err(NetworkError::SucceedsItself(named.escape_debug().to_string()));
         }
-        if let Some(former) = self.state.admins.successor() {
-            self.check_seen(former, wish, unix)?;
+        let former = self.set.named_by(&own);
+        if let Some(admin) = &former {
+            self.check_seen(dropped(admin, &own), wish, unix)?;
         }
-        self.take_rights_back(identity, now, unix)?;
         self.write_names(identity, (now, unix));
         let names = self.state.names.clone();
         let mut again = Vec::new();
         // One step after the other: the former successor goes before the next one comes.
-        if self
-            .state
-            .admins
-            .successor()
-            .is_some_and(|former| Some(*former) != successor)
-        {
+        if former.is_some_and(|former| Some(former) != successor) {
             again = self.write_successor(identity, None, wish, (now, unix))?;
         }
         if successor.is_some() {
@@ -49,30 +47,28 @@ impl Network {
         Ok(again.iter().map(|again| self.in_words(again, &names)).collect())
     }
 
-    /// The successor, if its rights end when this node, the founder, names none. It keeps them if a grant
+    /// The successor, if its rights end when this node, which names it, names none. It keeps them if a grant
     /// gives them, too.
     pub(crate) fn falling_successor(&self, identity: &Identity, unix: u64) -> Result<Option<PublicKey>, NetworkError> {
-        if self.state.admins.successor().is_none() || !self.state.admins.is_founder(&identity.public()) {
+        let own = identity.public();
+        if !self.state.admins.heads.contains(&own) || self.set.named_by(&own).is_none() {
             return Ok(None);
         }
-        let body = Body::Network(NetworkBody {
+        let body = NetworkBody {
             successor: None,
             ..self.network_body(identity)
-        });
-        let version = self.set.next_version(&RecordKey::Network, &identity.public())?;
-        let record = Draft::new(self.id(), RecordKey::Network, version, &body).sign(identity, unix)?;
+        };
+        let record = self.sign_network(identity, body, unix)?;
         Ok(self.set.falls_with(&Arc::new(record)))
     }
 
-    /// Gives the founder, which this node is, its rights back if its successor has ended them.
-    fn take_rights_back(&mut self, identity: &Identity, now: u64, unix: u64) -> Result<(), NetworkError> {
-        let own = identity.public();
-        if self.is_admin(&own) {
-            return Ok(());
-        }
-        let version = self.set.next_version(&RecordKey::Admin(own), &own)?;
-        let record = Draft::new(self.id(), RecordKey::Admin(own), version, &Body::Plain).sign(identity, unix)?;
-        self.add(record, now)
+    /// Signs what this node, the head or an earlier one, says about the network.
+    fn sign_network(&self, identity: &Identity, body: NetworkBody, unix: u64) -> Result<Record, NetworkError> {
+        let version = self
+            .set
+            .successor_version(&identity.public(), body.successor.as_ref())?;
+        let draft = Draft::new(self.id(), RecordKey::Network, version, &Body::Network(body));
+        Ok(draft.sign(identity, unix)?)
     }
 
     fn write_successor(
@@ -82,20 +78,31 @@ impl Network {
         wish: Option<&Wish>,
         (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
-        let body = Body::Network(NetworkBody {
+        let own = identity.public();
+        let mut body = NetworkBody {
             successor,
             ..self.network_body(identity)
-        });
-        let draft = |version| Draft::new(self.id(), RecordKey::Network, version, &body).sign(identity, unix);
-        let version = self.set.next_version(&RecordKey::Network, &identity.public())?;
-        let record = Arc::new(draft(version)?);
-        let keep = match self.set.falls_with(&record) {
-            Some(former) => self.keep(&former, wish, unix)?,
+        };
+        let mut network = Arc::new(self.sign_network(identity, body.clone(), unix)?);
+        let keep = match self.set.falls_with(&network) {
+            Some(former) => self.keep(dropped(&former, &own), wish, unix)?,
             None => Keep::default(),
         };
-        let again = self.set.successor_list(&record, &keep)?;
-        self.sign_again(identity, &again, now, unix)?;
-        self.write(identity, RecordKey::Network, &body, now, unix)?;
+        // What the former one says of the network stays its own statement, unless the user keeps it.
+        let former = self
+            .set
+            .named_by(&own)
+            .filter(|former| Some(*former) != successor && !keep.rest);
+        let before = former.and_then(|former| self.set.in_force_without(&RecordKey::Network, &former, &own));
+        if let Some(Body::Network(before)) = before.map(|record| record.body()) {
+            (body.name, body.inside) = (before.name.clone(), before.inside);
+            network = Arc::new(self.sign_network(identity, body, unix)?);
+        }
+        let again = self.set.successor_list(&network, &keep)?;
+        // As an earlier head this node has no rights but by this record.
+        let mut signed = vec![Arc::unwrap_or_clone(network)];
+        signed.extend(self.signed_again(identity, &again, unix)?);
+        self.add_all(signed, now)?;
         Ok(again)
     }
 
@@ -119,4 +126,10 @@ impl Network {
             successor,
         }
     }
+}
+
+/// The end of the rights of a successor that `by` names no longer.
+const fn dropped<'a>(admin: &'a PublicKey, by: &'a PublicKey) -> Demotion<'a> {
+    let leaves = false;
+    Demotion { admin, by, leaves }
 }

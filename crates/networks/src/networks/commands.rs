@@ -11,6 +11,7 @@ use weft_roster::rules::Policy;
 use weft_wire::Subnet;
 
 use super::Networks;
+use crate::network::Demotion;
 use crate::{Network, NetworkError, Signed, Wish};
 
 /// What a new invite says.
@@ -135,18 +136,22 @@ impl Networks {
         Ok(changed)
     }
 
-    /// Lists the records that end with the rights of an administrator, or of the founder's successor for
-    /// `None`, and returns the mark of the list for a [`Wish`]. The list of another member is empty.
+    /// Lists the records that end with the rights of an administrator, or of this node's successor for `None`,
+    /// and returns the mark of the list for a [`Wish`]. The list of another member is empty. `leaves`: its
+    /// membership ends, too.
     ///
     /// # Errors
     /// [`NetworkError`]
     pub fn signed_by(
         &self,
         of: Option<&str>,
-        member: Option<&str>,
+        (member, leaves): (Option<&str>, bool),
         unix: u64,
     ) -> Result<(Vec<Signed>, String), NetworkError> {
-        let id = self.find(of)?;
+        let id = match member {
+            Some(_) => self.find(of)?,
+            None => self.find_own(of)?,
+        };
         let network = self.all.get(&id).ok_or(NetworkError::NoNetwork)?;
         let admin = match member {
             Some(member) => {
@@ -158,7 +163,14 @@ impl Networks {
             }
             None => network.falling_successor(&self.identity, unix)?,
         };
-        let signed = admin.map(|admin| network.signed_by(&admin, unix)).unwrap_or_default();
+        let demotion = admin.as_ref().map(|admin| Demotion {
+            admin,
+            by: &self.own,
+            leaves,
+        });
+        let signed = demotion
+            .map(|demotion| network.signed_by(demotion, unix))
+            .unwrap_or_default();
         let mark = Network::mark(&signed);
         Ok((signed, mark))
     }
@@ -174,7 +186,7 @@ impl Networks {
         (member, wish): (Option<&str>, Option<&Wish>),
         (now, unix): (u64, u64),
     ) -> Result<(NetworkId, Vec<String>), NetworkError> {
-        let id = self.find(of)?;
+        let id = self.find_own(of)?;
         let (identity, network) = self.with(id)?;
         let again = network.set_successor(identity, (member, wish), now, unix)?;
         self.changed = true;
