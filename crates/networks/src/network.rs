@@ -13,7 +13,7 @@ use weft_roster::record::{Body, Draft, Member, Network as NetworkBody, Record};
 use weft_roster::rules::Policy;
 use weft_roster::set::{Insertion, RecordSet};
 use weft_roster::state::{OpenInvite, State};
-use weft_roster::sync::{Sync, SyncError};
+use weft_roster::sync::{Received, Sync, SyncError};
 use weft_wire::Subnet;
 
 use crate::document::{Document, Refusal};
@@ -36,6 +36,7 @@ mod turn;
 pub use self::joining::Joining;
 use self::names::Names;
 pub use self::names::Numbered;
+pub(crate) use self::signed::Demotion;
 pub use self::signed::{Signed, SignedKind, Wish};
 use self::turn::Turn;
 
@@ -319,22 +320,23 @@ impl Network {
         }
     }
 
-    /// Processes a message of the synchronisation. Returns whether the state is another one.
+    /// Processes a message of the synchronisation. Returns whether the state is another one, and whether all
+    /// of the message was processed.
     pub(crate) fn handle_sync(
         &mut self,
         own: &PublicKey,
         from: &PublicKey,
         message: &[u8],
         now: u64,
-    ) -> Result<bool, SyncError> {
+    ) -> (bool, Result<(), SyncError>) {
         if !self.listens_to(from) {
-            return Err(SyncError::Unconnected);
+            return (false, Err(SyncError::Unconnected));
         }
         self.sync.connect(*from, now);
         self.connected.insert(*from);
-        let kept = self.sync.receive(from, message, &mut self.set, &self.state, now)?;
+        let Received { kept, outcome } = self.sync.receive(from, message, &mut self.set, &self.state, now);
         if kept.is_empty() {
-            return Ok(false);
+            return (false, outcome);
         }
         self.renew_state(now);
         for record in &kept {
@@ -342,7 +344,7 @@ impl Network {
         }
         self.note_change();
         self.end_joining(own, from);
-        Ok(true)
+        (true, outcome)
     }
 
     /// Records which nodes can be reached. If few members can, some are tried all the same.
@@ -412,10 +414,11 @@ impl Network {
         first.into_iter().chain(turns).flatten().min()
     }
 
-    /// Whether it has changed since it was last written.
+    /// Whether it has changed since it was last written. One that has lost its records is written once this
+    /// node is a member again: a file of a part of them would not be told from the whole.
     #[must_use]
     pub fn is_unsaved(&self) -> bool {
-        self.revision != self.saved && !self.is_leaving()
+        self.revision != self.saved && !self.is_leaving() && !self.is_lost
     }
 
     /// Whether this node leaves it. The members get the resignation, and no file of it is written.
@@ -440,6 +443,13 @@ impl Network {
 
     pub(crate) fn note_saved(&mut self, revision: u64) {
         self.saved = revision;
+    }
+
+    /// Takes the place of `before`, from which it differs.
+    pub(crate) fn replaces(&mut self, before: &Self) {
+        self.place = before.place;
+        self.revision = before.revision + 1;
+        self.saved = before.saved;
     }
 
     /// Notes that what was written last is not what it is now.

@@ -225,11 +225,12 @@ impl Networks {
         match Document::decode(bytes)? {
             Document::Sync { network, message } => {
                 let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
-                if known.handle_sync(&self.own, &from, message, now)? {
+                let (changed, outcome) = known.handle_sync(&self.own, &from, message, now);
+                if changed {
                     self.label_networks();
                     self.changed = true;
                 }
-                Ok(())
+                Ok(outcome?)
             }
             Document::Presences { network, presences } => {
                 let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
@@ -389,8 +390,10 @@ impl Networks {
     fn insert(&mut self, mut network: Network) -> NetworkId {
         let id = network.id();
         network.set_offer(self.offer.clone());
-        let before = self.all.get(&id);
-        network.set_place(before.map_or_else(|| self.next_place(), Network::place));
+        match self.all.get(&id) {
+            Some(before) => network.replaces(before),
+            None => network.set_place(self.next_place()),
+        }
         self.all.insert(id, network);
         self.label_networks();
         self.changed = true;
@@ -423,6 +426,16 @@ impl Networks {
         let of_label = |network: &&Network| network.label().is_some_and(|label| label.as_str() == wanted);
         let found = by_id.or_else(|| self.all.values().find(of_label).map(Network::id));
         found.ok_or_else(|| NetworkError::Unknown(wanted.escape_debug().to_string()))
+    }
+
+    /// [`find`](Self::find) among the networks that this node has headed, also those that have removed it.
+    fn find_own(&self, named: Option<&str>) -> Result<NetworkId, NetworkError> {
+        let heads = |network: &&Network| network.state().admins.heads.contains(&self.own);
+        let mut own = self.all.values().filter(heads);
+        match (named, own.next(), own.next()) {
+            (None, Some(only), None) => Ok(only.id()),
+            _ => self.find(named),
+        }
     }
 
     /// Why this node is a member of no network.

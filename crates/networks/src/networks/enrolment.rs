@@ -69,7 +69,10 @@ impl Networks {
                 None
             }
             false => {
-                self.all.insert(id, *before);
+                let mut before = *before;
+                // The file may be the new one all the same.
+                before.note_change();
+                self.all.insert(id, before);
                 Some(Refusal::NotSaved)
             }
         };

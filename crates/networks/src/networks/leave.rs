@@ -57,8 +57,11 @@ impl Networks {
             .all
             .get(&network)
             .filter(|known| known.is_leaving() && known.is_member(to))?;
-        let records = matches!(Message::decode(message), Ok(Message::Records { .. }));
-        records.then(|| known.id())
+        let resignation = known.resignation(&self.own)?.event().to_json();
+        match Message::decode(message) {
+            Ok(Message::Records { records, .. }) => records.contains(&resignation).then(|| known.id()),
+            _ => None,
+        }
     }
 
     /// A document that takes leave of a network has arrived.

@@ -33,11 +33,12 @@ impl Networks {
         }
     }
 
-    /// The networks that are not what they were, new ones among them: these have to be written.
+    /// The networks that are not what they were, new ones among them: these have to be written. Those that
+    /// have lost their records are not.
     pub fn changed_since(&self, before: &Before) -> impl Iterator<Item = &Network> {
         self.all
             .values()
-            .filter(|network| !network.is_leaving())
+            .filter(|network| !network.is_leaving() && !network.is_lost())
             .filter(|network| {
                 let old = before.all.get(&network.id());
                 old.is_none_or(|old| network.differs_from(old))
