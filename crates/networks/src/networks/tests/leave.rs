@@ -1,4 +1,8 @@
 use super::*;
+use weft_roster::key::RecordKey;
+use weft_roster::state::InviteClosed;
+use weft_roster::sync::Message;
+
 use crate::MemberChange;
 
 impl World {
@@ -234,4 +238,65 @@ fn a_founder_takes_its_rank_back_with_its_key() {
         );
         assert_eq!(world.network(at).name(), Some(&Name::network("home").unwrap()));
     }
+}
+
+/// What an administrator has revoked stays so when it leaves.
+#[test]
+fn nobody_leaves_an_invite_open_that_it_has_revoked() {
+    let mut world = World::of_three();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+    let code = world.invite(0, 3, 7);
+    world.run(5_000);
+    let invite = *code.seed.key_pair().public().as_bytes();
+    let times = world.times();
+    world.nodes[1].revoke(None, &hex::encode(invite)[..12], times).unwrap();
+    world.run(5_000);
+    let refused = world.leave(1, false);
+    assert!(
+        matches!(&refused, Err(NetworkError::RestsOnThis { what, .. }) if what.starts_with("invite/")),
+        "{refused:?}"
+    );
+    // The founder removes it without a question, and the invite stays closed.
+    let times = world.times();
+    world.nodes[0]
+        .change_member(None, "node-1", (MemberChange::Remove, None), times)
+        .unwrap();
+    world.run(5_000);
+    let closed = world.network(2).state().open_invite(&invite, world.unix()).err();
+    assert_eq!(closed, Some(InviteClosed::Revoked));
+}
+
+/// Another message with records on its way to a member is no farewell.
+#[test]
+fn a_farewell_is_the_message_with_the_resignation() {
+    let mut world = World::of_three();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+    world.run(10_000);
+    let network = world.network(1).id();
+    let others = Message::Records {
+        want: Vec::new(),
+        records: world
+            .network(1)
+            .set()
+            .records()
+            .map(|record| record.event().to_json())
+            .collect(),
+    };
+    world.leave(1, false).unwrap();
+    let about = RecordKey::Admin(key(1));
+    let own = world
+        .network(1)
+        .set()
+        .records()
+        .find(|record| *record.key() == about && *record.signer() == key(1));
+    let mut with = others.clone();
+    if let Message::Records { records, .. } = &mut with {
+        records.push(own.unwrap().event().to_json());
+    }
+    let left = |message: &Message| {
+        let message = &message.encode();
+        let document = Document::Sync { network, message }.encode();
+        world.nodes[1].farewell(&key(0), &document)
+    };
+    assert_eq!((left(&others), left(&with)), (None, Some(network)));
 }

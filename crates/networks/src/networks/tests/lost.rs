@@ -1,3 +1,6 @@
+use weft_roster::key::RecordKey;
+use weft_roster::sync::Message;
+
 use super::*;
 
 /// A founder and two members. Node 1 has lost the records; with `presences` it knows where the others are.
@@ -85,4 +88,30 @@ fn callers_without_records_are_few_and_leave_nothing() {
     world.run(10_000);
     assert_eq!(world.members(1), [0, 1, 2]);
     assert_eq!(world.network(1).contacts().len(), 1);
+}
+
+/// A part of the records leaves the node as it is: it goes on to listen, and writes no file over the old one.
+#[test]
+fn a_stray_record_does_not_end_the_search() {
+    let (mut world, network) = world(false);
+    let founding = world.network(0).set().in_force(&RecordKey::Network).unwrap();
+    let message = Message::Records {
+        want: Vec::new(),
+        records: vec![founding.event().to_json()],
+    };
+    let message = message.encode();
+    let stray = Document::Sync {
+        network,
+        message: &message,
+    };
+    let stray = stray.encode();
+    let (now, unix) = world.times();
+    let before = world.nodes[1].before();
+    world.nodes[1].handle_document(key(2), &stray, now, unix).unwrap();
+    assert!(world.network(1).state().admins.founder.is_some());
+    assert!(world.network(1).is_lost() && !world.network(1).is_unsaved());
+    assert_eq!(world.nodes[1].changed_since(&before).count(), 0);
+    world.run(10_000);
+    assert_eq!(world.members(1), [0, 1, 2]);
+    assert!(!world.network(1).is_lost() && world.network(1).is_unsaved());
 }

@@ -1,3 +1,8 @@
+use weft_roster::key::RecordKey;
+use weft_roster::record::{Body, Draft, Network as NetworkBody};
+use weft_roster::rules::Policy;
+use weft_roster::sync::Message;
+
 use super::*;
 use crate::{MemberChange, RouteChange, RuleChange, SignedKind};
 
@@ -77,7 +82,7 @@ fn what_a_removed_administrator_has_signed_is_shown_first() {
         }
         assert_eq!(kept::to_text(world.network(0)).unwrap(), text);
         let unix = world.unix();
-        let (signed, _) = world.nodes[0].signed_by(None, Some("node-1"), unix).unwrap();
+        let (signed, _) = world.nodes[0].signed_by(None, (Some("node-1"), false), unix).unwrap();
         let kinds: Vec<SignedKind> = signed.iter().map(|signed| signed.kind).collect();
         assert_eq!(kinds[..2], [SignedKind::Rights, SignedKind::Invite]);
         assert!(
@@ -86,7 +91,7 @@ fn what_a_removed_administrator_has_signed_is_shown_first() {
         );
         assert!(
             world.nodes[0]
-                .signed_by(None, Some("node-2"), unix)
+                .signed_by(None, (Some("node-2"), false), unix)
                 .unwrap()
                 .0
                 .is_empty()
@@ -188,7 +193,9 @@ fn grants_and_invites_stay_by_name_only() {
         let refused = remove(&mut world, Some(&wish), MemberChange::RevokeAdmin);
         assert!(format!("{refused:?}").contains(error), "{refused:?}");
     }
-    let (_, seen) = world.nodes[0].signed_by(None, Some("node-1"), world.unix()).unwrap();
+    let (_, seen) = world.nodes[0]
+        .signed_by(None, (Some("node-1"), false), world.unix())
+        .unwrap();
     let wish = Wish {
         seen: Some(seen),
         ..wish
@@ -229,5 +236,161 @@ fn a_removed_member_does_not_come_back_by_its_code() {
                 .open_invite(other.seed.key_pair().public().as_bytes(), UNIX)
                 .is_ok()
         );
+    }
+}
+
+/// The thief of the key of 1 signs a record of its own making.
+fn forge(world: &mut World, key: RecordKey, version: u64, removed: bool, body: &Body) {
+    let draft = Draft::new(world.network(0).id(), key, version, body);
+    let draft = if removed { draft.removal() } else { draft };
+    let record = draft.sign(&identity(1), world.unix()).unwrap();
+    let message = Message::Records {
+        want: Vec::new(),
+        records: vec![record.event().to_json()],
+    };
+    let message = message.encode();
+    let network = world.network(0).id();
+    let document = Document::Sync {
+        network,
+        message: &message,
+    };
+    let (now, unix) = world.times();
+    let _ = world.nodes[0].handle_document(self::key(1), &document.encode(), now, unix);
+    world.run(1_000);
+}
+
+/// An honest administrator has taken a node in by the thief's invite.
+#[test]
+fn a_guest_of_the_thief_goes_with_it() {
+    for (wish, stays) in [(Wish::default(), false), (keep_rest(), true)] {
+        let (mut world, code) = world();
+        // The founder takes it in: the thief is away.
+        let connected = std::mem::take(&mut world.connected);
+        world.connected = BTreeSet::from([(0, 4), (0, 2)]);
+        world.join(4, &code, 0);
+        world.run(10_000);
+        assert!(world.members(0).contains(&4));
+        world.connected = connected;
+        world.run(30_000);
+        let times = world.times();
+        let (signed, _) = world.nodes[0]
+            .signed_by(None, (Some("node-1"), false), times.1)
+            .unwrap();
+        assert!(signed.iter().any(|signed| signed.what == "member node-4"), "{signed:?}");
+        remove(&mut world, Some(&wish), MemberChange::RevokeAdmin).unwrap();
+        assert_eq!(world.members(0).contains(&4), stays);
+    }
+}
+
+#[test]
+fn a_former_administrator_does_not_come_back_by_its_own_key() {
+    for change in [MemberChange::Remove, MemberChange::RevokeAdmin] {
+        let mut world = World::new(3, &[(0, 1), (0, 2), (1, 2)]);
+        world.create(0);
+        let code = world.invite(0, 2, 1);
+        for at in [1, 2] {
+            world.join(at, &code, 0);
+            world.run(5_000);
+        }
+        let times = world.times();
+        world.nodes[0]
+            .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+            .unwrap();
+        world.run(5_000);
+        let times = world.times();
+        world.nodes[1]
+            .change_member(None, "node-1", (MemberChange::RevokeAdmin, None), times)
+            .unwrap();
+        world.run(5_000);
+        assert!(!is_admin(&world, 1));
+        world.connected.remove(&(1, 2));
+        remove(&mut world, None, change).unwrap();
+        for version in [3, u64::MAX] {
+            forge(&mut world, RecordKey::Admin(key(1)), version, false, &Body::Plain);
+            assert!(!is_admin(&world, 1), "{version}");
+        }
+        // The grant of then is gone, so it does not count whatever the key signs.
+        let about = RecordKey::Admin(key(1));
+        let record = world.network(0).set().in_force(&about).unwrap();
+        assert!(record.removed() && *record.signer() == key(0));
+    }
+}
+
+/// The successor's thief retires the founder with the highest version, and renames the network.
+#[test]
+fn the_founder_comes_back_whatever_its_successor_signs() {
+    let (mut world, _) = world();
+    let times = world.times();
+    let wish = keep_rest();
+    world.nodes[0]
+        .set_successor(None, (Some("node-1"), Some(&wish)), times)
+        .unwrap();
+    world.run(10_000);
+    let stolen = NetworkBody {
+        name: Some(Name::network("stolen").unwrap()),
+        inside: Policy::Deny,
+        founder: None,
+        successor: Some(key(3)),
+    };
+    forge(&mut world, RecordKey::Network, u64::MAX, false, &Body::Network(stolen));
+    forge(&mut world, RecordKey::Admin(key(0)), u64::MAX, true, &Body::Plain);
+    assert!(world.network(0).is_admin(&key(1)) && !world.network(0).is_admin(&key(0)));
+    let times = world.times();
+    for (member, refused) in [(Some("node-1"), true), (None, false)] {
+        let before = world.nodes[0].before();
+        let named = world.nodes[0].set_successor(None, (member, Some(&Wish::default())), times);
+        assert_eq!(named.is_err(), refused, "{named:?}");
+        if refused {
+            world.nodes[0].undo(before, &[]);
+        }
+    }
+    world.run(30_000);
+    for at in [0, 2] {
+        let network = world.network(at);
+        let admins: Vec<usize> = (0..5).filter(|number| network.is_admin(&key(*number))).collect();
+        // What the founder granted before it named a successor is in force again.
+        assert_eq!(admins, [0, 1, 3], "node {at}");
+    }
+    remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    assert!(!is_admin(&world, 1) && !is_admin(&world, 3));
+    for at in [0, 2] {
+        assert_eq!(world.network(at).name(), Some(&Name::network("home").unwrap()));
+        assert_eq!(world.members(at), [0, 1, 2], "node {at}");
+    }
+}
+
+/// A beginning that several invites share names none of them.
+#[test]
+fn an_invite_is_named_by_what_no_other_begins_with() {
+    let mut world = World::with_invites(20);
+    let times = world.times();
+    let keys: Vec<String> = world
+        .network(0)
+        .open_invites(times.1)
+        .map(|(key, _)| hex::encode(key))
+        .collect();
+    let shared = keys.iter().find_map(|one| {
+        let first = &one[..1];
+        (keys.iter().filter(|key| key.starts_with(first)).count() > 1).then(|| first.to_owned())
+    });
+    let shared = shared.unwrap();
+    for prefix in [shared.as_str(), ""] {
+        assert_eq!(
+            world.nodes[0].revoke(None, prefix, times),
+            Err(NetworkError::SeveralInvites(prefix.to_owned()))
+        );
+    }
+    world.nodes[0].revoke(None, &keys[0], times).unwrap();
+    assert_eq!(world.network(0).open_invites(times.1).count(), 19);
+}
+
+impl World {
+    fn with_invites(count: u8) -> Self {
+        let mut world = Self::new(1, &[]);
+        world.create(0);
+        for seed in 1..=count {
+            world.invite(0, 1, seed);
+        }
+        world
     }
 }

@@ -239,3 +239,24 @@ fn a_node_is_told_that_it_is_a_member_once_that_is_saved() {
         );
     }
 }
+
+/// A second code of a network that is being joined takes the place of the first, and is written.
+#[test]
+fn a_second_join_of_a_network_is_a_change() {
+    let mut world = World::new(2, &[]);
+    world.create(0);
+    let (first, second) = (world.invite(0, 1, 1), world.invite(0, 1, 2));
+    world.join(1, &first, 0);
+    let place = world.network(1).place();
+    let revision = world.network(1).revision();
+    world.nodes[1].note_saved(first.network, revision);
+    for code in [&second, &second, &first] {
+        let before = world.nodes[1].before();
+        world.join(1, code, 0);
+        let changed = world.nodes[1].changed_since(&before).count();
+        assert_eq!((changed, world.network(1).is_unsaved()), (1, true));
+        let proof = world.network(1).joining().unwrap().proof.as_ref().unwrap();
+        assert_eq!(proof.invite, *code.seed.key_pair().public().as_bytes());
+        assert_eq!(world.network(1).place(), place);
+    }
+}
