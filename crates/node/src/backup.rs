@@ -60,8 +60,12 @@ pub fn seal(secret: &SecretKey, networks: &[String], nonce: &[u8; NONCE]) -> Res
 /// [`BackupError`]
 pub fn open(text: &str, secret: &SecretKey) -> Result<Vec<String>, BackupError> {
     let mut lines = text.lines();
-    let format = lines.find_map(|line| line.strip_prefix("# ")?.split_once(':').map(|(format, _)| format));
-    let Some(format) = format.filter(|format| format.starts_with("weft.backup/")) else {
+    // The owner may have written comments of its own in front.
+    let format = |line: &'_ str| {
+        let (format, _) = line.strip_prefix("# ")?.split_once(':')?;
+        format.starts_with("weft.backup/").then(|| format.to_owned())
+    };
+    let Some(format) = lines.find_map(format) else {
         return Ok(Vec::new());
     };
     if format != FORMAT {
@@ -113,6 +117,9 @@ mod tests {
             assert_eq!(open(&text, &secret(1)).unwrap(), networks);
             assert!(matches!(open(&text, &secret(2)), Err(BackupError::Wrong)));
         }
+        let lines = seal(&secret(1), &["{}".to_owned()], &[7; NONCE]).unwrap();
+        let text = format!("# home server: 2026\n# npub1xyz\nncryptsec1xyz\n# kept at: the bank\n{lines}");
+        assert_eq!(open(&text, &secret(1)).unwrap(), ["{}"], "behind comments of the owner");
         assert!(
             open("# npub1xyz\nncryptsec1xyz\n# mine: all\n", &secret(1))
                 .unwrap()

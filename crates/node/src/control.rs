@@ -231,11 +231,14 @@ pub enum NetworkCommand {
         /// The network.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<String>,
-        /// Its name or npub; `None` for the successor of the founder.
+        /// Its name or npub; `None` for the successor of the daemon's node.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         member: Option<String>,
+        /// Whether its membership ends, too.
+        #[serde(default)]
+        leaves: bool,
     },
-    /// Names the founder's successor: [`crate::status::NetworkList`] of that network.
+    /// Names the successor of the daemon's node: [`crate::status::NetworkList`] of that network.
     Successor {
         /// The network.
         #[serde(default, skip_serializing_if = "Option::is_none")]

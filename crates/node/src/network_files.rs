@@ -204,14 +204,30 @@ pub fn load_presences(directory: &Path, network: &mut Network, times: (u64, u64)
     }
 }
 
-/// Gives a file a second name, with `.bad` behind it. The first one stays until it is written again.
+/// Files of a network that are kept aside; the last one is replaced by further ones.
+const MAX_ASIDE: usize = 9;
+
+/// Gives a file a second name, with `.bad` behind it, or `.bad2` to `.bad9` if there are such. The first one
+/// stays until it is written again.
 fn keep_aside(path: &Path) -> io::Result<()> {
-    let aside = statefile::with_suffix(path, ".bad");
-    remove_file(&aside)?;
-    match fs::hard_link(path, &aside) {
+    let names = (1..=MAX_ASIDE).map(|number| match number {
+        1 => statefile::with_suffix(path, ".bad"),
+        _ => statefile::with_suffix(path, &format!(".bad{number}")),
+    });
+    let names: Vec<PathBuf> = names.collect();
+    let known = |name: &PathBuf| matches!((fs::read(name), fs::read(path)), (Ok(one), Ok(other)) if one == other);
+    if names.iter().any(known) {
+        return Ok(());
+    }
+    let free = names.iter().find(|name| !name.exists());
+    let Some(aside) = free.or(names.last()) else {
+        return Ok(());
+    };
+    remove_file(aside)?;
+    match fs::hard_link(path, aside) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         // Not all file systems have second names.
-        Err(_) => fs::copy(path, &aside).map(drop),
+        Err(_) => fs::copy(path, aside).map(drop),
         Ok(()) => Ok(()),
     }
 }

@@ -27,12 +27,13 @@ pub(crate) struct KeepArgs {
     void: bool,
 }
 
-/// What the user wants to stay of what `member` has signed, or of the founder's successor for `None`: by
-/// the options, or by an answer at the terminal. `None` if there is nothing to decide.
+/// What the user wants to stay of what `member` has signed, or this machine's successor for `None`: by the
+/// options, or by an answer at the terminal. `None` if there is nothing to decide. `leaves`: its membership
+/// ends, too.
 pub(super) fn decide(
     paths: &StatePaths,
     of: &Of,
-    member: Option<&str>,
+    (member, leaves): (Option<&str>, bool),
     args: KeepArgs,
 ) -> Result<Option<Keep>, Failure> {
     let chosen = args.keep || args.void;
@@ -48,6 +49,7 @@ pub(super) fn decide(
     let command = ControlCommand::Network(NetworkCommand::Signed {
         network: of.network.clone(),
         member: member.map(str::to_owned),
+        leaves,
     });
     let list: SignedList = control::call(&paths.control(), &command)?;
     let undecided = list.signed.iter().any(|signed| signed.kind != SignedKind::Invite);

@@ -88,7 +88,7 @@ pub(crate) enum AdminAction {
         #[command(flatten)]
         of: Of,
     },
-    /// Name the member that has the rights of the founder, too, on the founder's machine
+    /// On the founder's machine, or one that has taken over from it: name the member that can take over
     Successor {
         /// Its name or npub
         #[arg(required_unless_present = "none")]
@@ -107,7 +107,7 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
     match action {
         MemberAction::Remove { member, keep, of } => {
             let removed = Change {
-                keep: decide(paths, &of, Some(&member), keep)?,
+                keep: decide(paths, &of, (Some(&member), true), keep)?,
                 ..Change::of(MemberChange::Remove)
             };
             let list = change(paths, of, &member, removed)?;
@@ -163,7 +163,7 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
             let lost = text::to_approve(&lost, &new);
             let replaced = Change {
                 by: Some(new),
-                keep: decide(paths, &of, Some(&old), keep)?,
+                keep: decide(paths, &of, (Some(&old), true), keep)?,
                 ..Change::of(MemberChange::Replace)
             };
             let list = change(paths, of, &old, replaced)?;
@@ -177,7 +177,7 @@ pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failu
         AdminAction::Add { member, of } => (member, of, Change::of(MemberChange::MakeAdmin), "an administrator now"),
         AdminAction::Remove { member, keep, of } => {
             let revoked = Change {
-                keep: decide(paths, &of, Some(&member), keep)?,
+                keep: decide(paths, &of, (Some(&member), false), keep)?,
                 ..Change::of(MemberChange::RevokeAdmin)
             };
             (member, of, revoked, "an administrator no longer")
@@ -196,10 +196,10 @@ pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failu
 
 fn successor(paths: &StatePaths, member: Option<String>, keep: KeepArgs, of: Of) -> Result<(), Failure> {
     let text = match &member {
-        Some(member) => format!("{} is the successor of the founder\n", member.escape_debug()),
-        None => "the founder has no successor\n".to_owned(),
+        Some(member) => format!("{} is the successor of this machine\n", member.escape_debug()),
+        None => "this machine has no successor\n".to_owned(),
     };
-    let keep = decide(paths, &of, None, keep)?;
+    let keep = decide(paths, &of, (None, false), keep)?;
     let network = of.network;
     let list = ask(paths, NetworkCommand::Successor { network, member, keep })?;
     Out::new().text(&(text + &text::signed_again(&list)))

@@ -35,8 +35,13 @@ impl Daemon {
             } => answer(reply, self.why(&from, &to, behind, &service, times.1)),
             NetworkCommand::Requests { accept_s } => answer(reply, self.requests(accept_s)),
             NetworkCommand::Deny { node } => answer(reply, self.deny(&node)),
-            NetworkCommand::Signed { network, member } => {
-                answer(reply, self.signed(network.as_deref(), member.as_deref(), times.1));
+            NetworkCommand::Signed {
+                network,
+                member,
+                leaves,
+            } => {
+                let of = (member.as_deref(), leaves);
+                answer(reply, self.signed(network.as_deref(), of, times.1));
             }
             NetworkCommand::List {} => answer(reply, Ok(self.network_list(Done::default(), times))),
             NetworkCommand::Invite {
@@ -152,8 +157,8 @@ impl Daemon {
     }
 
     /// What ends with the rights of an administrator.
-    fn signed(&self, network: Option<&str>, member: Option<&str>, unix: u64) -> Result<SignedList, String> {
-        let found = self.networks.signed_by(network, member, unix);
+    fn signed(&self, network: Option<&str>, of: (Option<&str>, bool), unix: u64) -> Result<SignedList, String> {
+        let found = self.networks.signed_by(network, of, unix);
         let (signed, seen) = found.map_err(|error| error.to_string())?;
         let status = |signed: weft_networks::Signed| SignedStatus {
             what: signed.what,

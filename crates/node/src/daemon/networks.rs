@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use weft_networks::Network;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError};
@@ -67,7 +66,11 @@ impl Daemon {
         }
         self.answer_left(now);
         self.save_networks();
-        if self.networks.iter().any(Network::has_unsaved_presences) {
+        if self
+            .networks
+            .iter()
+            .any(|network| network.has_unsaved_presences() && !network.is_leaving())
+        {
             self.save_soon();
         }
         if self.networks.take_change() {

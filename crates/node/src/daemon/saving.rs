@@ -251,7 +251,8 @@ impl Daemon {
     /// Writes the presences that have changed.
     pub(super) fn save_presences(&mut self) {
         let mut saved = Vec::new();
-        for network in self.networks.iter().filter(|network| network.has_unsaved_presences()) {
+        let kept = |network: &&Network| network.has_unsaved_presences() && !network.is_leaving();
+        for network in self.networks.iter().filter(kept) {
             let times = (boottime_ms(), unix_s());
             if let Err(error) = network_files::save_presences(self.state.paths().directory(), network, times) {
                 tracing::info!(%error, "where members are is not saved");

@@ -91,6 +91,25 @@ fn an_unusable_file_stays_until_the_records_are_back() {
 }
 
 #[test]
+fn what_is_kept_aside_is_not_written_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (networks, _) = founded();
+    let network = networks.iter().next().unwrap();
+    save(directory.path(), network).unwrap();
+    let path = files(directory.path()).pop().unwrap();
+    for damage in ["first", "second", "first", "third"] {
+        fs::write(&path, damage).unwrap();
+        let (mut loaded, _) = NetworkFiles::load(directory.path(), networks.own());
+        loaded.save(network).unwrap();
+    }
+    for (suffix, damage) in [(".bad", "first"), (".bad2", "second"), (".bad3", "third")] {
+        let aside = statefile::with_suffix(&path, suffix);
+        assert_eq!(fs::read_to_string(aside).unwrap(), damage);
+    }
+    assert!(!statefile::with_suffix(&path, ".bad4").exists());
+}
+
+#[test]
 fn a_file_under_the_name_of_another_network_is_none_of_it() {
     let directory = tempfile::tempdir().unwrap();
     let (networks, id) = founded();
