@@ -13,7 +13,7 @@ use weft_roster::record::{Body, Draft, Member, Network as NetworkBody, Record};
 use weft_roster::rules::Policy;
 use weft_roster::set::{Insertion, RecordSet};
 use weft_roster::state::{OpenInvite, State};
-use weft_roster::sync::{Received, Sync, SyncError};
+use weft_roster::sync::{Proven, Received, Sync, SyncError, Unproven};
 use weft_wire::Subnet;
 
 use crate::document::{Document, Refusal};
@@ -327,6 +327,7 @@ impl Network {
         own: &PublicKey,
         from: &PublicKey,
         message: &[u8],
+        proven: &Proven,
         now: u64,
     ) -> (bool, Result<(), SyncError>) {
         if !self.listens_to(from) {
@@ -334,7 +335,9 @@ impl Network {
         }
         self.sync.connect(*from, now);
         self.connected.insert(*from);
-        let Received { kept, outcome } = self.sync.receive(from, message, &mut self.set, &self.state, now);
+        let Received { kept, outcome } = self
+            .sync
+            .receive(from, message, &mut self.set, &self.state, proven, now);
         if kept.is_empty() {
             return (false, outcome);
         }
@@ -345,6 +348,13 @@ impl Network {
         self.note_change();
         self.end_joining(own, from);
         (true, outcome)
+    }
+
+    /// The records of a message of the synchronisation that are to be verified.
+    pub(crate) fn unproven(&self, from: &PublicKey, message: &[u8], now: u64) -> Option<Unproven> {
+        let listens = self.listens_to_some() || self.contacts.contains_key(from);
+        let unproven = || self.sync.unproven(from, message, (&self.set, &self.state), now);
+        listens.then(unproven)?
     }
 
     /// Records which nodes can be reached. If few members can, some are tried all the same.

@@ -21,6 +21,7 @@ use weft_roster::invite::Code;
 use weft_roster::names::Name;
 use weft_roster::network_id::{NetworkId, Nonce};
 use weft_roster::record::Exit;
+use weft_roster::sync::{Proven, Unproven};
 use weft_wire::Subnet;
 
 pub use self::addresses::{Owners, Shadowed, used_ipv4};
@@ -217,15 +218,39 @@ impl Networks {
         (both.ipv4 || both.ipv6).then_some(both)
     }
 
-    /// Processes a document of a node, which the session authenticates.
+    /// The records of a document whose signatures are to be verified, which may happen on another thread.
+    #[must_use]
+    pub fn unproven(&self, from: &PublicKey, bytes: &[u8], now: u64) -> Option<Unproven> {
+        match Document::decode(bytes) {
+            Ok(Document::Sync { network, message }) => self.all.get(&network)?.unproven(from, message, now),
+            _ => None,
+        }
+    }
+
+    /// Processes a document of a node, which the session authenticates, and verifies all signatures in it.
     ///
     /// # Errors
     /// [`DocumentError`]: the document is ignored.
     pub fn handle_document(&mut self, from: PublicKey, bytes: &[u8], now: u64, unix: u64) -> Result<(), DocumentError> {
+        self.handle_proven(from, bytes, &Proven::default(), (now, unix))
+    }
+
+    /// Processes a document of a node, which the session authenticates. The signatures of `proven` records were
+    /// verified.
+    ///
+    /// # Errors
+    /// [`DocumentError`]: the document is ignored, but for the records in front of one that is refused.
+    pub fn handle_proven(
+        &mut self,
+        from: PublicKey,
+        bytes: &[u8],
+        proven: &Proven,
+        (now, unix): (u64, u64),
+    ) -> Result<(), DocumentError> {
         match Document::decode(bytes)? {
             Document::Sync { network, message } => {
                 let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
-                let (changed, outcome) = known.handle_sync(&self.own, &from, message, now);
+                let (changed, outcome) = known.handle_sync(&self.own, &from, message, proven, now);
                 if changed {
                     self.label_networks();
                     self.changed = true;

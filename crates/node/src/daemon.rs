@@ -47,6 +47,7 @@ mod suites;
 mod trace_timeout;
 mod unproven;
 mod uplinks;
+mod verifier;
 mod whois;
 mod why;
 mod writer;
@@ -91,6 +92,7 @@ use members::Members;
 use nostr::Signalling;
 use reaching::Reaching;
 use saving::Saving;
+use verifier::Verifier;
 
 /// The parameters of a daemon.
 #[derive(Debug)]
@@ -334,6 +336,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             members,
             networks,
             saving: Saving::start(files).map_err(DaemonError::Runtime)?,
+            verifier: Verifier::start().map_err(DaemonError::Runtime)?,
             reaching: Reaching::new(key.node_addr(), &external),
             nostr,
             lookups,

@@ -198,6 +198,15 @@ impl Unverified {
         &self.pubkey
     }
 
+    /// Whether this is the event `verified`, signature and all.
+    #[must_use]
+    pub fn is(&self, verified: &Event) -> bool {
+        self.id == verified.id
+            && self.pubkey == *verified.signer.as_bytes()
+            && self.signature == verified.signature
+            && self.body == verified.body
+    }
+
     /// Whether the identifier is the hash of the event, which costs much less than
     /// [`Unverified::verify`].
     #[must_use]

@@ -29,11 +29,13 @@ mod admission;
 mod budget;
 mod dismissal;
 mod message;
+mod proven;
 
 use budget::{Budget, EACH};
 use dismissal::Dismissal;
 use message::has;
 pub use message::{BUCKETS, MAX_MESSAGE, Message, MessageError};
+pub use proven::{Proven, Unproven};
 
 /// Time for which new records are collected before a push, in ms.
 const BATCH: u64 = 50;
@@ -186,7 +188,7 @@ impl Sync {
         self.digest_soon(now);
     }
 
-    /// Processes a message. The caller makes a state of the set, and calls [`push`](Self::push) for each record
+    /// Processes a message, of which `proven` records need no look at their signature. The caller makes a state of the set, and calls [`push`](Self::push) for each record
     /// that was kept.
     pub fn receive(
         &mut self,
@@ -194,10 +196,11 @@ impl Sync {
         bytes: &[u8],
         set: &mut RecordSet,
         state: &State,
+        proven: &Proven,
         now: u64,
     ) -> Received {
         let mut kept = Vec::new();
-        let outcome = self.process(from, bytes, (&mut *set, state), &mut kept, now);
+        let outcome = self.process(from, bytes, (&mut *set, state), (proven, &mut kept), now);
         kept.retain(|record| set.is_live(record));
         if !kept.is_empty() {
             self.digest_soon(now);
@@ -210,7 +213,7 @@ impl Sync {
         from: &PublicKey,
         bytes: &[u8],
         (set, state): (&mut RecordSet, &State),
-        kept: &mut Vec<Arc<Record>>,
+        (proven, kept): (&Proven, &mut Vec<Arc<Record>>),
         now: u64,
     ) -> Result<(), SyncError> {
         let peer = self.peers.get_mut(from).ok_or(SyncError::Unconnected)?;
@@ -237,7 +240,7 @@ impl Sync {
             Message::Ids { buckets, ids } if member => peer.answer_ids(set, &buckets, &ids, now),
             Message::Ids { .. } => {}
             Message::Records { want, records } => {
-                let outcome = take(set, peer, &records, kept);
+                let outcome = take(set, peer, &records, (proven, kept));
                 if member {
                     peer.answer_want(set, &want, now);
                 }
@@ -422,7 +425,7 @@ fn take(
     set: &mut RecordSet,
     peer: &mut Peer,
     records: &[String],
-    kept: &mut Vec<Arc<Record>>,
+    (proven, kept): (&Proven, &mut Vec<Arc<Record>>),
 ) -> Result<(), SyncError> {
     let known: BTreeSet<[u8; 32]> = set.records().map(|record| *record.id()).collect();
     let mut new = Vec::new();
@@ -440,7 +443,15 @@ fn take(
             }
         }
     }
-    admission::take(set, new, kept)?;
+    let mut taken = Vec::new();
+    let admitted = admission::take(set, new, proven, &mut taken);
+    kept.extend(
+        taken
+            .into_iter()
+            .filter(|(_, is_new)| *is_new)
+            .map(|(record, _)| record),
+    );
+    admitted?;
     outcome
 }
 

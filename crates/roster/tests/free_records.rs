@@ -12,7 +12,7 @@ use weft_roster::key::RecordKey;
 use weft_roster::record::{Body, Draft, Record};
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
-use weft_roster::sync::{Message, Sync};
+use weft_roster::sync::{Message, Proven, Sync};
 
 /// A node that is a member, and what it knows.
 struct Reader {
@@ -47,7 +47,9 @@ impl Reader {
             };
             self.now += 100_000;
             let (set, state) = (&mut self.set, &self.state);
-            let received = self.sync.receive(&key(4), &message.encode(), set, state, self.now);
+            let received = self
+                .sync
+                .receive(&key(4), &message.encode(), set, state, &Proven::default(), self.now);
             assert_eq!(received.outcome, Ok(()));
             counted += received.kept.len();
         }
@@ -124,7 +126,7 @@ fn records_of_unproven_signers_in_one_message_count_by_their_chain() {
         records: chain.iter().map(|record| record.event().to_json()).collect(),
     };
     let state = State::of(&set);
-    let received = sync.receive(&key(1), &message.encode(), &mut set, &state, 0);
+    let received = sync.receive(&key(1), &message.encode(), &mut set, &state, &Proven::default(), 0);
     assert_eq!(received.outcome, Ok(()));
     let state = State::of(&set);
     assert!(state.members.contains_key(&key(30)), "by an administrator of rank 4");
@@ -137,7 +139,7 @@ fn records_of_unproven_signers_in_one_message_count_by_their_chain() {
         want: Vec::new(),
         records: vec![forged],
     };
-    let received = sync.receive(&key(1), &message.encode(), &mut set, &state, 0);
+    let received = sync.receive(&key(1), &message.encode(), &mut set, &state, &Proven::default(), 0);
     assert!(received.outcome.is_err(), "{received:?}");
 }
 
@@ -164,4 +166,68 @@ fn void_records_of_a_former_administrator_are_bounded() {
     assert!(set.bytes() <= weft_roster::set::MAX_VOID + 4_096, "{}", set.bytes());
     assert!(set.counts().evicted > 0);
     assert_eq!(State::of(&set).admins.of.len(), 1);
+}
+
+/// What another thread has verified is not verified again, chains of grants included, and what it was not
+/// given, or what is forged, is.
+#[test]
+fn the_synchronisation_verifies_nothing_that_was_verified() {
+    let base = [founding(1, None), grant(1, 2, 1), member(1, 4, 1), member(1, 9, 1)];
+    let mut set = set(&base);
+    let state = State::of(&set);
+    let mut sync = Sync::new(key(9));
+    sync.connect(key(4), 0);
+    let mut records: Vec<Arc<Record>> = (20..120).map(|n| member(2, n, 1)).collect();
+    records.extend([member(3, 130, 1), grant(2, 3, 1), member(7, 131, 1)]);
+    let message = |records: &[Arc<Record>]| Message::Records {
+        want: Vec::new(),
+        records: records.iter().map(|record| record.event().to_json()).collect(),
+    };
+    let bytes = message(&records).encode();
+    let unproven = sync.unproven(&key(4), &bytes, (&set, &state), 0).unwrap();
+    let proven = unproven.verify();
+    let received = sync.receive(&key(4), &bytes, &mut set, &state, &proven, 0);
+    assert_eq!((received.outcome, received.kept.len()), (Ok(()), 102));
+    assert_eq!((set.counts().verified, set.counts().without_rank), (0, 1));
+    // Nor are those that are older than what is known.
+    let old: Vec<Arc<Record>> = (5..7).map(|n| grant(2, n, 1)).collect();
+    for n in 5..7 {
+        set.insert(&grant(2, n, 2));
+    }
+    let bytes_of_old = message(&old).encode();
+    let state = State::of(&set);
+    let unproven = sync.unproven(&key(4), &bytes_of_old, (&set, &state), 0).unwrap();
+    let received = sync.receive(&key(4), &bytes_of_old, &mut set, &state, &unproven.verify(), 0);
+    assert_eq!((received.outcome, received.kept.len()), (Ok(()), 0));
+    assert_eq!(set.counts().verified, 0);
+    // Known records, and those of signers without a say, are no work.
+    let state = State::of(&set);
+    assert!(sync.unproven(&key(4), &bytes, (&set, &state), 0).is_none());
+    // Nor is what comes from a stranger.
+    let more = message(&[member(2, 140, 1)]).encode();
+    assert!(sync.unproven(&key(8), &more, (&set, &state), 0).is_none());
+    assert!(sync.unproven(&key(4), &more, (&set, &state), 0).is_some());
+
+    // The same text with another signature is not the record that was verified.
+    let good = member(2, 141, 1);
+    let json = good.event().to_json();
+    let sig = json.find("\"sig\":\"").unwrap() + 7;
+    let mut forged = json.clone();
+    forged.replace_range(sig..sig + 2, if json[sig..].starts_with("00") { "11" } else { "00" });
+    let forged = Message::Records {
+        want: Vec::new(),
+        records: vec![forged],
+    };
+    let proven = sync
+        .unproven(&key(4), &message(&[good]).encode(), (&set, &state), 0)
+        .unwrap()
+        .verify();
+    let received = sync.receive(&key(4), &forged.encode(), &mut set, &state, &proven, 0);
+    assert!(received.outcome.is_err() && received.kept.is_empty(), "{received:?}");
+    assert_eq!(set.counts().verified, 1);
+    // A forgery ends what is verified of a message.
+    let unproven = sync.unproven(&key(4), &forged.encode(), (&set, &state), 0).unwrap();
+    let received = sync.receive(&key(4), &forged.encode(), &mut set, &state, &unproven.verify(), 0);
+    assert!(received.outcome.is_err());
+    assert_eq!(set.counts().verified, 1);
 }

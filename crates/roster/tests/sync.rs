@@ -16,7 +16,7 @@ use weft_roster::network_id::NetworkId;
 use weft_roster::record::{Body, Draft, Record, RecordError};
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
-use weft_roster::sync::{MAX_MESSAGE, Message, Received, Sync, SyncError};
+use weft_roster::sync::{MAX_MESSAGE, Message, Proven, Received, Sync, SyncError};
 
 struct Node {
     key: PublicKey,
@@ -131,7 +131,9 @@ impl World {
     fn arrive(&mut self, from: PublicKey, to: PublicKey, bytes: &[u8]) {
         let now = self.now;
         let node = self.node(&to);
-        let Received { kept, outcome } = node.sync.receive(&from, bytes, &mut node.set, &node.state, now);
+        let Received { kept, outcome } =
+            node.sync
+                .receive(&from, bytes, &mut node.set, &node.state, &Proven::default(), now);
         node.refused.extend(outcome.err());
         if kept.is_empty() {
             return;
@@ -297,9 +299,14 @@ fn records_in_front_of_garbage_count() {
     };
     let now = world.now;
     let node = world.at(2);
-    let received = node
-        .sync
-        .receive(&key(3), &message.encode(), &mut node.set, &node.state, now);
+    let received = node.sync.receive(
+        &key(3),
+        &message.encode(),
+        &mut node.set,
+        &node.state,
+        &Proven::default(),
+        now,
+    );
     assert!(received.outcome.is_err(), "{received:?}");
     assert_eq!(received.kept, [good]);
 }
@@ -377,9 +384,14 @@ fn bad_messages_are_refused() {
     assert_eq!(world.at(1).set.records().count(), before);
     let stranger = world.at(1);
     let now = 1_000_000;
-    let received = stranger
-        .sync
-        .receive(&key(50), &[1; 33], &mut stranger.set, &stranger.state, now);
+    let received = stranger.sync.receive(
+        &key(50),
+        &[1; 33],
+        &mut stranger.set,
+        &stranger.state,
+        &Proven::default(),
+        now,
+    );
     assert_eq!(received.outcome, Err(SyncError::Unconnected));
     assert!(matches!(
         Record::parse_of(id(), other.as_bytes()),
@@ -399,7 +411,9 @@ fn a_member_has_a_share() {
     let (mut taken, mut answered) = (0, 0);
     loop {
         let node = world.at(1);
-        let received = node.sync.receive(&key(3), &bytes, &mut node.set, &node.state, now);
+        let received = node
+            .sync
+            .receive(&key(3), &bytes, &mut node.set, &node.state, &Proven::default(), now);
         match received.outcome {
             Ok(()) => taken += 1,
             Err(error) => {
@@ -425,7 +439,10 @@ fn a_share_lasts_over_reconnects() {
     let mut taken = 0;
     for _ in 0..10 {
         let node = world.at(1);
-        let receive = |node: &mut Node| node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, now);
+        let receive = |node: &mut Node| {
+            node.sync
+                .receive(&key(3), &[1; 33], &mut node.set, &node.state, &Proven::default(), now)
+        };
         while receive(node).outcome != Err(SyncError::Budget) {
             taken += 1;
         }
@@ -438,7 +455,10 @@ fn a_share_lasts_over_reconnects() {
     node.sync.disconnect(&key(3), now + 1_000);
     node.sync.connect(key(3), now + 2_000);
     let later = now + 2_000;
-    let receive = |node: &mut Node| node.sync.receive(&key(3), &[1; 33], &mut node.set, &node.state, later);
+    let receive = |node: &mut Node| {
+        node.sync
+            .receive(&key(3), &[1; 33], &mut node.set, &node.state, &Proven::default(), later)
+    };
     let again = (0..100)
         .take_while(|_| receive(node).outcome != Err(SyncError::Budget))
         .count();

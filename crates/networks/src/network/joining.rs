@@ -86,7 +86,7 @@ impl Network {
     /// One that has lost the records listens to more: those that dial it may be members, and records
     /// prove themselves.
     pub(super) fn listens_to(&mut self, from: &PublicKey) -> bool {
-        if self.joining.is_none() || !self.state.members.is_empty() || self.contacts.contains_key(from) {
+        if self.knows_members() || self.contacts.contains_key(from) {
             return true;
         }
         let room = self.is_lost && self.contacts.len() < MAX_CALLERS;
@@ -94,6 +94,15 @@ impl Network {
             self.contacts.insert(*from, Vec::new());
         }
         room
+    }
+
+    /// Whether it listens to others than its contacts.
+    pub(super) fn listens_to_some(&self) -> bool {
+        self.is_lost || self.knows_members()
+    }
+
+    fn knows_members(&self) -> bool {
+        self.joining.is_none() || !self.state.members.is_empty()
     }
 
     /// Ends the request once this node is a member. `from` has sent the records.

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError};
+use weft_roster::sync::{Proven, Unproven};
 use weft_stream::Output;
 use weft_wire::session::DataPorts;
 
 use super::run::Daemon;
+use super::verifier::Records;
 
 /// The interval between two counts of the nodes that can be reached.
 const COUNT_EVERY: Duration = Duration::from_secs(1);
@@ -98,12 +100,10 @@ impl Daemon {
                     // What is not taken is lost, and sent again.
                     let _ = self.node.send_service(now, &peer, ports, &bytes);
                 }
-                Output::Received { peer, document } => {
-                    if let Err(error) = self.networks.handle_document(peer, &document, now, unix_s()) {
-                        tracing::debug!(peer = self.facts.name(&peer), %error, "a document is ignored");
-                    }
-                    self.save_enrolment();
-                }
+                Output::Received { peer, document } => match self.networks.unproven(&peer, &document, now) {
+                    Some(unproven) => self.verify_records(Records { from: peer, document }, unproven),
+                    None => self.handle_document(&peer, &document, &Proven::default()),
+                },
                 Output::Failed { peer, cause, .. } => {
                     tracing::debug!(peer = self.facts.name(&peer), %cause, "a document did not arrive");
                 }
@@ -116,6 +116,25 @@ impl Daemon {
             }
         }
         active
+    }
+
+    fn verify_records(&mut self, records: Records, unproven: Unproven) {
+        let from = records.from;
+        if !self.verifier.begin(records, unproven) {
+            tracing::debug!(
+                peer = self.facts.name(&from),
+                "a document is ignored: too many wait for a look at them"
+            );
+        }
+    }
+
+    /// Handles a document whose signatures were verified.
+    pub(super) fn handle_document(&mut self, from: &PublicKey, document: &[u8], proven: &Proven) {
+        let times = (boottime_ms(), unix_s());
+        if let Err(error) = self.networks.handle_proven(*from, document, proven, times) {
+            tracing::debug!(peer = self.facts.name(from), %error, "a document is ignored");
+        }
+        self.save_enrolment();
     }
 
     /// Passes the nodes that can be reached to the networks, and to the core whether it admits guests.

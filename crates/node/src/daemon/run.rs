@@ -42,6 +42,7 @@ use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
 use super::uplinks::UplinkSockets;
+use super::verifier::Verifier;
 
 use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
@@ -94,6 +95,7 @@ pub(super) struct Daemon {
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
     pub(super) saving: Saving,
+    pub(super) verifier: Verifier,
     pub(super) farewells: Farewells,
     /// The IPv4 addresses that networks have given to the interface.
     pub(super) own_ipv4: BTreeSet<Ipv4Addr>,
@@ -129,6 +131,7 @@ pub(super) struct Parts {
     pub(super) members: Members,
     pub(super) networks: Networks,
     pub(super) saving: Saving,
+    pub(super) verifier: Verifier,
     pub(super) reaching: Reaching,
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
@@ -154,6 +157,7 @@ impl Daemon {
             members,
             networks,
             saving,
+            verifier,
             reaching,
             lookups,
             lan,
@@ -193,6 +197,7 @@ impl Daemon {
             documents,
             count_at: None,
             saving,
+            verifier,
             farewells: Farewells::default(),
             own_ipv4: BTreeSet::new(),
             own_routes: BTreeSet::new(),
@@ -230,6 +235,7 @@ impl Daemon {
         while !self.stopping {
             self.drain_outputs();
             let time_left = self.time_left();
+            let rests = self.saving.rests();
             tokio::select! {
                 () = reports.arrived() => {
                     // A few at a time: between them the lanes get the resulting commands, and
@@ -244,6 +250,10 @@ impl Daemon {
                 Some((relay, event)) = self.nostr.next() => self.handle_relay(relay, event),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 Some(done) = self.saving.next() => self.handle_written(done),
+                // The networks rest while a change is written that can still be undone.
+                Some((records, proven)) = self.verifier.next(), if !rests => {
+                    self.handle_document(&records.from, &records.document, &proven);
+                }
                 arrived = self.reaching.arrived() => self.handle_search(arrived),
                 arrived = self.lifetimes.arrived() => self.lifetimes.handle_arrived(arrived),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weft_noise::PublicKey;
 
-use super::SyncError;
+use super::{Proven, SyncError};
 use crate::admins::Admins;
 use crate::event::Unverified;
 use crate::key::RecordKey;
@@ -18,7 +18,8 @@ use crate::network_id::NetworkId;
 use crate::record::Record;
 use crate::set::{Insertion, RecordSet};
 
-/// Takes records that have a say. Those that are new in the set come to `kept`.
+/// Takes records that have a say. They come to `taken`, each with whether it is new in the set. Signatures of
+/// `proven` records are not verified again.
 ///
 /// A record may give rights to the signer of another one, so those that have none are looked at again
 /// as often as the administrators change.
@@ -28,7 +29,8 @@ use crate::set::{Insertion, RecordSet};
 pub(super) fn take(
     set: &mut RecordSet,
     mut waiting: Vec<Unverified>,
-    kept: &mut Vec<Arc<Record>>,
+    proven: &Proven,
+    taken: &mut Vec<(Arc<Record>, bool)>,
 ) -> Result<(), SyncError> {
     loop {
         let signers = Signers::of(set);
@@ -38,16 +40,27 @@ pub(super) fn take(
             return Ok(());
         }
         for event in wanted {
-            set.counts_mut().verified += 1;
-            let record = Arc::new(Record::verify_of(set.network(), event)?);
-            match set.insert(&record) {
-                Insertion::Kept => kept.push(record),
-                Insertion::Known | Insertion::Older => {}
-                Insertion::Refused(refusal) => return Err(refusal.into()),
+            let record = match proven.get(&event)? {
+                Some(record) => Arc::clone(record),
+                None => {
+                    set.counts_mut().verified += 1;
+                    Arc::new(Record::verify_of(set.network(), event)?)
+                }
+            };
+            let insertion = set.insert(&record);
+            if let Insertion::Refused(refusal) = insertion {
+                return Err(refusal.into());
             }
+            taken.push((record, insertion == Insertion::Kept));
         }
         waiting = rest;
     }
+}
+
+/// Whether there is a record among these that has a say.
+pub(super) fn any_has_a_say(set: &RecordSet, events: &[Unverified]) -> bool {
+    let signers = Signers::of(set);
+    events.iter().any(|event| signers.have_a_say(event))
 }
 
 /// The keys whose records may count.
