@@ -265,7 +265,7 @@ pub struct MemberStatus {
     pub ipv4: Option<Ipv4Addr>,
     /// Whether it is an administrator.
     pub admin: bool,
-    /// Whether it is the founder's successor.
+    /// Whether it is the successor of the founder, or of a successor that has taken over.
     #[serde(default)]
     pub successor: bool,
     /// Whether it is this node.

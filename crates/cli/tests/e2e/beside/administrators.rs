@@ -63,7 +63,7 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
         assert!(line.contains("no administrator"), "{line}");
         assert_eq!(
             done(a, &["admin", "successor", "nas"]),
-            "nas is the successor of the founder\n"
+            "nas is the successor of this machine\n"
         );
         wait_until(PATIENCE, "b is the successor", || {
             done(b, &["members"]).contains("administrator, successor")

@@ -300,3 +300,38 @@ fn a_farewell_is_the_message_with_the_resignation() {
     };
     assert_eq!((left(&others), left(&with)), (None, Some(network)));
 }
+
+/// The network goes on when the machine is lost that has taken over from a lost founder.
+#[test]
+fn a_successor_passes_its_place_on() {
+    let mut world = World::of_three();
+    let name_successor = |world: &mut World, at: usize, member: Option<&str>| {
+        let times = world.times();
+        let named = world.nodes[at].set_successor(None, (member, Some(&keep_rest())), times);
+        world.run(10_000);
+        named.map(drop)
+    };
+    name_successor(&mut world, 0, Some("node-1")).unwrap();
+    assert_eq!(
+        name_successor(&mut world, 1, Some("node-2")),
+        Err(NetworkError::NotFounder),
+        "not while the founder is the head"
+    );
+    let connected = std::mem::replace(&mut world.connected, BTreeSet::from([(1, 2)]));
+    world.change_by(1, "founder", MemberChange::Remove).unwrap();
+    assert_eq!(world.leave(1, false), Err(NetworkError::OnlyAdmin("home".to_owned())));
+    name_successor(&mut world, 1, Some("node-2")).unwrap();
+    assert_eq!(world.network(2).state().admins.successor(), Some(&key(2)));
+    world.connected.clear();
+    world.change_by(2, "node-1", MemberChange::Remove).unwrap();
+    assert_eq!((world.admins(2), world.members(2)), (vec![2], vec![2]));
+    assert_eq!(world.network(2).name(), Some(&Name::network("home").unwrap()));
+    // The others learn it. The founder, with its key, ends it all.
+    world.connected = connected;
+    world.run(60_000);
+    for at in 0..2 {
+        assert!(!world.network(at).is_admin(&key(at)), "node {at}");
+    }
+    name_successor(&mut world, 0, None).unwrap();
+    assert_eq!(world.admins(0), [0]);
+}
