@@ -297,8 +297,10 @@ pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failu
 
 pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> {
     let (network, sure) = (args.of.network, args.force);
+    let before = ask(paths, NetworkCommand::List {})?;
+    let listed = text::is_listed_by_others(&before, network.as_deref());
     let left = ask(paths, NetworkCommand::Leave { network, sure })?;
-    Out::new().text(text::left(&left))
+    Out::new().text(text::left(&left, listed))
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {

@@ -75,6 +75,12 @@ pub enum NetworkError {
          and this node is neither"
     )]
     NotFounder,
+    /// Only a senior of an administrator decides about it.
+    #[error("{0} is an administrator of the rank of this machine or a higher one, so this machine cannot change it")]
+    NotSenior(String),
+    /// The member has these rights.
+    #[error("{0} is an administrator already")]
+    AdminAlready(String),
     /// The node would succeed itself.
     #[error("{0} is this node; name another member")]
     SucceedsItself(String),
@@ -96,7 +102,8 @@ pub enum NetworkError {
     /// The node has its rights from the record of the head about the network.
     #[error(
         "this machine has its rights as the successor of {0}, and cannot give them up; \
-         `weft admin successor --none` there takes them back if that machine still runs, or leave with --force"
+         `weft admin successor --none` there takes them back; if that machine is lost, `weft member remove {0}` and \
+         `weft admin successor MEMBER` here; or leave with --force"
     )]
     StaysSuccessor(String),
     /// Records would end with the rights of this node.

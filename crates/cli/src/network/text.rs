@@ -284,9 +284,16 @@ pub(super) fn requests(list: &RequestList) -> String {
     text
 }
 
+/// Whether this machine is a member of the network that it is about to leave, and another one is, too.
+pub(super) fn is_listed_by_others(list: &NetworkList, wanted: Option<&str>) -> bool {
+    let mut networks = list.networks.iter().filter(|network| is_named(network, wanted));
+    networks.any(|network| network.state == NetworkState::Member && network.members.len() > 1)
+}
+
 /// What `leave` prints.
-pub(super) fn left(list: &NetworkList) -> &'static str {
+pub(super) fn left(list: &NetworkList, listed: bool) -> &'static str {
     match list.resigned {
+        None if !listed => "left\n",
         None => "left; the other members list this node until an administrator removes it\n",
         Some(true) => {
             "left, and no administrator any more; the other members list this node until an administrator removes it\n"

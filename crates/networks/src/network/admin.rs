@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 
 use weft_noise::{Identity, PublicKey};
 use weft_roster::addresses;
-use weft_roster::changes::Again;
+use weft_roster::changes::{Again, ChangeError};
 use weft_roster::invite::{Code, Seed};
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
@@ -121,6 +121,7 @@ impl Network {
                 again = self.replace(identity, (demotion, body), &new, wish, (now, unix))?;
             }
             MemberChange::MakeAdmin => {
+                self.check_grant(&identity.public(), &key)?;
                 let grants = self.set.grant_list(&key, &identity.public())?;
                 self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
                 self.sign_again(identity, &grants, now, unix)?;
@@ -267,6 +268,25 @@ impl Network {
         invites
             .filter(|invite| self.state.open_invite(invite, unix).is_ok())
             .collect()
+    }
+
+    /// Fails if a grant by this node gives an administrator no more than it has.
+    fn check_grant(&self, own: &PublicKey, node: &PublicKey) -> Result<(), NetworkError> {
+        let admins = &self.state.admins;
+        match (admins.rank(own), admins.rank(node)) {
+            (Some(own), Some(rank)) if rank <= own.saturating_add(1) => {
+                Err(NetworkError::AdminAlready(self.name_of(node)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An error with the names of members in place of their keys.
+    pub(crate) fn with_names(&self, error: NetworkError) -> NetworkError {
+        match error {
+            NetworkError::Change(ChangeError::NotSenior(key)) => NetworkError::NotSenior(self.name_of(&key)),
+            error => error,
+        }
     }
 
     /// Whether an administrator has made a node one that is none, because it has resigned.

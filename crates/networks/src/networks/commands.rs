@@ -126,7 +126,8 @@ impl Networks {
         }
         let secret = change.takes_rights().then(|| self.rng.random_bytes());
         let (identity, network) = self.with(id)?;
-        let changed = network.change_member(identity, member, (change, wish), now, unix)?;
+        let changed = network.change_member(identity, member, (change, wish), now, unix);
+        let changed = changed.map_err(|error| network.with_names(error))?;
         if let Some(bytes) = secret
             && network.is_admin(&identity.public())
         {
@@ -157,7 +158,8 @@ impl Networks {
             Some(member) => {
                 let key = network.known(member)?;
                 if network.is_admin(&key) && key != self.own {
-                    network.check_revocation(&self.own, &key)?;
+                    let checked = network.check_revocation(&self.own, &key);
+                    checked.map_err(|error| network.with_names(error))?;
                 }
                 Some(key)
             }

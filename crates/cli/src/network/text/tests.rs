@@ -44,6 +44,26 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
 }
 
 #[test]
+fn leave_says_that_others_list_the_node_only_if_they_do() {
+    let two = || vec![member("npub1a", true, true), member("npub1b", false, false)];
+    let mut removed = list(two());
+    removed.networks[0].state = NetworkState::Removed;
+    let alone = list(vec![member("npub1a", true, true)]);
+    for (list, wanted, listed) in [
+        (list(two()), None, true),
+        (list(two()), Some("home"), true),
+        (list(two()), Some("lab"), false),
+        (removed, None, false),
+        (alone, None, false),
+    ] {
+        assert_eq!(is_listed_by_others(&list, wanted), listed);
+        let text = left(&list, listed);
+        assert_eq!(text.contains("the other members list this node"), listed, "{text}");
+        assert!(text.starts_with("left"), "{text}");
+    }
+}
+
+#[test]
 fn one_network_of_several_is_listed() {
     let mut all = list(Vec::new());
     let mut other = all.networks[0].clone();

@@ -171,7 +171,7 @@ fn a_successor_takes_over_from_a_founder_that_is_lost() {
     world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
     assert_eq!(world.leave(0, false), Err(NetworkError::NoSuccessor("home".to_owned())));
     let refused = world.change_by(1, "founder", MemberChange::Remove);
-    assert!(matches!(refused, Err(NetworkError::Change(_))), "{refused:?}");
+    assert!(matches!(refused, Err(NetworkError::NotSenior(_))), "{refused:?}");
     let times = world.times();
     world.nodes[0]
         .set_successor(None, (Some("node-1"), None), times)
@@ -312,6 +312,10 @@ fn a_successor_passes_its_place_on() {
         named.map(drop)
     };
     name_successor(&mut world, 0, Some("node-1")).unwrap();
+    for at in [0, 1] {
+        let again = world.change_by(at, "node-1", MemberChange::MakeAdmin);
+        assert_eq!(again, Err(NetworkError::AdminAlready("node-1".to_owned())));
+    }
     assert_eq!(
         name_successor(&mut world, 1, Some("node-2")),
         Err(NetworkError::NotFounder),

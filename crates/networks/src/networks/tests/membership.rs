@@ -377,8 +377,8 @@ fn a_replacement_that_cannot_be_changes_nothing() {
         let change = MemberChange::ReplaceBy(new.to_owned());
         world.nodes[1].change_member(None, old, (change, None), times)
     };
-    assert!(matches!(refused("node-2", "founder"), Err(NetworkError::Change(_))));
-    assert!(matches!(refused("founder", "node-2"), Err(NetworkError::Change(_))));
+    assert!(matches!(refused("node-2", "founder"), Err(NetworkError::NotSenior(_))));
+    assert!(matches!(refused("founder", "node-2"), Err(NetworkError::NotSenior(_))));
     assert_eq!(world.members(1), [0, 1, 2]);
 }
 
