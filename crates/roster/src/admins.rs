@@ -205,13 +205,13 @@ impl Admins {
         self.founder.as_ref() == Some(key)
     }
 
-    /// Whether a record counts whose signer may have no rank: the resignation of its signer, and what heads,
-    /// earlier ones, too, say about the network and about their rights.
-    pub(crate) fn counts_of_former(&self, signer: &PublicKey, key: &RecordKey) -> bool {
+    /// Whether a record, a removal or not, counts whose signer may have no rank: the resignation of its
+    /// signer, and what heads, earlier ones, too, say about the network and about the rights of each other.
+    pub(crate) fn counts_of_former(&self, signer: &PublicKey, key: &RecordKey, removed: bool) -> bool {
         let is_head = |key: &PublicKey| self.heads.contains(key);
         match key {
             RecordKey::Network => is_head(signer),
-            RecordKey::Admin(subject) if subject == signer => self.resigned.contains(signer),
+            RecordKey::Admin(subject) if subject == signer => removed && self.resigned.contains(signer),
             RecordKey::Admin(subject) => is_head(signer) && is_head(subject),
             _ => false,
         }

@@ -163,7 +163,12 @@ impl RecordSet {
         if record.founds() {
             return true;
         }
-        self.admins.rank(record.signer()).is_some() || self.admins.counts_of_former(record.signer(), record.key())
+        self.admins.rank(record.signer()).is_some() || self.counts_of_former(record)
+    }
+
+    fn counts_of_former(&self, record: &Record) -> bool {
+        let (signer, key) = (record.signer(), record.key());
+        self.admins.counts_of_former(signer, key, record.removed())
     }
 
     /// The record that is in force for a key, also one that removes.
@@ -208,11 +213,8 @@ impl RecordSet {
     fn decides_admins(&self, record: &Record) -> bool {
         match record.key() {
             RecordKey::Network if record.founds() => true,
-            key @ RecordKey::Network => self.admins.counts_of_former(record.signer(), key),
-            key @ RecordKey::Admin(_) => {
-                let signer = record.signer();
-                self.admins.rank(signer).is_some() || self.admins.counts_of_former(signer, key)
-            }
+            RecordKey::Network => self.counts_of_former(record),
+            RecordKey::Admin(_) => self.is_live(record),
             _ => false,
         }
     }

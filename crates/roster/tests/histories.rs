@@ -19,7 +19,9 @@ use weft_roster::event::Event;
 use weft_roster::key::RecordKey;
 use weft_roster::record::{Body, Member, Network, Record, RuleList, Secret};
 use weft_roster::rules::{Policy, Rule};
+use weft_roster::set::RecordSet;
 use weft_roster::state::State;
+use weft_roster::sync::{Message, Proven, Sync};
 
 /// Histories of each run.
 const HISTORIES: u64 = 10_000;
@@ -398,4 +400,78 @@ fn random_histories_have_the_state_of_the_model_in_every_order() {
         }
     }
     assert!(seen.iter().all(|count| *count > 200), "{seen:?}");
+}
+
+/// A node that takes records as the synchronisation does: those of signers without a say are dropped.
+struct Reader {
+    set: RecordSet,
+    sync: Sync,
+}
+
+impl Reader {
+    /// A node that is no member, so that it listens to the other one whatever the records say.
+    fn new(own: u8, other: u8, records: &[Arc<Record>]) -> Self {
+        let mut sync = Sync::new(key(own));
+        sync.connect(key(other), 0);
+        Self {
+            set: set(records),
+            sync,
+        }
+    }
+
+    fn receive(&mut self, from: u8, records: Vec<String>, now: u64) -> usize {
+        let want = Vec::new();
+        let message = Message::Records { want, records }.encode();
+        let state = State::of(&self.set);
+        let proven = Proven::default();
+        let received = self
+            .sync
+            .receive(&key(from), &message, &mut self.set, &state, &proven, now);
+        assert_eq!(received.outcome, Ok(()));
+        received.kept.len()
+    }
+
+    fn live(&self) -> Vec<String> {
+        self.set.live().map(|record| record.event().to_json()).collect()
+    }
+}
+
+/// Each of two nodes has a part of the records. Once neither has one for the other that counts, they have the
+/// same ones that count, and the same state.
+#[test]
+fn nodes_that_exchange_what_counts_agree() {
+    let pool = pool();
+    let (mut exchanged, mut heads) = (0, 0);
+    for seed in 0..HISTORIES / 5 {
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
+        let records = history(&mut rng, &pool);
+        let mut parts = [Vec::new(), Vec::new()];
+        for record in records {
+            let to = below(&mut rng, 3);
+            (0..2)
+                .filter(|at| to == 2 || to == *at)
+                .for_each(|at| parts[at].push(Arc::clone(&record)));
+        }
+        let [mut one, mut other] = [Reader::new(60, 61, &parts[0]), Reader::new(61, 60, &parts[1])];
+        let mut now = 0;
+        loop {
+            now += 1_000_000;
+            let new = other.receive(60, one.live(), now) + one.receive(61, other.live(), now);
+            exchanged += new;
+            if new == 0 {
+                break;
+            }
+        }
+        let ids = |reader: &Reader| reader.live().into_iter().collect::<BTreeSet<_>>();
+        assert_eq!(ids(&one), ids(&other), "seed {seed}");
+        let states = [&one, &other].map(|reader| Outcome::of(&State::of(&reader.set)));
+        // Rules that one of them kept for want of better ones aside.
+        let [a, b] = states.map(|mut outcome| {
+            outcome.rules = None;
+            outcome
+        });
+        assert_eq!(a, b, "seed {seed}");
+        heads += u32::from(one.set.admins().heads.len() > 1);
+    }
+    assert!(exchanged > 1_000 && heads > 100, "{exchanged} {heads}");
 }

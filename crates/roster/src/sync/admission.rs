@@ -92,11 +92,9 @@ impl Signers {
         if self.admins.rank(signer).is_some() {
             return true;
         }
-        // The end of one's own rights is all that one says about them.
-        let removes = || event.body().tag("removed").is_some();
+        let removed = event.body().tag("removed").is_some();
         match key.map(str::parse) {
-            Some(Ok(RecordKey::Admin(subject))) if subject == *signer && !removes() => false,
-            Some(Ok(key)) => self.admins.counts_of_former(signer, &key),
+            Some(Ok(key)) => self.admins.counts_of_former(signer, &key, removed),
             _ => false,
         }
     }
