@@ -246,7 +246,11 @@ impl RecordSet {
         let then = Winners::of(self, &after);
         let mut changed = Vec::new();
         self.add_changed(&after, by, &mut changed)?;
-        list.extend(changed.into_iter().filter_map(|again| stays(again, admin, keep, &then)));
+        list.extend(
+            changed
+                .into_iter()
+                .filter_map(|again| stays(again, (admin, by), keep, &then)),
+        );
         if !keep.rest {
             for record in self.brought_in(admin, &after, keep) {
                 let ends = true;
@@ -342,11 +346,13 @@ impl RecordSet {
 
 /// What is signed of a record that ends with the rights of `admin`; `None` if it is left to end, or to the
 /// record that is in force `then`.
-fn stays(again: Again, admin: &PublicKey, keep: &Keep, then: &Winners<'_>) -> Option<Again> {
+fn stays(again: Again, (admin, by): (&PublicKey, &PublicKey), keep: &Keep, then: &Winners<'_>) -> Option<Again> {
     let key = again.record.key();
     let added = !again.record.removed();
     let (ends, bare) = match key {
         RecordKey::Secret => return None,
+        // A head that takes its place back is not removed by its own hand.
+        key if key.subject() == Some(by) && !added => return None,
         RecordKey::Invite(invite) => (added && !keep.invites.contains(invite), false),
         _ if keep.rest => (false, false),
         RecordKey::Member(member) if member == admin && !added => (false, false),

@@ -91,7 +91,7 @@ impl Network {
                 RecordKey::Invite(_) if by != admin || !self.opens_without(&record, demotion, unix) => return None,
                 // What ends its own membership stays, and the one that ends its rights takes its own back.
                 RecordKey::Member(member) if member == admin && record.removed() => return None,
-                RecordKey::Admin(subject) if subject == by => return None,
+                key if key.about() == Some(by) && record.removed() => return None,
                 RecordKey::Admin(_) if !record.removed() => SignedKind::Rights,
                 _ => SignedKind::Rest,
             };

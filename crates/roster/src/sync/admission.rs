@@ -13,7 +13,6 @@ use weft_noise::PublicKey;
 use super::{Proven, SyncError};
 use crate::admins::Admins;
 use crate::event::Unverified;
-use crate::key::RecordKey;
 use crate::network_id::NetworkId;
 use crate::record::Record;
 use crate::set::{Insertion, RecordSet};

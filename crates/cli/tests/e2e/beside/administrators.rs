@@ -122,6 +122,45 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
     });
 }
 
+/// The founder's machine is lost, and then that of its successor.
+#[test]
+fn a_successor_that_has_taken_over_names_the_next() {
+    beside(|| {
+        let net = Net::start(&["a", "b", "c"]);
+        let [a, b, c] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home", "--host", "desk"]);
+        done(b, &["join", &code(a, &[]), "--host", "nas"]);
+        done(a, &["admin", "successor", "nas"]);
+        wait_until(PATIENCE, "b is the successor", || {
+            done(b, &["members"]).contains("this machine, administrator, successor")
+        });
+        // It reaches b without a.
+        done(c, &["join", &code(b, &[]), "--host", "shed"]);
+        wait_until(PATIENCE, "a knows c", || members(a) == ["desk", "nas", "shed"]);
+        let line = failed(b, &["admin", "successor", "shed"]);
+        assert!(line.contains("taken over"), "{line}");
+        done(b, &["member", "remove", "desk", "--keep"]);
+        assert_eq!(
+            done(b, &["admin", "successor", "shed"]),
+            "shed is the successor of this machine\n"
+        );
+        wait_until(PATIENCE, "c is the successor", || {
+            done(c, &["members"]).contains("this machine, administrator")
+        });
+        done(c, &["member", "remove", "nas", "--keep"]);
+        assert_eq!(members(c), ["shed"]);
+        wait_until(PATIENCE, "b learns it", || network(b)["state"] == "removed");
+        assert_eq!(done(b, &["leave"]), "left\n");
+        // The founder's key ends all that came behind it.
+        wait_until(PATIENCE, "a learns that it is removed", || {
+            network(a)["state"] == "removed"
+        });
+        done(a, &["admin", "successor", "--none", "--keep"]);
+        assert!(done(a, &["members"]).contains("this machine, administrator"));
+        net.finish();
+    });
+}
+
 /// A thief of an administrator's key has given rights to a second key, and has made an invite. Nothing of
 /// that is signed again unless it is named.
 #[test]
