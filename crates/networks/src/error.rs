@@ -78,6 +78,12 @@ pub enum NetworkError {
     /// Only a senior of an administrator decides about it.
     #[error("{0} is an administrator of the rank of this machine or a higher one, so this machine cannot change it")]
     NotSenior(String),
+    /// The node has headed the network.
+    #[error(
+        "{0} was the first administrator, and takes that place back with its own key alone: \
+         `weft admin successor` there"
+    )]
+    EarlierHead(String),
     /// The member has these rights.
     #[error("{0} is an administrator already")]
     AdminAlready(String),

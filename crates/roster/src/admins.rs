@@ -63,6 +63,8 @@ pub(crate) struct Revocation<'a> {
     pub(crate) keep: &'a Keep,
     /// The administrators before the change.
     pub(crate) now: &'a Admins,
+    /// Those of them that are none behind it.
+    pub(crate) lost: &'a BTreeSet<PublicKey>,
 }
 
 /// What stays of the records of an administrator that is removed.
@@ -80,7 +82,7 @@ impl Revocation<'_> {
     /// Whether a record about the rights of `subject` stays, although its signer has none any more.
     fn keeps(&self, signer: &PublicKey, subject: &PublicKey, record: &Record) -> bool {
         if record.removed() {
-            return self.keep.rest && signer == self.admin;
+            return self.keep.rest && self.lost.contains(signer);
         }
         let grant = self.now.of.get(subject).and_then(|admin| admin.grant.as_ref());
         let in_force = || grant.is_some_and(|grant| grant.id() == record.id());

@@ -1,18 +1,21 @@
 //! What has to be signed for a change: the version of a record, and the records that would fall
 //! with an administrator.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use thiserror::Error;
 use weft_noise::PublicKey;
 
 pub use crate::admins::Keep;
-use crate::admins::{Admin, Admins, Rank, Revocation, network_of, successor_of};
+use crate::admins::{Admin, Admins, Rank, network_of, successor_of};
 use crate::key::RecordKey;
 use crate::record::{Body, Draft, Member, Record};
 use crate::set::RecordSet;
 use crate::state::{Winners, in_force};
+
+mod demotion;
+
+use demotion::Demotion;
 
 /// A record to sign again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +101,8 @@ impl RecordSet {
             .flatten()
             .filter(|(other, _)| rank_of(other).is_some_and(|rank| is_rival(other, rank)));
         let rivals = rivals.map(|(_, kept)| &kept.best);
+        // A node gives itself no rights.
+        let rivals = rivals.filter(|record| record.removed() || *record.key() != RecordKey::Admin(*record.signer()));
         // What ends the rights of the head is later than what it says about the network.
         let network = key.about().filter(|subject| admins.is_head(subject));
         let network = network.filter(|_| matches!(key, RecordKey::Admin(_)));
@@ -132,10 +137,19 @@ impl RecordSet {
         let named = successor_of(self.slots(), head);
         let version = match named.filter(|named| Some(named) != successor) {
             Some(former) => {
-                let after = self.without(&former, head, &Keep::default());
-                self.version_under(&after, &key, head)?
+                let after = demotion::without(self, (&former, head), &Keep::default());
+                self.version_under(&after, &key, head)
             }
-            None => self.version_under(self.admins(), &key, head)?,
+            None => self.version_under(self.admins(), &key, head),
+        };
+        // The name that another one has given with the highest version stays until its rights end. What the head
+        // says of its successor counts all the same.
+        let version = match version {
+            Err(ChangeError::Exhausted(other)) if other != *head => {
+                let own = network_of(self.slots(), head).map_or(0, |record| record.version());
+                own.checked_add(1).ok_or(ChangeError::Exhausted(*head))?
+            }
+            version => version?,
         };
         let Some(successor) = successor else {
             return Ok(version);
@@ -152,13 +166,6 @@ impl RecordSet {
         }
     }
 
-    /// The administrators once `admin` is none, and `by` has signed again what `keep` says.
-    fn without(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Admins {
-        let now = self.admins();
-        let revocation = Revocation { admin, by, keep, now };
-        Admins::settle(self.slots(), Some(revocation))
-    }
-
     /// The records that `by` signs before it removes the administrator `admin`, so that of what the
     /// administrator has signed that stays which `keep` says: grants first, then all other records that
     /// would no longer be in force, removals among them. Members that do not stay are removed, and
@@ -168,7 +175,7 @@ impl RecordSet {
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
     pub fn resign_list(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
         self.next_version(&RecordKey::Admin(*admin), by)?;
-        self.resign_list_unchecked(admin, by, keep)
+        Demotion::of(self, (admin, by), keep).list()
     }
 
     /// The records that the head, or an earlier one, signs together with `network`, its next record about the
@@ -183,7 +190,7 @@ impl RecordSet {
             return Err(ChangeError::NotAdmin(*by));
         }
         let mut list = match self.falls_with(network) {
-            Some(former) => self.resign_list_unchecked(&former, by, keep)?,
+            Some(former) => Demotion::of(self, (&former, by), keep).list()?,
             None => {
                 let mut after = self.clone();
                 after.insert(network);
@@ -196,21 +203,22 @@ impl RecordSet {
         Ok(list)
     }
 
-    /// The successor whose rights end with `network`, the next record about the network of the head or an
-    /// earlier one.
+    /// The successor that `network`, the next record about the network of the head or an earlier one, names no
+    /// longer, if rights end with that: its own, and those that it or its own successors have given.
     #[must_use]
     pub fn falls_with(&self, network: &Arc<Record>) -> Option<PublicKey> {
         let former = successor_of(self.slots(), network.signer())?;
         let mut after = self.clone();
         after.insert(network);
-        let falls = self.admins().rank(&former).is_some() && after.admins().rank(&former).is_none();
-        falls.then_some(former)
+        // It may have lost its rank to a successor of its own, which falls with it.
+        let mut admins = self.admins().of.keys().filter(|key| *key != network.signer());
+        admins.any(|key| after.admins().rank(key).is_none()).then_some(former)
     }
 
     /// The record in force for `key` once `by` has ended the rights of `admin`, and has signed nothing again.
     #[must_use]
     pub fn in_force_without(&self, key: &RecordKey, admin: &PublicKey, by: &PublicKey) -> Option<&Arc<Record>> {
-        let after = self.without(admin, by, &Keep::default());
+        let after = demotion::without(self, (admin, by), &Keep::default());
         in_force(&after, key, self.slots().get(key)?.values().map(|kept| &kept.best))
     }
 
@@ -220,90 +228,14 @@ impl RecordSet {
         successor_of(self.slots(), head)
     }
 
-    fn resign_list_unchecked(&self, admin: &PublicKey, by: &PublicKey, keep: &Keep) -> Result<Vec<Again>, ChangeError> {
-        let after = self.without(admin, by, keep);
-        let mut list = Vec::new();
-        // What counts of the rights that others without rights have given.
-        for admin in after.of.values() {
-            if let Some(grant) = admin
-                .grant
-                .as_ref()
-                .filter(|grant| after.rank(grant.signer()).is_none())
-            {
-                list.push(self.again(&after, grant, by)?);
-            }
-        }
-        for (key, slot) in self.slots() {
-            if let (RecordKey::Admin(subject), Some(kept)) = (key, slot.get(admin))
-                && kept.best.removed()
-                && keep.rest
-                && subject != admin
-                && !after.of.contains_key(subject)
-            {
-                list.push(self.again(&after, &kept.best, by)?);
-            }
-        }
-        let then = Winners::of(self, &after);
-        let mut changed = Vec::new();
-        self.add_changed(&after, by, &mut changed)?;
-        list.extend(
-            changed
-                .into_iter()
-                .filter_map(|again| stays(again, (admin, by), keep, &then)),
-        );
-        if !keep.rest {
-            for record in self.brought_in(admin, &after, keep) {
-                let ends = true;
-                list.push(Again {
-                    ends,
-                    ..self.again(&after, record, by)?
-                });
-            }
-        }
-        Ok(list)
-    }
-
-    /// The members that stay by the records of others once `admin` and those that it made administrators are
-    /// none, and that came by an invite which ends with that.
-    fn brought_in(&self, admin: &PublicKey, after: &Admins, keep: &Keep) -> Vec<&Arc<Record>> {
-        let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, after));
-        let ends = |invite: &[u8; 32]| {
-            let key = RecordKey::Invite(*invite);
-            now.0.contains_key(&key) && !then.0.contains_key(&key) && !keep.invites.contains(invite)
-        };
-        let members = then.0.iter().filter(|(key, record)| {
-            let RecordKey::Member(member) = key else { return false };
-            let proof = record
-                .proof()
-                .filter(|_| member != admin && after.rank(member).is_none());
-            !record.removed() && proof.is_some_and(|proof| ends(&proof.invite))
-        });
-        members.map(|(_, record)| *record).collect()
-    }
-
     /// The records in force that end with the rights of `admin` if `by` ends them and signs none again: what
     /// it has signed, and what those have signed that it made administrators. A record counts as kept if
-    /// another one says the same.
+    /// another one says the same. Unless `admin` itself resigns, members are in the list that others took in by
+    /// invites of these, and what others have restated of their records ([`Record::of`]).
     #[must_use]
     pub fn resting_on(&self, admin: &PublicKey, by: &PublicKey) -> Vec<Arc<Record>> {
-        let after = self.without(admin, by, &Keep::default());
-        let (now, then) = (Winners::of(self, self.admins()), Winners::of(self, &after));
-        let stays = |key: &RecordKey, record: &Record| match key {
-            RecordKey::Admin(subject) => {
-                subject == admin || self.admins().rank(subject).is_some() == after.rank(subject).is_some()
-            }
-            _ => then.0.get(key).is_some_and(|then| then.says_the_same_as(record)),
-        };
-        let brought_in: BTreeSet<&RecordKey> = self
-            .brought_in(admin, &after, &Keep::default())
-            .into_iter()
-            .map(|record| record.key())
-            .collect();
-        let resting = now
-            .0
-            .into_iter()
-            .filter(|(key, record)| !stays(key, record) || brought_in.contains(key));
-        resting.map(|(_, record)| Arc::clone(record)).collect()
+        let nothing = Keep::default();
+        Demotion::of(self, (admin, by), &nothing).resting()
     }
 
     /// The records about `subject` that `by` signs again when it makes `subject` an administrator:
@@ -342,24 +274,6 @@ impl RecordSet {
             bare: false,
         })
     }
-}
-
-/// What is signed of a record that ends with the rights of `admin`; `None` if it is left to end, or to the
-/// record that is in force `then`.
-fn stays(again: Again, (admin, by): (&PublicKey, &PublicKey), keep: &Keep, then: &Winners<'_>) -> Option<Again> {
-    let key = again.record.key();
-    let added = !again.record.removed();
-    let (ends, bare) = match key {
-        RecordKey::Secret => return None,
-        // A head that takes its place back is not removed by its own hand.
-        key if key.subject() == Some(by) && !added => return None,
-        RecordKey::Invite(invite) => (added && !keep.invites.contains(invite), false),
-        _ if keep.rest => (false, false),
-        RecordKey::Member(member) if member == admin && !added => (false, false),
-        RecordKey::Member(member) if added && !then.0.contains_key(key) => (member != admin, member == admin),
-        _ => return None,
-    };
-    Some(Again { ends, bare, ..again })
 }
 
 /// Fails if `signer`, of the rank `own`, may make no statement about the administrator `ranked`.

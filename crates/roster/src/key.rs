@@ -67,6 +67,12 @@ impl RecordKey {
         }
     }
 
+    /// Whether the record says who is an administrator.
+    #[must_use]
+    pub const fn is_about_rights(&self) -> bool {
+        matches!(self, Self::Network | Self::Admin(_))
+    }
+
     /// The node that the record is about, if it is about one's rights, membership, routes or exit.
     #[must_use]
     pub const fn about(&self) -> Option<&PublicKey> {

@@ -211,6 +211,12 @@ impl Record {
         }
     }
 
+    /// The signer whose record this one restates, with another name or tag, or for another rank: the tag `of`.
+    #[must_use]
+    pub fn of(&self) -> Option<PublicKey> {
+        self.event.body().tag_value("of")?.parse().ok()
+    }
+
     /// Length in bytes of JSON.
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -363,6 +369,17 @@ impl Draft {
         draft.tags.extend(unknown);
         draft.removed = false;
         draft
+    }
+
+    /// Says that the record restates what `record` says, unless `signer`, who signs it, has said that itself.
+    #[must_use]
+    pub fn restating(mut self, record: &Record, signer: &PublicKey) -> Self {
+        self.tags.retain(|tag| tag.first().is_none_or(|name| name != "of"));
+        let of = record.of().unwrap_or(*record.signer());
+        if of != *signer {
+            self.tags.push(vec!["of".to_owned(), of.to_string()]);
+        }
+        self
     }
 
     /// The same record as a removal. What it says stays: the proof of a member and the uses of an

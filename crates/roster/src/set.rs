@@ -180,24 +180,53 @@ impl RecordSet {
 
     /// Takes a record.
     pub fn insert(&mut self, record: &Arc<Record>) -> Insertion {
+        let (insertion, decides) = self.put_in(record);
+        if decides {
+            self.settle();
+        }
+        self.bound_void();
+        insertion
+    }
+
+    /// Takes records, and says what became of each. Who is an administrator is decided once, behind the records
+    /// about that and in front of the others.
+    pub fn insert_all(&mut self, records: &[Arc<Record>]) -> Vec<Insertion> {
+        let mut insertions = vec![Insertion::Known; records.len()];
+        for about_rights in [true, false] {
+            let mut decide = false;
+            for (record, insertion) in records.iter().zip(&mut insertions) {
+                if record.key().is_about_rights() == about_rights {
+                    let (became, decides) = self.put_in(record);
+                    *insertion = became;
+                    decide |= decides;
+                }
+            }
+            if decide {
+                self.settle();
+            }
+        }
+        self.bound_void();
+        insertions
+    }
+
+    /// Takes a record, and says whether it may change who is an administrator.
+    fn put_in(&mut self, record: &Arc<Record>) -> (Insertion, bool) {
         if record.network() != self.network {
             self.counts.other_network += 1;
-            return Insertion::Refused(Refusal::OtherNetwork);
+            return (Insertion::Refused(Refusal::OtherNetwork), false);
         }
         let kept = self.kept(record);
         let Some((kept, replaced)) = kept.map_or(Ok((Kept::first(record), 0)), |kept| kept.with(record)).ok() else {
             let known = self.records_of(record).any(|kept| kept.id() == record.id());
-            return if known { Insertion::Known } else { Insertion::Older };
+            let insertion = if known { Insertion::Known } else { Insertion::Older };
+            return (insertion, false);
         };
         if !self.make_room(record, replaced) {
             self.counts.full += 1;
-            return Insertion::Refused(Refusal::Full);
+            return (Insertion::Refused(Refusal::Full), false);
         }
         self.put(record.key().clone(), *record.signer(), kept);
-        if self.decides_admins(record) {
-            self.settle();
-        }
-        Insertion::Kept
+        (Insertion::Kept, self.decides_admins(record))
     }
 
     fn kept(&self, record: &Record) -> Option<&Kept> {
@@ -229,7 +258,6 @@ impl RecordSet {
         let void = all.filter(|kept| !self.is_live(&kept.best));
         self.void = void.map(|kept| (kept.void(), kept.len())).collect();
         self.void_bytes = self.void.values().sum();
-        self.bound_void();
     }
 
     /// Drops void records beyond the limit: of the signer that has most bytes of them, those of the highest
@@ -267,7 +295,6 @@ impl RecordSet {
             self.void.insert(kept.void(), kept.len());
         }
         self.slots.entry(key).or_default().insert(signer, kept);
-        self.bound_void();
     }
 
     fn take_out(&mut self, key: &RecordKey, signer: &PublicKey) {
@@ -281,12 +308,21 @@ impl RecordSet {
         }
     }
 
+    /// The bytes up to which records of a signer find room. Each rank has less than the one before, down to three
+    /// quarters, so that an administrator that fills the set can be removed.
+    fn room_of(&self, signer: &PublicKey) -> usize {
+        let rank = self.admins.rank(signer).map_or(0, usize::from);
+        self.max_bytes - self.max_bytes / 16 * rank.min(4)
+    }
+
     /// Makes room for a record that takes the place of `replaced` bytes; whether there is. Void
     /// records go first, those of the highest identifiers before others, so that the ones that stay
     /// do not depend on the order of arrival.
     fn make_room(&mut self, record: &Record, replaced: usize) -> bool {
         let may_count = self.is_live(record) || self.decides_admins(record);
-        while self.bytes - replaced + record.len() > self.max_bytes {
+        let room = self.room_of(record.signer());
+        // What takes no more room than the record before it finds some.
+        while record.len() > replaced && self.bytes - replaced + record.len() > room {
             let Some(last) = self.void.keys().next_back().cloned() else {
                 return false;
             };

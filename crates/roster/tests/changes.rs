@@ -11,7 +11,7 @@ use common::*;
 use weft_noise::PublicKey;
 use weft_roster::changes::{Again, ChangeError, Keep};
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Member, Network, Record};
+use weft_roster::record::{Body, Draft, Member, Network, Record};
 use weft_roster::rules::Policy;
 use weft_roster::state::State;
 
@@ -488,4 +488,159 @@ fn the_administrator_of_a_junior_stays_by_name() {
     assert_eq!(admins, BTreeSet::from([1, 4]));
     assert_eq!(state.admins.rank(&key(4)), Some(1));
     assert_eq!(state.members.len(), 1);
+}
+
+/// A thief of the successor's key hands over to a second key, and that takes the network over.
+#[test]
+fn the_founder_comes_back_from_behind_a_chain() {
+    let heir = Network {
+        name: Some(name("home")),
+        inside: Policy::Allow,
+        founder: None,
+        successor: Some(key(5)),
+    };
+    let records = [
+        founding(1, Some(2)),
+        member(1, 1, 1),
+        member(1, 7, 1),
+        record(2, RecordKey::Network, 5, false, &Body::Network(heir)),
+        revoke(2, 1, 5),
+        revoke(5, 2, 6),
+        member(5, 5, 1),
+        member(5, 8, 1),
+        member(5, 7, 9),
+        unmember(5, 1, 9),
+        invite(5, 50, 1, 2_000, false),
+        joined(5, 9, 1, 50, false),
+        rules(5, 9),
+    ];
+    for (wish, kept) in [(Keep::default(), false), (keep(&[]), true)] {
+        let mut set = set(&records);
+        assert_eq!(set.admins().heads, [key(1), key(2), key(5)]);
+        let network = founding(set.successor_version(&key(1), None).unwrap(), None);
+        assert_eq!(set.falls_with(&network), Some(key(2)));
+        assert!(set.resting_on(&key(2), &key(1)).len() >= 5);
+        let list = set.successor_list(&network, &wish).unwrap();
+        for record in [vec![network], signed(&list, 1)].concat() {
+            set.insert(&record);
+        }
+        let state = State::of(&set);
+        assert_eq!(state.admins.of.keys().map(number).collect::<Vec<_>>(), [1]);
+        let members: BTreeSet<u8> = state.members.keys().map(number).collect();
+        let expected = if kept { vec![1, 5, 7, 8, 9] } else { vec![1, 7] };
+        assert_eq!(members, BTreeSet::from_iter(expected), "kept: {kept}");
+        assert!(state.invites.values().all(|invite| invite.revoked));
+        assert_eq!(state.table.rules == Some(Vec::new()), !kept);
+    }
+}
+
+/// Two keys are stolen: one administrator has signed the highest version about the network, and the successor
+/// has retired the founder.
+#[test]
+fn a_version_of_a_third_does_not_keep_the_founder_out() {
+    let stolen = Network {
+        name: Some(name("stolen")),
+        inside: Policy::Deny,
+        founder: None,
+        successor: None,
+    };
+    let mut set = set(&[
+        founding(1, Some(2)),
+        grant(1, 3, 1),
+        record(3, RecordKey::Network, u64::MAX, false, &Body::Network(stolen)),
+        revoke(2, 1, 9),
+    ]);
+    let version = set.successor_version(&key(1), None).unwrap();
+    set.insert(&founding(version, None));
+    assert_eq!(set.admins().rank(&key(1)), Some(0));
+    for admin in [3, 2] {
+        let version = set.next_version(&RecordKey::Admin(key(admin)), &key(1)).unwrap();
+        set.insert(&revoke(1, admin, version));
+    }
+    assert_eq!(State::of(&set).name, Some(name("home")));
+}
+
+/// A record of the founder about its own rights, other than their end, keeps no successor from taking over.
+#[test]
+fn a_founder_cannot_make_itself_irremovable() {
+    let mut set = set(&[founding(1, Some(2)), grant(1, 1, u64::MAX)]);
+    let version = set.next_version(&RecordKey::Admin(key(1)), &key(2)).unwrap();
+    assert_eq!(version, 2, "above what it says about the network");
+    set.insert(&revoke(2, 1, version));
+    assert_eq!(set.admins().head(), Some(&key(2)));
+}
+
+/// The thief makes an invite with a second key, or ends its own rights, so that none of it is in force.
+#[test]
+fn guests_of_keys_without_rights_go_with_the_thief() {
+    let base = [
+        founding(1, None),
+        grant(1, 2, 1),
+        grant(2, 4, 1),
+        invite(4, 50, 1, 3, false),
+        joined(1, 11, 1, 50, false),
+        member(1, 12, 1),
+    ];
+    for (by_thief, has_rank) in [(revoke(2, 4, 2), true), (revoke(2, 2, u64::MAX), false)] {
+        let mut set = set(&[&base[..], &[by_thief]].concat());
+        assert_eq!(set.admins().rank(&key(2)).is_some(), has_rank);
+        let resting = set.resting_on(&key(2), &key(1));
+        let about: Vec<&RecordKey> = resting.iter().map(|record| record.key()).collect();
+        assert_eq!(about, [&RecordKey::Member(key(11))]);
+        let list = set.resign_list(&key(2), &key(1), &Keep::default()).unwrap();
+        for record in signed(&list, 1) {
+            set.insert(&record);
+        }
+        let members: Vec<u8> = State::of(&set).members.keys().map(number).collect();
+        assert_eq!(members, [12]);
+    }
+}
+
+/// What an honest administrator has restated of the thief's records goes with the thief.
+#[test]
+fn restated_records_go_with_the_one_that_said_them_first() {
+    let prefix = "10.9.0.0/16".parse().unwrap();
+    let tagged = Member {
+        name: Some(name("tagged")),
+        tags: BTreeSet::from([name("servers")]),
+        ..Member::default()
+    };
+    let by_thief = [
+        member(2, 7, 1),
+        record(2, RecordKey::Route(key(8), prefix), 1, false, &Body::Plain),
+        record(2, RecordKey::Member(key(8)), 1, false, &Body::Member(tagged)),
+    ];
+    let mut records = vec![founding(1, None), grant(1, 2, 1), grant(1, 8, 1), member(1, 9, 1)];
+    for record in &by_thief {
+        let draft = Draft::again(record, 2).restating(record, &key(1));
+        let restated = Arc::new(draft.sign(&identity(1), 0).unwrap());
+        assert_eq!(restated.of(), Some(key(2)));
+        // Restated once more, it is still the thief's.
+        let third = Draft::again(&restated, 3).restating(&restated, &key(3));
+        assert_eq!(third.sign(&identity(3), 0).unwrap().of(), Some(key(2)));
+        let own = Draft::again(&restated, 3).restating(record, &key(2));
+        assert_eq!(own.sign(&identity(2), 0).unwrap().of(), None);
+        records.push(restated);
+    }
+    records.extend(by_thief);
+    let removed_by = |keep: &Keep| {
+        let mut set = set(&records);
+        assert_eq!(set.resting_on(&key(2), &key(1)).len(), 3);
+        assert!(
+            set.resting_on(&key(2), &key(2)).is_empty(),
+            "who resigns takes nothing along"
+        );
+        for record in signed(&set.resign_list(&key(2), &key(1), keep).unwrap(), 1) {
+            set.insert(&record);
+        }
+        set.insert(&revoke(1, 2, 2));
+        State::of(&set)
+    };
+    let nothing = removed_by(&Keep::default());
+    let members: BTreeSet<u8> = nothing.members.keys().map(number).collect();
+    assert_eq!(members, BTreeSet::from([8, 9]));
+    assert!(nothing.routes.is_empty() && nothing.members[&key(8)].tags.is_empty());
+    let rest = removed_by(&keep(&[]));
+    assert_eq!((rest.members.len(), rest.routes.len()), (3, 1));
+    assert_eq!(rest.members[&key(8)].tags.len(), 1);
 }

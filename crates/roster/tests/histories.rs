@@ -374,6 +374,9 @@ fn random_histories_have_the_state_of_the_model_in_every_order() {
 
         shuffle(&mut rng, &mut records);
         assert_eq!(common::state(&records), state, "seed {seed}: another order");
+        let mut at_once = RecordSet::new(id());
+        at_once.insert_all(&records);
+        assert_eq!(State::of(&at_once), state, "seed {seed}: all at once");
         // What is passed on has the same state, but for rules kept for want of better ones.
         let live: Vec<_> = first.live().cloned().collect();
         let passed_on = common::state(&live);

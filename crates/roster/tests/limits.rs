@@ -70,7 +70,7 @@ fn open_invites_beyond_the_limit_are_refused_and_counted() {
 
 #[test]
 fn a_full_set_keeps_what_counts() {
-    let live = [founding(1, None), grant(1, 2, 1), member(2, 7, 1)];
+    let live = [founding(1, None), grant(1, 2, 1), member(1, 7, 1)];
     let void: Vec<_> = (20..50).map(|by| member(by, 7, 1)).collect();
     let live_bytes: usize = live.iter().map(|record| record.len()).sum();
     let room = live_bytes + void.iter().take(10).map(|record| record.len()).sum::<usize>() + 50;
@@ -96,12 +96,39 @@ fn a_full_set_keeps_what_counts() {
     for record in &live {
         assert_eq!(full.insert(record), Insertion::Kept);
     }
-    assert_eq!(full.insert(&member(2, 8, 1)), Insertion::Refused(Refusal::Full));
+    assert_eq!(full.insert(&member(1, 8, 1)), Insertion::Refused(Refusal::Full));
     assert_eq!(
-        full.insert(&member(2, 7, 2)),
+        full.insert(&member(1, 7, 2)),
         Insertion::Kept,
         "a later version of one that is there"
     );
+}
+
+/// An administrator that fills the set leaves room for the records of its seniors, by which it is removed.
+#[test]
+fn who_fills_the_set_can_be_removed() {
+    let room = 64 << 10;
+    let mut set = RecordSet::with_room(id(), room);
+    for record in [founding(1, None), grant(1, 2, 1), grant(2, 3, 1)] {
+        set.insert(&record);
+    }
+    let invites = |by: u8, set: &mut RecordSet| {
+        let taken = (0..=u8::MAX).take_while(|n| set.insert(&invite(by, *n, 1, 1, false)) == Insertion::Kept);
+        taken.count()
+    };
+    // The junior fills its part, its senior another one, and the founder what is left.
+    assert!(invites(3, &mut set) > 50 && set.bytes() <= room - room / 16 * 2);
+    assert!(invites(2, &mut set) > 5 && set.bytes() <= room - room / 16);
+    assert_eq!(set.insert(&revoke(2, 3, 2)), Insertion::Kept);
+    for n in 0..20 {
+        assert_eq!(
+            set.insert(&member(1, 100 + n, 1)),
+            Insertion::Kept,
+            "void records make room"
+        );
+    }
+    assert_eq!(set.insert(&revoke(1, 2, 2)), Insertion::Kept);
+    assert_eq!(State::of(&set).admins.of.len(), 1);
 }
 
 #[test]

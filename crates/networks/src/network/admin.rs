@@ -98,23 +98,23 @@ impl Network {
             MemberChange::Rename(name) => {
                 self.check_name(Some(&key), &name)?;
                 body.name = Some(name);
-                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+                self.change_record(identity, &key, body, (now, unix))?;
             }
             MemberChange::Tag(tags) => {
                 body.tags.extend(tags);
-                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+                self.change_record(identity, &key, body, (now, unix))?;
             }
             MemberChange::Untag(tags) => {
                 if let Some(tag) = tags.into_iter().find(|tag| !body.tags.remove(tag)) {
                     let member = named.escape_debug().to_string();
                     return Err(NetworkError::NoTag { member, tag });
                 }
-                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+                self.change_record(identity, &key, body, (now, unix))?;
             }
             MemberChange::Address(fixed) => {
                 self.check_address(&key, fixed)?;
                 body.ipv4 = fixed;
-                self.write(identity, RecordKey::Member(key), &Body::Member(body), now, unix)?;
+                self.change_record(identity, &key, body, (now, unix))?;
             }
             MemberChange::Remove => again = self.remove_member(identity, demotion, wish, (now, unix))?,
             MemberChange::ReplaceBy(new) => {
@@ -124,7 +124,11 @@ impl Network {
                 self.check_grant(&identity.public(), &key)?;
                 let grants = self.set.grant_list(&key, &identity.public())?;
                 self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
-                self.sign_again(identity, &grants, now, unix)?;
+                // The user has not looked at these: they stay what others have said.
+                let own = identity.public();
+                let restated = grants.iter().map(|again| again.draft().restating(&again.record, &own));
+                let signed = restated.map(|draft| draft.sign(identity, unix));
+                self.add_all(signed.collect::<Result<_, _>>()?, now)?;
             }
             MemberChange::RevokeAdmin => again = self.revoke_admin(identity, demotion, wish, (now, unix))?,
         }
@@ -240,13 +244,10 @@ impl Network {
         let member = demotion.admin;
         let kept = self.invites_by_name(demotion, wish, unix)?;
         let came_by = self.came_by(member, unix);
-        let mut again = match self.state.admins.rank(member) {
-            Some(_) => self.revoke_admin(identity, demotion, wish, (now, unix))?,
-            None => Vec::new(),
+        let mut again = match self.has_been_admin(member) {
+            true => self.revoke_admin(identity, demotion, wish, (now, unix))?,
+            false => Vec::new(),
         };
-        if self.has_grant(member) {
-            self.end_rights(identity, member, now, unix)?;
-        }
         self.remove(identity, &RecordKey::Member(*member), now, unix)?;
         for invite in came_by.difference(&kept).copied() {
             let key = RecordKey::Invite(invite);
@@ -273,6 +274,9 @@ impl Network {
     /// Fails if a grant by this node gives an administrator no more than it has.
     fn check_grant(&self, own: &PublicKey, node: &PublicKey) -> Result<(), NetworkError> {
         let admins = &self.state.admins;
+        if admins.heads.contains(node) && !admins.is_head(node) {
+            return Err(NetworkError::EarlierHead(self.name_of(node)));
+        }
         match (admins.rank(own), admins.rank(node)) {
             (Some(own), Some(rank)) if rank <= own.saturating_add(1) => {
                 Err(NetworkError::AdminAlready(self.name_of(node)))
@@ -289,14 +293,11 @@ impl Network {
         }
     }
 
-    /// Whether an administrator has made a node one that is none, because it has resigned.
-    fn has_grant(&self, node: &PublicKey) -> bool {
+    /// Whether a node is an administrator, or has resigned, so that something may rest on what it has signed.
+    pub(crate) fn has_been_admin(&self, node: &PublicKey) -> bool {
         let about = RecordKey::Admin(*node);
-        let mut grants = self
-            .set
-            .live()
-            .filter(|record| *record.key() == about && !record.removed());
-        !self.is_admin(node) && grants.any(|record| record.signer() != node)
+        let mut grants = self.set.live().filter(|record| *record.key() == about);
+        self.is_admin(node) || grants.any(|record| record.signer() != node && !record.removed())
     }
 
     /// What a record is about that is signed again, with these names of members.
@@ -317,7 +318,11 @@ impl Network {
             key @ (RecordKey::Invite(_) | RecordKey::Guest(_)) => key.to_string().chars().take(19).collect(),
             RecordKey::Unknown(text) => text.escape_debug().to_string(),
         };
+        let restated = *again.record.key() == RecordKey::Network && again.record.of().is_some();
         match (again.ends, again.record.removed()) {
+            (true, _) if restated => {
+                format!("{about}: stay, as those of before are not known; `weft rule default` sets the default")
+            }
             (true, _) => format!("{about}: ended"),
             (_, true) => format!("{about}: still removed"),
             _ => about,
@@ -352,7 +357,7 @@ impl Network {
             proof: before.proof,
         };
         let again = self.remove_member(identity, demotion, wish, (now, unix))?;
-        self.write(identity, record, &Body::Member(body), now, unix)?;
+        self.change_record(identity, &successor, body, (now, unix))?;
         Ok(again)
     }
 
@@ -445,8 +450,10 @@ impl Network {
         let keep = self.keep(demotion, wish, unix)?;
         let signed = self.signed_by(demotion, unix);
         let mut again = self.set.resign_list(key, by, &keep)?;
-        self.sign_again(identity, &again, now, unix)?;
-        self.end_rights(identity, key, now, unix)?;
+        let mut signed_again = self.signed_again(identity, &again, unix)?;
+        // The end comes first: what it makes void makes room for the rest.
+        signed_again.insert(0, self.sign_end(identity, key, unix)?);
+        self.add_all(signed_again, now)?;
         // Only what the user knows of is told: no invites that were closed before.
         again.retain(|again| signed.iter().any(|signed| signed.is_about(again.record.key())) || !again.ends);
         for signed in signed {
@@ -465,17 +472,6 @@ impl Network {
         }
         self.set.next_version(&RecordKey::Admin(*admin), own)?;
         Ok(())
-    }
-
-    pub(super) fn sign_again(
-        &mut self,
-        identity: &Identity,
-        again: &[Again],
-        now: u64,
-        unix: u64,
-    ) -> Result<(), NetworkError> {
-        let signed = self.signed_again(identity, again, unix)?;
-        self.add_all(signed, now)
     }
 
     /// Signs records again, with the names that members have.
@@ -523,6 +519,26 @@ impl Network {
         let version = self.set.next_version(&key, &identity.public())?;
         let record = Draft::new(self.id(), key, version, body).sign(identity, unix)?;
         self.add(record, now)
+    }
+
+    /// Signs another version of the record of a member. What others have said stays theirs
+    /// ([`Record::of`](weft_roster::record::Record::of)).
+    fn change_record(
+        &mut self,
+        identity: &Identity,
+        member: &PublicKey,
+        body: Member,
+        (now, unix): (u64, u64),
+    ) -> Result<(), NetworkError> {
+        self.admin(identity)?;
+        let key = RecordKey::Member(*member);
+        let version = self.set.next_version(&key, &identity.public())?;
+        let body = Body::Member(body);
+        let draft = match self.set.in_force(&key) {
+            Some(record) => Draft::changed(record, version, &body).restating(record, &identity.public()),
+            None => Draft::new(self.id(), key, version, &body),
+        };
+        self.add(draft.sign(identity, unix)?, now)
     }
 
     /// Signs the removal of what is in force about a key.

@@ -172,7 +172,10 @@ impl Network {
         let key = RecordKey::Member(*member);
         let version = self.set.next_version(&key, &identity.public())?;
         let record = self.set.in_force(&key);
-        let draft = record.and_then(|record| self.draft_with_name(record, version));
+        let draft = record.and_then(|record| {
+            let draft = self.draft_with_name(record, version)?;
+            Some(draft.restating(record, &identity.public()))
+        });
         Ok(draft.map(|draft| draft.sign(identity, unix)).transpose()?)
     }
 

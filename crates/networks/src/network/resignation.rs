@@ -75,8 +75,13 @@ impl Network {
         now: u64,
         unix: u64,
     ) -> Result<(), NetworkError> {
+        let end = self.sign_end(identity, admin, unix)?;
+        self.add(end, now)
+    }
+
+    pub(super) fn sign_end(&self, identity: &Identity, admin: &PublicKey, unix: u64) -> Result<Record, NetworkError> {
         let version = self.set.next_version(&RecordKey::Admin(*admin), &identity.public())?;
         let draft = Draft::new(self.id(), RecordKey::Admin(*admin), version, &Body::Plain);
-        self.add(draft.removal().sign(identity, unix)?, now)
+        Ok(draft.removal().sign(identity, unix)?)
     }
 }

@@ -198,7 +198,7 @@ impl Network {
             return Ok(BTreeSet::new());
         };
         let mut all = BTreeSet::new();
-        if self.is_admin(demotion.admin) {
+        if self.has_been_admin(demotion.admin) {
             let signed = self.signed_by(demotion, unix);
             all.extend(signed.iter().filter_map(|signed| match signed.record.key() {
                 RecordKey::Invite(key) if signed.kind == SignedKind::Invite => Some(*key),

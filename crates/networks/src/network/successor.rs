@@ -58,16 +58,25 @@ impl Network {
             successor: None,
             ..self.network_body(identity)
         };
-        let record = self.sign_network(identity, body, unix)?;
+        let record = self.sign_network(identity, (body, None), unix)?;
         Ok(self.set.falls_with(&Arc::new(record)))
     }
 
     /// Signs what this node, the head or an earlier one, says about the network.
-    fn sign_network(&self, identity: &Identity, body: NetworkBody, unix: u64) -> Result<Record, NetworkError> {
+    fn sign_network(
+        &self,
+        identity: &Identity,
+        (body, restated): (NetworkBody, Option<&Arc<Record>>),
+        unix: u64,
+    ) -> Result<Record, NetworkError> {
         let version = self
             .set
             .successor_version(&identity.public(), body.successor.as_ref())?;
-        let draft = Draft::new(self.id(), RecordKey::Network, version, &Body::Network(body));
+        let mut draft = Draft::new(self.id(), RecordKey::Network, version, &Body::Network(body));
+        // Name and default are those of another administrator, unless this node has set them.
+        if let Some(record) = restated {
+            draft = draft.restating(record, &identity.public());
+        }
         Ok(draft.sign(identity, unix)?)
     }
 
@@ -83,7 +92,8 @@ impl Network {
             successor,
             ..self.network_body(identity)
         };
-        let mut network = Arc::new(self.sign_network(identity, body.clone(), unix)?);
+        let said = self.set.in_force(&RecordKey::Network);
+        let mut network = Arc::new(self.sign_network(identity, (body.clone(), said), unix)?);
         let keep = match self.set.falls_with(&network) {
             Some(former) => self.keep(dropped(&former, &own), wish, unix)?,
             None => Keep::default(),
@@ -94,9 +104,9 @@ impl Network {
             .named_by(&own)
             .filter(|former| Some(*former) != successor && !keep.rest);
         let before = former.and_then(|former| self.set.in_force_without(&RecordKey::Network, &former, &own));
-        if let Some(Body::Network(before)) = before.map(|record| record.body()) {
-            (body.name, body.inside) = (before.name.clone(), before.inside);
-            network = Arc::new(self.sign_network(identity, body, unix)?);
+        if let Some(Body::Network(said)) = before.map(|record| record.body()) {
+            (body.name, body.inside) = (said.name.clone(), said.inside);
+            network = Arc::new(self.sign_network(identity, (body, before), unix)?);
         }
         let again = self.set.successor_list(&network, &keep)?;
         // As an earlier head this node has no rights but by this record.

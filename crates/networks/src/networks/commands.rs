@@ -157,7 +157,7 @@ impl Networks {
         let admin = match member {
             Some(member) => {
                 let key = network.known(member)?;
-                if network.is_admin(&key) && key != self.own {
+                if network.has_been_admin(&key) && key != self.own {
                     let checked = network.check_revocation(&self.own, &key);
                     checked.map_err(|error| network.with_names(error))?;
                 }

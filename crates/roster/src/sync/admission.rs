@@ -24,7 +24,7 @@ use crate::set::{Insertion, RecordSet};
 /// as often as the administrators change.
 ///
 /// # Errors
-/// [`SyncError`] about the first record that is none, or finds no room. Those before it are kept.
+/// [`SyncError`] about the first record that is none, in front of which all are kept, or that finds no room.
 pub(super) fn take(
     set: &mut RecordSet,
     mut waiting: Vec<Unverified>,
@@ -38,22 +38,36 @@ pub(super) fn take(
             set.counts_mut().without_rank += rest.len() as u64;
             return Ok(());
         }
+        let mut outcome = Ok(());
+        let mut records = Vec::new();
         for event in wanted {
-            let record = match proven.get(&event)? {
-                Some(record) => Arc::clone(record),
-                None => {
-                    set.counts_mut().verified += 1;
-                    Arc::new(Record::verify_of(set.network(), event)?)
+            match prove(set, event, proven) {
+                Ok(record) => records.push(record),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
                 }
-            };
-            let insertion = set.insert(&record);
-            if let Insertion::Refused(refusal) = insertion {
-                return Err(refusal.into());
             }
-            taken.push((record, insertion == Insertion::Kept));
         }
+        let insertions = set.insert_all(&records);
+        for (record, insertion) in records.into_iter().zip(insertions) {
+            match insertion {
+                Insertion::Refused(refusal) => outcome = outcome.and(Err(refusal.into())),
+                insertion => taken.push((record, insertion == Insertion::Kept)),
+            }
+        }
+        outcome?;
         waiting = rest;
     }
+}
+
+/// The record that an event is, if its signature holds.
+fn prove(set: &mut RecordSet, event: Unverified, proven: &Proven) -> Result<Arc<Record>, SyncError> {
+    if let Some(record) = proven.get(&event)? {
+        return Ok(Arc::clone(record));
+    }
+    set.counts_mut().verified += 1;
+    Ok(Arc::new(Record::verify_of(set.network(), event)?))
 }
 
 /// Whether there is a record among these that has a say.

@@ -12,7 +12,6 @@ use weft_noise::PublicKey;
 use super::budget::EACH;
 use super::{Message, Sync, SyncError, admission, entitled};
 use crate::event::Unverified;
-use crate::key::RecordKey;
 use crate::record::Record;
 use crate::set::RecordSet;
 use crate::state::State;
@@ -59,10 +58,8 @@ impl Sync {
             return None;
         }
         let mut rights = RecordSet::new(set.network());
-        let about_rights = |record: &&Arc<Record>| matches!(record.key(), RecordKey::Network | RecordKey::Admin(_));
-        for record in set.records().filter(about_rights) {
-            rights.insert(record);
-        }
+        let about_rights = set.records().filter(|record| record.key().is_about_rights());
+        rights.insert_all(&about_rights.cloned().collect::<Vec<_>>());
         Some(Unproven { rights, events })
     }
 }

@@ -1,5 +1,5 @@
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Draft, Network as NetworkBody};
+use weft_roster::record::{Body, Draft, Member, Network as NetworkBody};
 use weft_roster::rules::Policy;
 use weft_roster::sync::Message;
 
@@ -393,4 +393,119 @@ impl World {
         }
         world
     }
+}
+
+/// The thief takes a node in by the name of a member; this node writes the number down, and that is no
+/// statement of its own.
+#[test]
+fn a_number_behind_a_name_does_not_take_a_member_over() {
+    let (mut world, _) = world();
+    let body = Member {
+        name: Some(name("node-2")),
+        tags: BTreeSet::from([name("boss")]),
+        ..Member::default()
+    };
+    let guest = RecordKey::Member(key(4));
+    forge(&mut world, guest.clone(), 1, false, &Body::Member(body));
+    // The duty of administrators, 5 s later, or the command itself.
+    world.run(120_000);
+    let record = world.network(0).set().in_force(&guest).unwrap();
+    assert!(*record.signer() == key(1) || record.of() == Some(key(1)), "{record:?}");
+    let times = world.times();
+    let (signed, _) = world.nodes[0]
+        .signed_by(None, (Some("node-1"), false), times.1)
+        .unwrap();
+    assert!(
+        signed.iter().any(|signed| signed.what.starts_with("member node-2-")),
+        "{signed:?}"
+    );
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    assert!(
+        again
+            .iter()
+            .any(|line| line.starts_with("member node-2-") && line.ends_with(": ended")),
+        "{again:?}"
+    );
+    assert_eq!(world.members(0), [0, 1, 2]);
+}
+
+/// The founder makes a member an administrator, about which the thief has signed this and that.
+#[test]
+fn a_grant_signs_nothing_of_the_thief_unseen() {
+    let (mut world, _) = world();
+    let body = Member {
+        name: Some(name("node-2")),
+        tags: BTreeSet::from([name("boss")]),
+        ..Member::default()
+    };
+    forge(&mut world, RecordKey::Member(key(2)), 9, false, &Body::Member(body));
+    let change = |world: &mut World, member: &str, change: MemberChange| {
+        let times = world.times();
+        let changed = world.nodes[0].change_member(None, member, (change, None), times);
+        world.run(10_000);
+        changed.map(drop)
+    };
+    change(&mut world, "node-2", MemberChange::MakeAdmin).unwrap();
+    change(&mut world, "node-2", MemberChange::Rename(name("desk"))).unwrap();
+    let tags = |world: &World| world.network(0).state().members[&key(2)].tags.len();
+    assert_eq!((tags(&world), world.network(0).state().routes.len()), (1, 1));
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    assert!(
+        again.contains(&"route 192.168.7.0/24 of desk: ended".to_owned()),
+        "{again:?}"
+    );
+    assert_eq!((tags(&world), world.network(0).state().routes.len()), (0, 0));
+    assert!(world.network(0).is_admin(&key(2)) && world.members(0).contains(&2));
+}
+
+/// The head before the one of now does not become an administrator as others do: that would end the rights
+/// of all behind it.
+#[test]
+fn an_earlier_head_comes_back_by_its_own_key_alone() {
+    let mut world = World::new(3, &[(0, 1), (0, 2), (1, 2)]);
+    world.create(0);
+    let code = world.invite(0, 2, 1);
+    for at in [1, 2] {
+        world.join(at, &code, 0);
+        world.run(5_000);
+    }
+    let times = world.times();
+    world.nodes[0]
+        .set_successor(None, (Some("node-1"), None), times)
+        .unwrap();
+    world.run(10_000);
+    let times = world.times();
+    let wish = keep_rest();
+    let admin = MemberChange::RevokeAdmin;
+    world.nodes[1]
+        .change_member(None, "founder", (admin, Some(&wish)), times)
+        .unwrap();
+    world.run(10_000);
+    let times = world.times();
+    let refused = world.nodes[1].change_member(None, "founder", (MemberChange::MakeAdmin, None), times);
+    assert_eq!(refused.map(drop), Err(NetworkError::EarlierHead("founder".to_owned())));
+    assert!(world.network(1).is_admin(&key(1)) && !world.network(1).is_admin(&key(0)));
+}
+
+/// The default that the thief has set is in the founder's record about its successor, and is named.
+#[test]
+fn a_default_of_the_thief_is_named() {
+    let (mut world, _) = world();
+    let body = NetworkBody {
+        name: Some(Name::network("home").unwrap()),
+        inside: Policy::Deny,
+        founder: None,
+        successor: None,
+    };
+    forge(&mut world, RecordKey::Network, 7, false, &Body::Network(body));
+    let times = world.times();
+    world.nodes[0]
+        .set_successor(None, (Some("node-2"), None), times)
+        .unwrap();
+    world.run(10_000);
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    assert!(
+        again.iter().any(|line| line.contains("default of the network: stay")),
+        "{again:?}"
+    );
 }
