@@ -644,3 +644,21 @@ fn restated_records_go_with_the_one_that_said_them_first() {
     assert_eq!((rest.members.len(), rest.routes.len()), (3, 1));
     assert_eq!(rest.members[&key(8)].tags.len(), 1);
 }
+
+/// What is restated about an administrator of the same rank is no reason to refuse a removal.
+#[test]
+fn a_removal_leaves_restated_records_about_equals() {
+    let about_equal = member(2, 4, 1);
+    let restated = Draft::again(&about_equal, 2).restating(&about_equal, &key(1));
+    let set = set(&[
+        founding(1, None),
+        grant(1, 3, 1),
+        grant(1, 4, 1),
+        grant(3, 2, 1),
+        about_equal,
+        Arc::new(restated.sign(&identity(1), 0).unwrap()),
+    ]);
+    assert_eq!(set.resign_list(&key(2), &key(3), &Keep::default()), Ok(Vec::new()));
+    assert!(set.resting_on(&key(2), &key(3)).is_empty());
+    assert_eq!(set.resting_on(&key(2), &key(1)).len(), 1);
+}

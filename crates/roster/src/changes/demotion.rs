@@ -161,14 +161,17 @@ impl<'a> Demotion<'a> {
         then.0.iter().filter(guest).map(|(_, record)| *record).collect()
     }
 
-    /// What others have restated of the records of the keys.
+    /// What others have restated of the records of the keys, other than about seniors of the one that ends the
+    /// rights, and about itself.
     fn restated<'b>(&'b self, then: &Winners<'b>) -> Vec<&'b Arc<Record>> {
         let of_these = |record: &Record| record.of().is_some_and(|of| self.keys.contains(&of));
         let found = then.0.values().filter(|record| !record.removed() && of_these(record));
-        found
-            .filter(|record| record.key().about() != Some(self.by))
-            .copied()
-            .collect()
+        found.filter(|record| self.decides(record.key())).copied().collect()
+    }
+
+    fn decides(&self, key: &RecordKey) -> bool {
+        let version = self.set.version_under(&self.after, key, self.by);
+        key.about() != Some(self.by) && !matches!(version, Err(ChangeError::NotSenior(_)))
     }
 
     fn is_admin(&self, key: &PublicKey) -> bool {
