@@ -11,7 +11,7 @@ use weft_node::Identity;
 use weft_node::backup;
 use weft_node::keyfile::encrypted::{self, EncryptedKeyError};
 use weft_node::keyfile::{self, KeyFileError};
-use weft_node::network_files::NetworkFiles;
+use weft_node::network_files::{self, NetworkFiles};
 use weft_node::state::{StateDir, StatePaths};
 use weft_os::process::forbid_core_dumps;
 use weft_os::random::random_bytes;
@@ -141,7 +141,14 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) 
                 format!("{npub} is the key already\n")
             } else if force {
                 let kept = keyfile::replace_and_keep(&path, &identity)?;
-                format!("{npub} imported\n{present} kept: {}\n", kept.display())
+                let mut text = format!("{npub} imported\n{present} kept: {}\n", kept.display());
+                // They are networks of the other key.
+                let suffix = format!(".old-{}", &present.to_string()[..16]);
+                let networks = network_files::set_aside(&directory, &suffix);
+                for aside in networks.map_err(|error| Failure::NetworkOfKey(error.into()))? {
+                    text.push_str(&format!("a network of that key kept: {}\n", aside.display()));
+                }
+                text
             } else {
                 let npub = present.to_string();
                 return Err(Failure::OtherKey { path, npub });

@@ -84,6 +84,12 @@ pub enum NetworkError {
          `weft admin successor` there"
     )]
     EarlierHead(String),
+    /// The member has no rights that could end.
+    #[error("{0} is no administrator")]
+    NoAdmin(String),
+    /// The node is the successor of the head, and has not taken over.
+    #[error("{0} names the successor, which this machine is; once {0} is lost, `weft member remove {0}` takes over")]
+    NotHeadYet(String),
     /// The member has these rights.
     #[error("{0} is an administrator already")]
     AdminAlready(String),

@@ -204,6 +204,21 @@ pub fn load_presences(directory: &Path, network: &mut Network, times: (u64, u64)
     }
 }
 
+/// Renames the files of all networks: they get `suffix` behind their names, and are networks no more. Returns
+/// where they are.
+///
+/// # Errors
+/// The error of the system; files before the one that fails are renamed.
+pub fn set_aside(directory: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
+    let mut aside = Vec::new();
+    for path in files(directory) {
+        let to = statefile::with_suffix(&path, suffix);
+        fs::rename(&path, &to)?;
+        aside.push(to);
+    }
+    Ok(aside)
+}
+
 /// Files of a network that are kept aside; the last one is replaced by further ones.
 const MAX_ASIDE: usize = 9;
 

@@ -20,6 +20,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use weft_noise::PublicKey;
 
+use crate::admins::network_of;
 use crate::event::{EventError, Unverified};
 use crate::record::{Record, RecordError};
 use crate::set::{RecordSet, Refusal};
@@ -221,11 +222,19 @@ impl Sync {
             return Err(SyncError::Budget);
         }
         let member = entitled(state, from);
-        if !member && entitled(state, &self.own) {
+        let refused = !member && entitled(state, &self.own);
+        if refused {
             peer.dismiss(set, state, from, now);
+        }
+        // An earlier head takes its place back also from those that have removed it.
+        if refused && !state.admins.heads.contains(from) {
             return Err(SyncError::NotMember);
         }
-        match Message::decode(bytes)? {
+        let message = Message::decode(bytes)?;
+        if refused && !matches!(message, Message::Records { .. }) {
+            return Err(SyncError::NotMember);
+        }
+        match message {
             Message::Root(theirs) => {
                 if theirs != root(set) {
                     peer.answer(Message::Buckets(digests(set)), now);
@@ -279,6 +288,8 @@ impl Sync {
             if !std::mem::replace(&mut peer.entitled, entitled || joining) && peer.entitled {
                 peer.dismissed = false;
                 peer.answers.push(Message::Root(root(set)));
+                // What makes this node the head reaches those that do not know it yet, and answer no root.
+                peer.answers.extend(headship(set, &self.own));
             }
             if !peer.answers.is_empty() {
                 return Some((*key, peer.answers.remove(0)));
@@ -413,6 +424,15 @@ impl Peer {
         let want = Vec::new();
         (!records.is_empty()).then_some(Message::Records { want, records })
     }
+}
+
+/// What the head says about the network, if `own` is the head.
+fn headship(set: &RecordSet, own: &PublicKey) -> Option<Message> {
+    let record = network_of(set.slots(), own).filter(|_| set.admins().is_head(own))?;
+    Some(Message::Records {
+        want: Vec::new(),
+        records: vec![record.event().to_json()],
+    })
 }
 
 /// Whether a node gets the records of the network.

@@ -288,6 +288,41 @@ fn a_removed_node_learns_the_rights_of_its_remover() {
     }
 }
 
+/// A founder that was removed, and takes its place back, is heard by those that have removed it, and by them it
+/// is told nothing but its removal before.
+#[test]
+fn a_removed_founder_that_comes_back_is_heard() {
+    let mut records = network(4);
+    records.extend([founding(2, Some(2)), member(2, 2, 2), member(2, 3, 2), member(2, 4, 2)]);
+    let mut world = World::new(4, 0, &records);
+    let founder = key(1);
+    world.cut = Some(founder);
+    for record in [revoke(2, 1, 3), unmember(2, 1, 2)] {
+        world.make(2, &record);
+    }
+    world.time_until(20_000, |node| {
+        node.key == founder || node.state.removed.contains_key(&founder)
+    });
+    world.cut = None;
+    let now = world.now;
+    let all = Message::Ids {
+        buckets: [0xff; 32],
+        ids: Vec::new(),
+    };
+    world.arrive(founder, key(3), &all.encode());
+    assert_eq!(world.at(3).refused.last(), Some(&SyncError::NotMember));
+    // It has the same records as before it was removed, and drops its successor.
+    world.make(1, &founding(4, None));
+    for n in 2..=4 {
+        world.at(1).sync.disconnect(&key(n), now);
+        world.at(1).sync.connect(key(n), now);
+    }
+    world.time_until(20_000, |node| {
+        node.state.admins.is_head(&founder) && node.state.members.len() == 4
+    });
+    assert!(!world.at(4).state.admins.resigned.contains(&founder));
+}
+
 /// What stands in front of garbage counts, and the garbage is an error.
 #[test]
 fn records_in_front_of_garbage_count() {

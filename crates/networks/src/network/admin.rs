@@ -73,6 +73,9 @@ impl Network {
             MemberChange::Remove | MemberChange::RevokeAdmin => self.known(named)?,
             _ => self.named(named)?,
         };
+        if change == MemberChange::RevokeAdmin && !self.has_been_admin(&key) {
+            return Err(NetworkError::NoAdmin(self.name_of(&key)));
+        }
         let is_own = key == identity.public();
         if is_own && change == MemberChange::Remove {
             return Err(NetworkError::ThisMachine(named.escape_debug().to_string()));
@@ -289,6 +292,7 @@ impl Network {
     pub(crate) fn with_names(&self, error: NetworkError) -> NetworkError {
         match error {
             NetworkError::Change(ChangeError::NotSenior(key)) => NetworkError::NotSenior(self.name_of(&key)),
+            NetworkError::Change(ChangeError::NotAdmin(_)) => self.not_admin(),
             error => error,
         }
     }
@@ -502,8 +506,12 @@ impl Network {
         if self.state.admins.rank(&identity.public()).is_some() {
             return Ok(());
         }
+        Err(self.not_admin())
+    }
+
+    fn not_admin(&self) -> NetworkError {
         let names: Vec<String> = self.state.admins.of.keys().map(|key| self.name_of(key)).collect();
-        Err(NetworkError::NotAdmin(names.join(", ")))
+        NetworkError::NotAdmin(names.join(", "))
     }
 
     /// Signs a record and adds it.

@@ -24,7 +24,11 @@ impl Network {
         let own = identity.public();
         if !self.state.admins.heads.contains(&own) {
             self.admin(identity)?;
-            return Err(NetworkError::NotFounder);
+            let head = self.state.admins.head().map(|head| self.name_of(head));
+            return Err(match head {
+                Some(head) if self.state.admins.successor() == Some(&own) => NetworkError::NotHeadYet(head),
+                _ => NetworkError::NotFounder,
+            });
         }
         let successor = named.map(|named| self.named(named)).transpose()?;
         if let Some(named) = named.filter(|_| successor == Some(own)) {

@@ -21,16 +21,20 @@ impl Networks {
     /// name: no administrator of another network can take it over.
     pub(super) fn label_networks(&mut self) {
         let order: Vec<NetworkId> = self.in_order().map(Network::id).collect();
+        let mut earlier: BTreeSet<Name> = BTreeSet::new();
         for id in order {
             let others = self.all.values().filter(|network| network.id() != id);
             let taken: BTreeSet<Name> = others.filter_map(Network::label).cloned().collect();
             let Some(network) = self.all.get_mut(&id) else { continue };
             let Some(name) = network.name().cloned() else { continue };
             let of_name = |label: &Name| candidates(&name).any(|candidate| candidate == *label);
-            if !network.label().is_some_and(of_name) {
+            // Two that were kept with one label come from different keys.
+            let fits = |label: &Name| of_name(label) && !earlier.contains(label);
+            if !network.label().is_some_and(fits) {
                 let label = candidates(&name).find(|candidate| !taken.contains(candidate));
                 network.set_label(label);
             }
+            earlier.extend(network.label().cloned());
         }
     }
 

@@ -91,6 +91,20 @@ fn an_unusable_file_stays_until_the_records_are_back() {
 }
 
 #[test]
+fn networks_of_another_key_are_set_aside_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let (networks, _) = founded();
+    save(directory.path(), networks.iter().next().unwrap()).unwrap();
+    let path = files(directory.path()).pop().unwrap();
+    let text = fs::read_to_string(&path).unwrap();
+    let aside = set_aside(directory.path(), ".old-npub1abc").unwrap();
+    assert_eq!(aside, [statefile::with_suffix(&path, ".old-npub1abc")]);
+    assert!(files(directory.path()).is_empty() && load(directory.path(), networks.own()).is_empty());
+    assert_eq!(fs::read_to_string(&aside[0]).unwrap(), text);
+    assert!(set_aside(directory.path(), ".old-npub1abc").unwrap().is_empty());
+}
+
+#[test]
 fn what_is_kept_aside_is_not_written_over() {
     let directory = tempfile::tempdir().unwrap();
     let (networks, _) = founded();

@@ -138,7 +138,7 @@ fn a_successor_that_has_taken_over_names_the_next() {
         done(c, &["join", &code(b, &[]), "--host", "shed"]);
         wait_until(PATIENCE, "a knows c", || members(a) == ["desk", "nas", "shed"]);
         let line = failed(b, &["admin", "successor", "shed"]);
-        assert!(line.contains("taken over"), "{line}");
+        assert!(line.contains("`weft member remove desk` takes over"), "{line}");
         done(b, &["member", "remove", "desk", "--keep"]);
         assert_eq!(
             done(b, &["admin", "successor", "shed"]),

@@ -318,7 +318,7 @@ fn a_successor_passes_its_place_on() {
     }
     assert_eq!(
         name_successor(&mut world, 1, Some("node-2")),
-        Err(NetworkError::NotFounder),
+        Err(NetworkError::NotHeadYet("founder".to_owned())),
         "not while the founder is the head"
     );
     let connected = std::mem::replace(&mut world.connected, BTreeSet::from([(1, 2)]));
@@ -336,6 +336,14 @@ fn a_successor_passes_its_place_on() {
     for at in 0..2 {
         assert!(!world.network(at).is_admin(&key(at)), "node {at}");
     }
+    world.run(120_000);
     name_successor(&mut world, 0, None).unwrap();
-    assert_eq!(world.admins(0), [0]);
+    world.run(60_000);
+    for at in 0..3 {
+        assert_eq!(
+            (world.admins(at), world.members(at)),
+            (vec![0], vec![0, 1, 2]),
+            "node {at}"
+        );
+    }
 }

@@ -506,7 +506,7 @@ fn the_founder_names_a_successor_and_takes_that_back() {
     // It has the founder's rights, but for naming the next one and for those over the founder.
     assert_eq!(
         name_successor(&mut world, 1, Some("node-2")),
-        Err(NetworkError::NotFounder)
+        Err(NetworkError::NotHeadYet("founder".to_owned()))
     );
     let times = world.times();
     let granted = world.nodes[1].change_member(None, "node-2", (MemberChange::MakeAdmin, None), times);
