@@ -120,12 +120,11 @@ pub fn from_text(text: &str, own: &PublicKey) -> Result<Network, KeptError> {
     }
     let content: Content = serde_json::from_str(text)?;
     let id = content.network.parse().map_err(invalid)?;
-    let mut set = RecordSet::new(id);
     let records = content
         .records
         .iter()
         .map(|json| Record::parse_of(id, json.as_bytes()).map(Arc::new));
-    set.insert_all(&records.collect::<Result<Vec<_>, _>>().map_err(invalid)?);
+    let set = RecordSet::of_file(id, &records.collect::<Result<Vec<_>, _>>().map_err(invalid)?);
     let contacts = content.contacts.into_iter();
     let contacts = contacts.map(|(key, addresses)| Ok((key.parse().map_err(invalid)?, addresses)));
     let joining = content.joining.map(|asked| {

@@ -351,10 +351,10 @@ impl Network {
     }
 
     /// The records of a message of the synchronisation that are to be verified.
-    pub(crate) fn unproven(&self, from: &PublicKey, message: &[u8], now: u64) -> Option<Unproven> {
+    pub(crate) fn unproven(&mut self, from: &PublicKey, message: &[u8], now: u64) -> Option<Unproven> {
         let listens = self.listens_to_some() || self.contacts.contains_key(from);
-        let unproven = || self.sync.unproven(from, message, (&self.set, &self.state), now);
-        listens.then(unproven)?
+        let mut unproven = || self.sync.unproven(from, message, (&self.set, &self.state), now);
+        listens.then(&mut unproven)?
     }
 
     /// Records which nodes can be reached. If few members can, some are tried all the same.

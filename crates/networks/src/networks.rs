@@ -220,9 +220,9 @@ impl Networks {
 
     /// The records of a document whose signatures are to be verified, which may happen on another thread.
     #[must_use]
-    pub fn unproven(&self, from: &PublicKey, bytes: &[u8], now: u64) -> Option<Unproven> {
+    pub fn unproven(&mut self, from: &PublicKey, bytes: &[u8], now: u64) -> Option<Unproven> {
         match Document::decode(bytes) {
-            Ok(Document::Sync { network, message }) => self.all.get(&network)?.unproven(from, message, now),
+            Ok(Document::Sync { network, message }) => self.all.get_mut(&network)?.unproven(from, message, now),
             _ => None,
         }
     }

@@ -109,10 +109,7 @@ impl RecordSet {
         let network = network.and_then(|head| network_of(self.slots(), head));
         let next = match rivals.chain(network).max_by_key(|record| record.version()) {
             None => 1,
-            Some(record) => record
-                .version()
-                .checked_add(1)
-                .ok_or(ChangeError::Exhausted(*record.signer()))?,
+            Some(record) => next_above(record, signer)?,
         };
         Ok(next.max(self.above_resignation(key)))
     }
@@ -273,6 +270,22 @@ impl RecordSet {
             ends: false,
             bare: false,
         })
+    }
+}
+
+/// The highest version above which a node signs a record of its own because of another one.
+const MAX_FOLLOWED: u64 = 1 << 63;
+
+/// The version of the next record of `signer` above one that counts. No one else brings a node near the end of
+/// the versions, where its own next record would find none.
+fn next_above(record: &Record, signer: &PublicKey) -> Result<u64, ChangeError> {
+    let exhausted = ChangeError::Exhausted(*record.signer());
+    let own = record.signer() == signer;
+    match record.version() {
+        version if !own && version >= MAX_FOLLOWED => Err(exhausted),
+        // A removal goes before what it removes also with the same version.
+        u64::MAX if own && !record.removed() && matches!(record.key(), RecordKey::Admin(_)) => Ok(u64::MAX),
+        version => version.checked_add(1).ok_or(exhausted),
     }
 }
 

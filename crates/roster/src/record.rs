@@ -1,6 +1,7 @@
 //! Records: signed statements of an administrator about one key.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use thiserror::Error;
@@ -24,6 +25,9 @@ pub const MAX_RECORD: usize = 8_192;
 
 /// Length of the longest `rules` record in bytes of JSON.
 pub const MAX_RULES_RECORD: usize = 65_536;
+
+/// Signers that a record names whose records it restates, at most.
+const MAX_OF: usize = 8;
 
 /// A statement about one key, with a valid signature. Whether the signer may make it depends on all
 /// the other records.
@@ -211,10 +215,14 @@ impl Record {
         }
     }
 
-    /// The signer whose record this one restates, with another name or tag, or for another rank: the tag `of`.
-    #[must_use]
-    pub fn of(&self) -> Option<PublicKey> {
-        self.event.body().tag_value("of")?.parse().ok()
+    /// The signers whose records this one restates, with another name or tag, or for another rank: the tags
+    /// `of`. The signer says so, and may leave some out.
+    pub fn of(&self) -> impl Iterator<Item = PublicKey> {
+        let tags = self.event.body().tags.iter();
+        tags.filter_map(|tag| match &tag[..] {
+            [name, signer] if name == "of" => signer.parse().ok(),
+            _ => None,
+        })
     }
 
     /// Length in bytes of JSON.
@@ -374,11 +382,17 @@ impl Draft {
     /// Says that the record restates what `record` says, unless `signer`, who signs it, has said that itself.
     #[must_use]
     pub fn restating(mut self, record: &Record, signer: &PublicKey) -> Self {
-        self.tags.retain(|tag| tag.first().is_none_or(|name| name != "of"));
-        let of = record.of().unwrap_or(*record.signer());
-        if of != *signer {
-            self.tags.push(vec!["of".to_owned(), of.to_string()]);
-        }
+        let known: Vec<PublicKey> = self
+            .tags
+            .extract_if(.., |tag| tag.first().is_some_and(|name| name == "of"))
+            .filter_map(|tag| tag.get(1)?.parse().ok())
+            .collect();
+        // The direct signer first: what others have written into its record may be made up.
+        let all = [*record.signer()].into_iter().chain(record.of()).chain(known);
+        let mut seen = BTreeSet::from([*signer]);
+        let named: Vec<PublicKey> = all.filter(|key| seen.insert(*key)).take(MAX_OF).collect();
+        let tags = named.into_iter().map(|key| vec!["of".to_owned(), key.to_string()]);
+        self.tags.extend(tags);
         self
     }
 

@@ -19,6 +19,10 @@ pub const MAX_SET: usize = 16 << 20;
 /// again if its removal turns out to be void.
 pub const MAX_VOID: usize = 4_194_304;
 
+/// Records about administrators of one signer, at most: each is about another node, and costs a look at each
+/// further one.
+pub const MAX_RIGHTS: usize = 256;
+
 /// The records of one network: of each signer the best one about each key.
 ///
 /// The order in which records arrive makes no difference, as long as all of them together are
@@ -34,6 +38,10 @@ pub struct RecordSet {
     bytes: usize,
     max_bytes: usize,
     counts: Counts,
+    /// How many records about administrators each signer has signed.
+    rights: BTreeMap<PublicKey, usize>,
+    /// Whether the records come from a file of this node, where all of them had room.
+    is_file: bool,
 }
 
 /// Key, signer, and what is kept of this signer about this key.
@@ -109,7 +117,19 @@ impl RecordSet {
             bytes: 0,
             max_bytes,
             counts: Counts::default(),
+            rights: BTreeMap::new(),
+            is_file: false,
         }
+    }
+
+    /// The set of records that this node has kept.
+    #[must_use]
+    pub fn of_file(network: NetworkId, records: &[Arc<Record>]) -> Self {
+        let mut set = Self::new(network);
+        set.is_file = true;
+        set.insert_all(records);
+        set.is_file = false;
+        set
     }
 
     /// The network.
@@ -221,7 +241,7 @@ impl RecordSet {
             let insertion = if known { Insertion::Known } else { Insertion::Older };
             return (insertion, false);
         };
-        if !self.make_room(record, replaced) {
+        if self.is_beyond_rights(record) || !self.make_room(record, replaced) {
             self.counts.full += 1;
             return (Insertion::Refused(Refusal::Full), false);
         }
@@ -294,12 +314,18 @@ impl RecordSet {
             self.void_bytes += kept.len();
             self.void.insert(kept.void(), kept.len());
         }
+        if matches!(key, RecordKey::Admin(_)) {
+            *self.rights.entry(signer).or_default() += 1;
+        }
         self.slots.entry(key).or_default().insert(signer, kept);
     }
 
     fn take_out(&mut self, key: &RecordKey, signer: &PublicKey) {
         let Some(of_key) = self.slots.get_mut(key) else { return };
         if let Some(old) = of_key.remove(signer) {
+            if let (RecordKey::Admin(_), Some(count)) = (key, self.rights.get_mut(signer)) {
+                *count -= 1;
+            }
             self.bytes -= old.len();
             self.void_bytes -= self.void.remove(&old.void()).unwrap_or_default();
         }
@@ -308,11 +334,30 @@ impl RecordSet {
         }
     }
 
-    /// The bytes up to which records of a signer find room. Each rank has less than the one before, down to three
-    /// quarters, so that an administrator that fills the set can be removed.
-    fn room_of(&self, signer: &PublicKey) -> usize {
-        let rank = self.admins.rank(signer).map_or(0, usize::from);
-        self.max_bytes - self.max_bytes / 16 * rank.min(4)
+    /// The bytes up to which a record finds room. Each rank has less than the one before, down to three quarters,
+    /// so that an administrator that fills the set can be removed. The last part is for records about rights, and
+    /// the part in front of it for other removals.
+    fn room_of(&self, record: &Record) -> usize {
+        let rank = self.admins.rank(record.signer()).filter(|_| !self.is_file);
+        let Some(rank) = rank.map(usize::from) else {
+            return self.max_bytes;
+        };
+        let part = self.max_bytes / 64;
+        let kept = match record.key().is_about_rights() {
+            true => 0,
+            false if record.removed() => part,
+            false => part * 2,
+        };
+        self.max_bytes - part * 4 * rank.min(4) - kept
+    }
+
+    /// Whether a signer has signed so many records about rights that a further one is not taken.
+    fn is_beyond_rights(&self, record: &Record) -> bool {
+        let new = matches!(record.key(), RecordKey::Admin(_)) && self.kept(record).is_none();
+        new && self
+            .rights
+            .get(record.signer())
+            .is_some_and(|count| *count >= MAX_RIGHTS)
     }
 
     /// Makes room for a record that takes the place of `replaced` bytes; whether there is. Void
@@ -320,7 +365,7 @@ impl RecordSet {
     /// do not depend on the order of arrival.
     fn make_room(&mut self, record: &Record, replaced: usize) -> bool {
         let may_count = self.is_live(record) || self.decides_admins(record);
-        let room = self.room_of(record.signer());
+        let room = self.room_of(record);
         // What takes no more room than the record before it finds some.
         while record.len() > replaced && self.bytes - replaced + record.len() > room {
             let Some(last) = self.void.keys().next_back().cloned() else {

@@ -218,7 +218,7 @@ impl Sync {
         now: u64,
     ) -> Result<(), SyncError> {
         let peer = self.peers.get_mut(from).ok_or(SyncError::Unconnected)?;
-        if !peer.receive.take(bytes.len() + EACH, now) {
+        if !proven.charged && !peer.receive.take(bytes.len() + EACH, now) {
             return Err(SyncError::Budget);
         }
         let member = entitled(state, from);

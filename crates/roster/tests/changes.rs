@@ -614,12 +614,20 @@ fn restated_records_go_with_the_one_that_said_them_first() {
     for record in &by_thief {
         let draft = Draft::again(record, 2).restating(record, &key(1));
         let restated = Arc::new(draft.sign(&identity(1), 0).unwrap());
-        assert_eq!(restated.of(), Some(key(2)));
-        // Restated once more, it is still the thief's.
+        let of = |record: &Record| record.of().collect::<Vec<_>>();
+        assert_eq!(of(&restated), [key(2)]);
+        // Restated once more, it is still the thief's, whatever the thief has said of it.
         let third = Draft::again(&restated, 3).restating(&restated, &key(3));
-        assert_eq!(third.sign(&identity(3), 0).unwrap().of(), Some(key(2)));
-        let own = Draft::again(&restated, 3).restating(record, &key(2));
-        assert_eq!(own.sign(&identity(2), 0).unwrap().of(), None);
+        assert_eq!(of(&third.sign(&identity(3), 0).unwrap()), [key(1), key(2)]);
+        let made_up = (0..20).fold(Draft::again(record, 3), |draft, n| {
+            let other = member(30 + n, 7, 1);
+            draft.restating(&other, &key(2))
+        });
+        let made_up = made_up.sign(&identity(2), 0).unwrap();
+        assert_eq!(made_up.of().count(), 8);
+        let fourth = Draft::again(&made_up, 4).restating(&made_up, &key(1));
+        let fourth = of(&fourth.sign(&identity(1), 0).unwrap());
+        assert_eq!((fourth.len(), fourth[0]), (8, key(2)));
         records.push(restated);
     }
     records.extend(by_thief);
@@ -661,4 +669,37 @@ fn a_removal_leaves_restated_records_about_equals() {
     assert_eq!(set.resign_list(&key(2), &key(3), &Keep::default()), Ok(Vec::new()));
     assert!(set.resting_on(&key(2), &key(3)).is_empty());
     assert_eq!(set.resting_on(&key(2), &key(1)).len(), 1);
+}
+
+/// A thief signs just below the highest version, and the next record of an honest administrator would be the
+/// last one that there is.
+#[test]
+fn nobody_is_led_to_the_end_of_the_versions() {
+    let base = [founding(1, None), grant(1, 2, 1), member(1, 7, 1)];
+    for version in [1 << 63, u64::MAX - 1, u64::MAX] {
+        let set = set(&[
+            &base[..],
+            &[member(2, 7, version), rules(2, 1), secret(2, version, false)],
+        ]
+        .concat());
+        for about in [RecordKey::Member(key(7)), RecordKey::Secret] {
+            assert_eq!(set.next_version(&about, &key(1)), Err(ChangeError::Exhausted(key(2))));
+        }
+        assert_eq!(set.next_version(&RecordKey::Rules, &key(1)), Ok(2));
+        // Without the thief it goes on as before.
+        let list = set.resign_list(&key(2), &key(1), &keep(&[])).unwrap();
+        assert!(list.iter().all(|again| again.version <= 2), "{list:?}");
+    }
+    let set = set(&[&base[..], &[member(2, 7, (1 << 63) - 1)]].concat());
+    assert_eq!(set.next_version(&RecordKey::Member(key(7)), &key(1)), Ok(1 << 63));
+}
+
+/// A grant that undoes a resignation with the highest version can itself be undone.
+#[test]
+fn a_grant_of_the_highest_version_is_undone_with_the_same() {
+    let mut set = set(&[founding(1, None), revoke(2, 2, u64::MAX), grant(1, 2, u64::MAX)]);
+    assert_eq!(set.admins().rank(&key(2)), Some(1));
+    let version = set.next_version(&RecordKey::Admin(key(2)), &key(1)).unwrap();
+    set.insert(&revoke(1, 2, version));
+    assert_eq!(set.admins().rank(&key(2)), None);
 }

@@ -12,7 +12,7 @@ use weft_roster::admins::MAX_ADMINS;
 use weft_roster::key::RecordKey;
 use weft_roster::network_id::NetworkId;
 use weft_roster::record::{Body, Draft, Invite, Member, Record};
-use weft_roster::set::{Insertion, RecordSet, Refusal};
+use weft_roster::set::{Insertion, MAX_RIGHTS, RecordSet, Refusal};
 use weft_roster::state::{InviteClosed, MAX_INVITES, MAX_MEMBERS, State};
 
 /// Keys beyond those that have a number.
@@ -70,7 +70,7 @@ fn open_invites_beyond_the_limit_are_refused_and_counted() {
 
 #[test]
 fn a_full_set_keeps_what_counts() {
-    let live = [founding(1, None), grant(1, 2, 1), member(1, 7, 1)];
+    let live = [founding(1, None), grant(1, 2, 1), grant(1, 7, 1)];
     let void: Vec<_> = (20..50).map(|by| member(by, 7, 1)).collect();
     let live_bytes: usize = live.iter().map(|record| record.len()).sum();
     let room = live_bytes + void.iter().take(10).map(|record| record.len()).sum::<usize>() + 50;
@@ -96,9 +96,9 @@ fn a_full_set_keeps_what_counts() {
     for record in &live {
         assert_eq!(full.insert(record), Insertion::Kept);
     }
-    assert_eq!(full.insert(&member(1, 8, 1)), Insertion::Refused(Refusal::Full));
+    assert_eq!(full.insert(&grant(1, 8, 1)), Insertion::Refused(Refusal::Full));
     assert_eq!(
-        full.insert(&member(1, 7, 2)),
+        full.insert(&grant(1, 7, 2)),
         Insertion::Kept,
         "a later version of one that is there"
     );
@@ -139,4 +139,48 @@ fn records_of_another_network_are_refused_and_counted() {
     let mut set = RecordSet::new(id());
     assert_eq!(set.insert(&record), Insertion::Refused(Refusal::OtherNetwork));
     assert_eq!(set.counts().other_network, 1);
+}
+
+/// What the founder's node signs by itself does not take the room of the record by which it removes another one.
+#[test]
+fn the_last_room_is_for_records_about_rights() {
+    let room = 64 << 10;
+    let mut set = RecordSet::with_room(id(), room);
+    for record in [founding(1, None), grant(1, 2, 1)] {
+        set.insert(&record);
+    }
+    let taken = (0..=u8::MAX).take_while(|n| set.insert(&invite(1, *n, 1, 1, false)) == Insertion::Kept);
+    assert!(taken.count() > 50);
+    assert_eq!(set.insert(&member(1, 9, 1)), Insertion::Refused(Refusal::Full));
+    assert_eq!(set.insert(&unmember(1, 9, 1)), Insertion::Kept);
+    let removals = (10..200).take_while(|n| set.insert(&unmember(1, *n, 1)) == Insertion::Kept);
+    assert!(removals.count() < 10);
+    assert_eq!(set.insert(&revoke(1, 2, 2)), Insertion::Kept);
+    assert_eq!(set.insert(&founding(2, Some(3))), Insertion::Kept);
+    // A file of this node has room for all of it, in whatever order.
+    let mut records: Vec<_> = set.records().cloned().collect();
+    records.reverse();
+    assert_eq!(State::of(&RecordSet::of_file(id(), &records)), State::of(&set));
+}
+
+/// Records about rights are looked at with each further one, so that few of one signer find a place.
+#[test]
+fn an_administrator_signs_so_many_rights_and_no_more() {
+    let mut set = RecordSet::new(id());
+    set.insert(&founding(1, None));
+    set.insert(&grant(1, 2, 1));
+    let about = |n: usize| {
+        let mut bytes = [0x55; 32];
+        bytes[..8].copy_from_slice(&(n as u64).to_be_bytes());
+        RecordKey::Admin(SecretKey::from_bytes(&bytes).unwrap().public())
+    };
+    let grant_of = |n: usize, version| record(2, about(n), version, false, &Body::Plain);
+    let taken = (0..MAX_RIGHTS + 10).filter(|n| set.insert(&grant_of(*n, 1)) == Insertion::Kept);
+    assert_eq!(taken.count(), MAX_RIGHTS);
+    assert_eq!(
+        set.insert(&grant_of(0, 2)),
+        Insertion::Kept,
+        "another version of one that is there"
+    );
+    assert_eq!(set.insert(&revoke(1, 2, 2)), Insertion::Kept);
 }

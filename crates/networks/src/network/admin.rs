@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use weft_noise::{Identity, PublicKey};
 use weft_roster::addresses;
@@ -156,6 +157,8 @@ impl Network {
             let rule = rules::from_words(&text, &self.state);
             rule.map_err(|error| NetworkError::BadRule { text, error })
         };
+        // A new list has nothing of the one before.
+        let goes_on = !matches!(change, RuleChange::Set(_));
         let present = || self.state.table.rules.clone().ok_or(NetworkError::RulesNotUnderstood);
         let changed = match change {
             RuleChange::Default(policy) => return self.set_default(identity, policy, now, unix),
@@ -182,7 +185,8 @@ impl Network {
             return Err(NetworkError::TooManyRules);
         }
         let body = Body::Rules(RuleList::Understood(changed));
-        self.write(identity, RecordKey::Rules, &body, now, unix)
+        let before = self.set.in_force(&RecordKey::Rules).filter(|_| goes_on).cloned();
+        self.write_restating(identity, RecordKey::Rules, (&body, before.as_slice()), (now, unix))
     }
 
     fn set_default(&mut self, identity: &Identity, policy: Policy, now: u64, unix: u64) -> Result<(), NetworkError> {
@@ -190,7 +194,10 @@ impl Network {
             inside: policy,
             ..self.network_body(identity)
         };
-        self.write(identity, RecordKey::Network, &Body::Network(body), now, unix)
+        // The name is restated.
+        let before = self.set.in_force(&RecordKey::Network).cloned();
+        let body = Body::Network(body);
+        self.write_restating(identity, RecordKey::Network, (&body, before.as_slice()), (now, unix))
     }
 
     /// Fails if a member cannot have an IPv4 address: the one that is to be fixed, or, for `None`, the
@@ -322,10 +329,11 @@ impl Network {
             key @ (RecordKey::Invite(_) | RecordKey::Guest(_)) => key.to_string().chars().take(19).collect(),
             RecordKey::Unknown(text) => text.escape_debug().to_string(),
         };
-        let restated = *again.record.key() == RecordKey::Network && again.record.of().is_some();
+        let restated =
+            matches!(again.record.key(), RecordKey::Network | RecordKey::Rules) && again.record.of().next().is_some();
         match (again.ends, again.record.removed()) {
             (true, _) if restated => {
-                format!("{about}: stay, as those of before are not known; `weft rule default` sets the default")
+                format!("{about}: stay, as those of before are not known; `weft rule` shows and sets them")
             }
             (true, _) => format!("{about}: ended"),
             (_, true) => format!("{about}: still removed"),
@@ -360,8 +368,9 @@ impl Network {
             ipv4: old.ipv4.or(before.ipv4),
             proof: before.proof,
         };
+        let old = self.set.in_force(&RecordKey::Member(*key)).cloned();
         let again = self.remove_member(identity, demotion, wish, (now, unix))?;
-        self.change_record(identity, &successor, body, (now, unix))?;
+        self.change_record_like(identity, &successor, (body, old.as_slice()), (now, unix))?;
         Ok(again)
     }
 
@@ -396,7 +405,13 @@ impl Network {
             proof: Some(ask.proof.clone()),
         });
         let before = Box::new(self.clone());
-        match self.write(identity, RecordKey::Member(ask.member), &body, now, unix) {
+        let by = self.set.in_force(&RecordKey::Invite(ask.proof.invite)).cloned();
+        match self.write_restating(
+            identity,
+            RecordKey::Member(ask.member),
+            (&body, by.as_slice()),
+            (now, unix),
+        ) {
             Ok(()) if self.is_member(&ask.member) => {
                 self.note_numbered(numbered);
                 Enrolment::Done(before)
@@ -536,6 +551,17 @@ impl Network {
         identity: &Identity,
         member: &PublicKey,
         body: Member,
+        times: (u64, u64),
+    ) -> Result<(), NetworkError> {
+        self.change_record_like(identity, member, (body, &[]), times)
+    }
+
+    /// [`change_record`](Self::change_record) with what `others` say, too.
+    fn change_record_like(
+        &mut self,
+        identity: &Identity,
+        member: &PublicKey,
+        (body, others): (Member, &[Arc<Record>]),
         (now, unix): (u64, u64),
     ) -> Result<(), NetworkError> {
         self.admin(identity)?;
@@ -546,6 +572,23 @@ impl Network {
             Some(record) => Draft::changed(record, version, &body).restating(record, &identity.public()),
             None => Draft::new(self.id(), key, version, &body),
         };
+        let restate = |draft: Draft, other: &Arc<Record>| draft.restating(other, &identity.public());
+        let draft = others.iter().fold(draft, restate);
+        self.add(draft.sign(identity, unix)?, now)
+    }
+
+    /// [`write`](Self::write) of what other records say in part.
+    fn write_restating(
+        &mut self,
+        identity: &Identity,
+        key: RecordKey,
+        (body, others): (&Body, &[Arc<Record>]),
+        (now, unix): (u64, u64),
+    ) -> Result<(), NetworkError> {
+        self.admin(identity)?;
+        let version = self.set.next_version(&key, &identity.public())?;
+        let restate = |draft: Draft, other: &Arc<Record>| draft.restating(other, &identity.public());
+        let draft = others.iter().fold(Draft::new(self.id(), key, version, body), restate);
         self.add(draft.sign(identity, unix)?, now)
     }
 

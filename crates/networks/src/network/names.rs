@@ -14,6 +14,8 @@ use crate::NetworkError;
 
 /// Members without the name that they asked for, which are kept for the user to see.
 const MAX_NUMBERED: usize = 16;
+/// Bytes of a record of a member that is signed again with all that it says.
+const SHORT: usize = 1_024;
 
 /// A member that has a name with a number, because another one has the name that it should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -173,7 +175,12 @@ impl Network {
         let version = self.set.next_version(&key, &identity.public())?;
         let record = self.set.in_force(&key);
         let draft = record.and_then(|record| {
-            let draft = self.draft_with_name(record, version)?;
+            let body = self.body_with_name(record)?;
+            // Without what this version does not know, if that is long: no user has asked for this record.
+            let draft = match record.len() <= SHORT {
+                true => Draft::changed(record, version, &body),
+                false => Draft::new(self.id(), key.clone(), version, &body),
+            };
             Some(draft.restating(record, &identity.public()))
         });
         Ok(draft.map(|draft| draft.sign(identity, unix)).transpose()?)
@@ -182,13 +189,17 @@ impl Network {
     /// The record of a member whose name it does not give, with that name and this version; `None` for
     /// all other records.
     pub(super) fn draft_with_name(&self, record: &Record, version: u64) -> Option<Draft> {
+        let body = self.body_with_name(record)?;
+        Some(Draft::changed(record, version, &body))
+    }
+
+    fn body_with_name(&self, record: &Record) -> Option<Body> {
         let (RecordKey::Member(key), Body::Member(body)) = (record.key(), record.body()) else {
             return None;
         };
         let name = self.state.names.get(key).filter(|_| self.state.renamed.contains(key))?;
         let name = Some(name.clone());
-        let body = Body::Member(Member { name, ..body.clone() });
-        Some(Draft::changed(record, version, &body))
+        Some(Body::Member(Member { name, ..body.clone() }))
     }
 
     pub(super) fn name_timeout(&self) -> Option<u64> {

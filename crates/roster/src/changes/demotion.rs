@@ -81,8 +81,8 @@ impl<'a> Demotion<'a> {
             let others = self.guests(&then).into_iter().chain(self.restated(&then));
             let others: BTreeMap<&RecordKey, &Arc<Record>> = others.map(|record| (record.key(), record)).collect();
             for (key, record) in others {
-                // A network has a name and a default in any case.
-                if *key != RecordKey::Network {
+                // A network has a name, a default and rules in any case, and to end rules may open what they close.
+                if !matches!(key, RecordKey::Network | RecordKey::Rules) {
                     let bare = matches!(key, RecordKey::Member(member) if self.is_admin(member));
                     let again = set.again(after, record, by)?;
                     list.push(Again {
@@ -164,8 +164,12 @@ impl<'a> Demotion<'a> {
     /// What others have restated of the records of the keys, other than about seniors of the one that ends the
     /// rights, and about itself.
     fn restated<'b>(&'b self, then: &Winners<'b>) -> Vec<&'b Arc<Record>> {
-        let of_these = |record: &Record| record.of().is_some_and(|of| self.keys.contains(&of));
-        let found = then.0.values().filter(|record| !record.removed() && of_these(record));
+        let of_these = |record: &Record| record.of().any(|of| self.keys.contains(&of));
+        let found = then.0.iter().filter(|(key, record)| {
+            let other = matches!(key, RecordKey::Admin(_) | RecordKey::Secret | RecordKey::Invite(_));
+            !record.removed() && !other && of_these(record)
+        });
+        let found = found.map(|(_, record)| record);
         found.filter(|record| self.decides(record.key())).copied().collect()
     }
 

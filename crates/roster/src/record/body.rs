@@ -399,7 +399,7 @@ fn rules(tags: &Tags) -> Result<RuleList, TagError> {
     for tag in tags {
         let texts: Vec<&str> = tag.iter().map(String::as_str).collect();
         match &texts[..] {
-            ["d" | "v" | "removed", ..] => {}
+            ["d" | "v" | "removed" | "of", ..] => {}
             ["rule", text] => match text.parse() {
                 Ok(rule) => rules.push(rule),
                 Err(_) => understood = false,

@@ -22,6 +22,7 @@ pub struct Unproven {
     /// What says who has a say: the records about administrators.
     rights: RecordSet,
     events: Vec<Unverified>,
+    charged: bool,
 }
 
 /// Records whose signatures hold.
@@ -30,6 +31,8 @@ pub struct Proven {
     records: BTreeMap<[u8; 32], Arc<Record>>,
     /// What is wrong with the one behind them.
     refused: Option<SyncError>,
+    /// Whether the message has been taken from the share of its sender.
+    pub(super) charged: bool,
 }
 
 impl Sync {
@@ -37,7 +40,7 @@ impl Sync {
     /// it would refuse the message.
     #[must_use]
     pub fn unproven(
-        &self,
+        &mut self,
         from: &PublicKey,
         bytes: &[u8],
         (set, state): (&RecordSet, &State),
@@ -45,8 +48,7 @@ impl Sync {
     ) -> Option<Unproven> {
         let heard = entitled(state, from) || state.admins.heads.contains(from);
         let may_send = heard || !entitled(state, &self.own);
-        let share = self.peers.get(from).map(|peer| peer.receive.clone());
-        if !may_send || share.is_some_and(|mut share| !share.take(bytes.len() + EACH, now)) {
+        if !may_send {
             return None;
         }
         let Ok(Message::Records { records, .. }) = Message::decode(bytes) else {
@@ -58,10 +60,20 @@ impl Sync {
         if !admission::any_has_a_say(set, &events) {
             return None;
         }
+        // What is dropped in front of the synchronisation counts as well.
+        let peer = self.peers.get_mut(from);
+        let charged = peer.map(|peer| peer.receive.take(bytes.len() + EACH, now));
+        if charged == Some(false) {
+            return None;
+        }
         let mut rights = RecordSet::new(set.network());
         let about_rights = set.records().filter(|record| record.key().is_about_rights());
         rights.insert_all(&about_rights.cloned().collect::<Vec<_>>());
-        Some(Unproven { rights, events })
+        Some(Unproven {
+            rights,
+            events,
+            charged: charged.is_some(),
+        })
     }
 }
 
@@ -74,6 +86,7 @@ impl Unproven {
         Proven {
             records: taken.into_iter().map(|(record, _)| (*record.id(), record)).collect(),
             refused: outcome.err(),
+            charged: self.charged,
         }
     }
 }
