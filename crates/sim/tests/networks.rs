@@ -109,6 +109,8 @@ fn a_removed_administrator_changes_nothing_any_more() {
         fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
         fleet.world.conditions = lossy();
         fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1) && fleet.agree(&[0, 1, 2, 3, 4]));
+        // They came in by a third, and learn each other's addresses from what members tell of themselves.
+        fleet.run_until(AGREE, |fleet| fleet.finds(1, 4) && fleet.finds(4, 1));
         fleet.part(&[1, 4]);
         fleet.change(0, 1, MemberChange::Remove).unwrap();
         fleet.run_until(AGREE, |fleet| !fleet.is_member(2, 1));

@@ -187,6 +187,12 @@ impl Fleet {
         }
     }
 
+    /// Whether a node knows an address of another one, so that it finds it without a third.
+    pub(crate) fn finds(&self, at: usize, other: usize) -> bool {
+        let mut rows = self.nodes[at].networks.rows();
+        rows.any(|row| row.key == self.key(other) && !row.addresses.is_empty())
+    }
+
     /// Ends the partition.
     pub(crate) fn heal(&mut self) {
         self.part(&[]);
