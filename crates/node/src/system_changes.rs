@@ -25,7 +25,7 @@ struct Shared {
 impl SystemChanges {
     /// Starts to watch for changes of addresses, routes and links.
     pub(crate) fn of_network() -> io::Result<Self> {
-        Self::start(vec![Monitor::open().map_err(io::Error::other)?])
+        Self::start(vec![Monitor::of_network().map_err(io::Error::other)?])
     }
 
     /// Starts to watch for changes of nftables and of the rules for routes. It needs the capability
@@ -77,9 +77,11 @@ fn watch(monitors: &[Monitor], poller: &Poller, shared: &Shared) {
     let mut events = Events::with_capacity(1 + monitors.len());
     let mut wait = || -> io::Result<bool> {
         poller.wait(&mut events, None)?;
-        monitors
-            .iter()
-            .try_fold(false, |heard, monitor| Ok(heard | monitor.drain()?))
+        let mut heard = false;
+        for monitor in monitors {
+            monitor.drain(|_| heard = true)?;
+        }
+        Ok(heard)
     };
     while !shared.stop.load(Ordering::Acquire) {
         match wait() {

@@ -14,6 +14,7 @@ mod route;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,10 +24,12 @@ use netlink_packet_core::{
 use netlink_packet_route::RouteNetlinkMessage;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+use crate::syscall;
+
 pub use self::address::InterfaceAddress;
 pub use self::conntrack::flush_connections;
 pub use self::link::{Interface, VethEnd};
-pub use self::monitor::Monitor;
+pub use self::monitor::{Change, Monitor};
 pub use self::policy::{DefaultRoute, MAIN, Rule};
 pub use self::route::Route;
 
@@ -146,6 +149,17 @@ impl Netlink {
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
         Ok(true)
+    }
+
+    /// Has the kernel check and obey all fields of a request to list objects, or only its type.
+    fn set_strict(&self, strict: bool) -> Result<(), NetlinkError> {
+        let set = syscall::set_option(
+            self.socket.as_fd(),
+            libc::SOL_NETLINK,
+            libc::NETLINK_GET_STRICT_CHK,
+            strict.into(),
+        );
+        set.map_err(NetlinkError::Io)
     }
 
     fn read(&mut self) -> Result<usize, NetlinkError> {

@@ -4,6 +4,7 @@ mod capabilities;
 mod heap;
 mod landlock;
 mod memory;
+mod named;
 mod peer;
 mod priority;
 mod privileges;
@@ -19,6 +20,7 @@ pub use self::capabilities::{give_up_nice, has_net_admin};
 pub use self::heap::heap_in_use;
 pub use self::landlock::{Access, RulesetError};
 pub use self::memory::{LockMemoryError, forbid_core_dumps, ignore_stop_signals, lock_memory};
+pub use self::named::{hang_up, process_named};
 pub use self::peer::peer_groups;
 pub use self::priority::{Scheduling, permit_nice, set_thread_scheduling, thread_scheduling};
 pub use self::privileges::{

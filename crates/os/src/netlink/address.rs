@@ -9,7 +9,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use super::{Netlink, NetlinkError};
 
 /// An address with the prefix length of its network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct InterfaceAddress {
     /// The interface that has it.
     pub index: u32,
@@ -79,8 +79,17 @@ impl Netlink {
     pub fn addresses(&mut self, index: u32) -> Result<Vec<InterfaceAddress>, NetlinkError> {
         let all = Message::GetAddress(AddressMessage::default());
         self.dump("list the addresses", all, |message| {
-            interface_address(&message).filter(|address| address.index == index)
+            interface_address_of(&message).filter(|address| address.index == index)
         })
+    }
+
+    /// The addresses of all interfaces.
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn all_addresses(&mut self) -> Result<Vec<InterfaceAddress>, NetlinkError> {
+        let all = Message::GetAddress(AddressMessage::default());
+        self.dump("list the addresses", all, |message| interface_address_of(&message))
     }
 }
 
@@ -104,10 +113,14 @@ pub(super) fn family(address: IpAddr) -> AddressFamily {
     }
 }
 
-fn interface_address(message: &Message) -> Option<InterfaceAddress> {
-    let Message::NewAddress(message) = message else {
-        return None;
-    };
+fn interface_address_of(message: &Message) -> Option<InterfaceAddress> {
+    match message {
+        Message::NewAddress(message) => interface_address(message),
+        _ => None,
+    }
+}
+
+pub(super) fn interface_address(message: &AddressMessage) -> Option<InterfaceAddress> {
     // `Local` is the address itself; IPv6 has only `Address`.
     let local = message.attributes.iter().find_map(|a| match a {
         AddressAttribute::Local(address) => Some(*address),

@@ -62,6 +62,16 @@ impl Netlink {
             .ok_or(NetlinkError::NotFound { what: WHAT })
     }
 
+    /// Returns the interface with this index.
+    ///
+    /// # Errors
+    /// [`NetlinkError::NotFound`] if there is none.
+    pub fn interface_at(&mut self, index: u32) -> Result<Interface, NetlinkError> {
+        const WHAT: &str = "look up the interface";
+        self.fetch(WHAT, Message::GetLink(link_message(index)), interface)?
+            .ok_or(NetlinkError::NotFound { what: WHAT })
+    }
+
     /// All interfaces.
     ///
     /// # Errors
@@ -243,7 +253,7 @@ fn veth_end(end: VethEnd<'_>) -> Result<LinkMessage, NetlinkError> {
     Ok(link)
 }
 
-fn interface(message: Message) -> Option<Interface> {
+pub(super) fn interface(message: Message) -> Option<Interface> {
     let Message::NewLink(link) = message else {
         return None;
     };

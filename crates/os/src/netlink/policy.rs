@@ -4,14 +4,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType};
+use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
+use super::route::OWNER;
 use super::{Netlink, NetlinkError};
-
-/// The owner of rules and routes of this program, as `ip rule` and `ip route` show it (`proto 119`).
-const OWNER: RouteProtocol = RouteProtocol::Other(119);
 
 /// A rule of [`Netlink::add_rule`]: packets that match are looked up in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -177,6 +175,6 @@ const fn family(ipv6: bool) -> AddressFamily {
     }
 }
 
-fn is_own(rule: &RuleMessage) -> bool {
+pub(super) fn is_own(rule: &RuleMessage) -> bool {
     rule.attributes.contains(&RuleAttribute::Protocol(OWNER))
 }

@@ -12,7 +12,10 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use super::address::family;
 use super::{Netlink, NetlinkError};
 
-/// A route of the main table.
+/// The owner of rules and routes of this program, as `ip rule` and `ip route` show it (`proto 119`).
+pub(super) const OWNER: RouteProtocol = RouteProtocol::Other(119);
+
+/// A unicast route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// The destination network.
@@ -31,6 +34,8 @@ pub struct Route {
     /// The address of this host that packets leave from if their program has chosen none; by default
     /// the kernel's choice.
     pub source: Option<IpAddr>,
+    /// It has the mark of this program (`proto 119`).
+    pub own: bool,
 }
 
 impl Route {
@@ -45,6 +50,7 @@ impl Route {
             metric: None,
             mtu: None,
             source: None,
+            own: false,
         }
     }
 
@@ -59,6 +65,7 @@ impl Route {
             metric: None,
             mtu: None,
             source: None,
+            own: false,
         }
     }
 }
@@ -92,6 +99,57 @@ impl Netlink {
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
         let all = Message::GetRoute(RouteMessage::default());
         self.dump("list the routes", all, |message| routes(&message))
+    }
+
+    /// The unicast routes of the main table through an interface. The kernel leaves out all others, so
+    /// that a large table is not copied.
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn routes_through(&mut self, interface: u32) -> Result<Vec<Route>, NetlinkError> {
+        let through = |route: Route| Some(route).filter(|route| route.interface == Some(interface));
+        self.dump_main(&[RouteAttribute::Oif(interface)], through)
+    }
+
+    /// The unicast routes of the main table that a condition holds for, given their destination and the
+    /// bits of its prefix. The others are not read further.
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn routes_to(&mut self, wanted: impl Fn(IpAddr, u8) -> bool) -> Result<Vec<Route>, NetlinkError> {
+        self.dump_main(&[], |route| {
+            Some(route).filter(|route| wanted(route.destination, route.prefix_len))
+        })
+    }
+
+    /// Lists routes of the main table, those of each IP version with these attributes.
+    fn dump_main(
+        &mut self,
+        attributes: &[RouteAttribute],
+        convert: impl Fn(Route) -> Option<Route>,
+    ) -> Result<Vec<Route>, NetlinkError> {
+        let mut found = Vec::new();
+        self.set_strict(true)?;
+        let listed = [AddressFamily::Inet, AddressFamily::Inet6]
+            .into_iter()
+            .try_for_each(|version| {
+                let mut message = RouteMessage::default();
+                message.header.address_family = version;
+                message
+                    .attributes
+                    .push(RouteAttribute::Table(RouteHeader::RT_TABLE_MAIN.into()));
+                message.attributes.extend_from_slice(attributes);
+                let listed = self.dump("list the routes", Message::GetRoute(message), |message| {
+                    routes(&message).into_iter().filter_map(&convert).collect::<Vec<_>>()
+                });
+                match listed {
+                    // Without any route of this version there is no such table.
+                    Err(NetlinkError::NotFound { .. }) => Ok(()),
+                    listed => listed.map(|listed| found.extend(listed)),
+                }
+            });
+        self.set_strict(false)?;
+        listed.map(|()| found)
     }
 
     /// Whether packets to `address` end at this host.
@@ -153,7 +211,7 @@ fn route_message(route: Route) -> RouteMessage {
     message.header.address_family = family(route.destination);
     message.header.destination_prefix_length = route.prefix_len;
     message.header.table = RouteHeader::RT_TABLE_MAIN;
-    message.header.protocol = RouteProtocol::Static;
+    message.header.protocol = if route.own { OWNER } else { RouteProtocol::Static };
     message.header.kind = RouteType::Unicast;
     message.header.scope = if route.gateway.is_none() && route.destination.is_ipv4() {
         RouteScope::Link
@@ -199,11 +257,27 @@ fn routes(message: &Message) -> Vec<Route> {
     hops.iter().map(through).collect()
 }
 
+/// The number of the table of a route: that of its header is too short for all.
+pub(super) fn table_of(message: &RouteMessage) -> u32 {
+    let named = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    named.unwrap_or(message.header.table.into())
+}
+
 fn route(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
-    if header.table != RouteHeader::RT_TABLE_MAIN || header.kind != RouteType::Unicast {
+    let main = header.table == RouteHeader::RT_TABLE_MAIN;
+    if !main || header.kind != RouteType::Unicast {
         return None;
     }
+    any_route(message)
+}
+
+/// A route of any table and kind.
+pub(super) fn any_route(message: &RouteMessage) -> Option<Route> {
+    let header = &message.header;
     let unspecified = match header.address_family {
         AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
@@ -217,6 +291,7 @@ fn route(message: &RouteMessage) -> Option<Route> {
         metric: None,
         mtu: None,
         source: None,
+        own: header.protocol == OWNER,
     };
     for attribute in &message.attributes {
         match attribute {
