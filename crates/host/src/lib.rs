@@ -1,0 +1,28 @@
+//! The facts that a node sets up in its host, and keeps as they are.
+//!
+//! A fact is something in the kernel or in another program that a node needs: an address of its
+//! interface, a route. Each has a mark by which it is told from those of others (the interface itself,
+//! `proto 119` of routes and rules, the name of a table), a look that reads it back, and a watch that
+//! says when to look. A fact that another program removes or changes is set up again at once; if that
+//! goes on, once in two seconds, and status and log say so. Nothing without the mark is touched.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`interface`] | addresses, MTU and routes of the node's own interface: wanted, present, missing |
+//! | [`surroundings`] | the interfaces, addresses and routes of others that a node depends on |
+//! | [`interest`] | which changes of the network matter; pure |
+//! | [`watch`] | the thread that hears of changes |
+//! | [`managers`] | NetworkManager and systemd-networkd leave the interface alone |
+//! | [`pace`] | when a fact that was removed is set up again; pure |
+//!
+//! To add a fact of the interface: a variant of [`interface::Fact`], an arm in `missing`, and one in
+//! `Keeper::set_up`; the tests of `interface` and the chaos test then cover it.
+//!
+//! Never here: members, networks and sessions (weft-node), system calls (weft-os).
+
+pub mod interest;
+pub mod interface;
+pub mod managers;
+pub mod pace;
+pub mod surroundings;
+pub mod watch;

@@ -1,0 +1,71 @@
+//! The interfaces, addresses and routes of other programs that a node depends on.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route};
+use weft_wire::Subnet;
+
+/// The part of the network namespace that a node depends on, read at one time. It does not grow with
+/// the table of routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    /// All interfaces.
+    pub interfaces: Vec<Interface>,
+    /// The addresses of all interfaces.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Default routes of the main table, and its routes to exactly one of the subnets that were asked
+    /// for.
+    pub routes: Vec<Route>,
+}
+
+impl Surroundings {
+    /// Reads them. `subnets`: those that a node has routes to.
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn read(netlink: &mut Netlink, subnets: &BTreeSet<Subnet>) -> Result<Self, NetlinkError> {
+        let is_wanted = |destination: IpAddr, len: u8| {
+            len == 0 || Subnet::new(destination, len).is_ok_and(|subnet| subnets.contains(&subnet))
+        };
+        Ok(Self {
+            interfaces: netlink.interfaces()?,
+            addresses: netlink.all_addresses()?,
+            routes: netlink.routes_to(is_wanted)?,
+        })
+    }
+
+    /// The default routes, but those through the interface `own`.
+    pub fn defaults(&self, own: u32) -> impl Iterator<Item = &Route> {
+        let others = self.routes.iter().filter(move |route| route.interface != Some(own));
+        others.filter(|route| route.prefix_len == 0)
+    }
+
+    /// Returns true if an interface other than `own` is in this subnet. The metric of its route does
+    /// not matter: the hosts there are those of this system's own subnet.
+    #[must_use]
+    pub fn is_attached(&self, own: u32, subnet: Subnet) -> bool {
+        self.routes.iter().any(|route| {
+            route.interface.is_some_and(|index| index != own)
+                && route.gateway.is_none()
+                && (route.destination, route.prefix_len) == (subnet.address(), subnet.prefix_len())
+        })
+    }
+
+    /// Returns true if other hosts are reached as at another time: by the same default routes, from
+    /// the same addresses.
+    #[must_use]
+    pub fn leads_as(&self, other: &Self, own: u32) -> bool {
+        let addresses = |of: &Self| -> BTreeSet<InterfaceAddress> {
+            let others = of.addresses.iter().filter(|address| address.index != own);
+            others.copied().collect()
+        };
+        let usable = |of: &Self| -> BTreeSet<u32> {
+            let usable = of.interfaces.iter().filter(|link| link.usable && link.index != own);
+            usable.map(|link| link.index).collect()
+        };
+        self.defaults(own).eq(other.defaults(own))
+            && addresses(self) == addresses(other)
+            && usable(self) == usable(other)
+    }
+}
