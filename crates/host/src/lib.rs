@@ -12,6 +12,7 @@
 //! | [`surroundings`] | the interfaces, addresses and routes of others that a node depends on |
 //! | [`interest`] | which changes of the network matter; pure |
 //! | [`watch`] | the thread that hears of changes |
+//! | [`exit`] | exits, as the system carries them out |
 //! | [`managers`] | NetworkManager and systemd-networkd leave the interface alone |
 //! | [`pace`] | when a fact that was removed is set up again; pure |
 //!
@@ -20,6 +21,7 @@
 //!
 //! Never here: members, networks and sessions (weft-node), system calls (weft-os).
 
+pub mod exit;
 pub mod interest;
 pub mod interface;
 pub mod managers;

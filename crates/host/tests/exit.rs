@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use weft_node::exit::host::Host;
-use weft_node::exit::rules::{SERVE, USE};
-use weft_node::exit::{ServeExit, UseExit};
+use weft_host::exit::host::Host;
+use weft_host::exit::rules::{SERVE, USE};
+use weft_host::exit::{ServeExit, UseExit};
 use weft_os::netlink::{InterfaceAddress, Netlink, Route};
 use weft_os::netns::NetNs;
 use weft_os::test_support::{in_namespaces, require_nft};

@@ -1,50 +1,28 @@
 //! Carries exits out on this host, and puts everything back.
 
-use std::io;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
-
-use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
-use tokio::time::timeout;
 use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError};
+use weft_os::sysctl::{SysctlError, enable_ipv6};
 
+use super::nft::{Nft, NftError};
 use super::rules::{self, SERVE, TABLE, USE};
 use super::saved::{self, CHECK_MARKS, Saved, SettingError};
 use super::{ServeExit, UseExit};
 
-/// Paths of nft(8), in the order in which they are tried.
-const NFT: [&str; 4] = [
-    "/usr/sbin/nft",
-    "/sbin/nft",
-    "/usr/bin/nft",
-    "/run/current-system/sw/bin/nft",
-];
-/// How long one call of it may take.
-const LIMIT: Duration = Duration::from_secs(10);
-
 /// The reason why an exit was not set up, or not put back. Its text is half a line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ExitError {
-    /// nft(8) is missing.
-    #[error("the program nft is not installed; it is in the package nftables")]
-    NoProgram,
-    /// nft(8) could not be run.
-    #[error("nft cannot be run: {0}")]
-    Run(#[source] io::Error),
-    /// nft(8) ended with an error.
-    #[error("nft said: {0}")]
-    Refused(String),
-    /// nft(8) did not end in time.
-    #[error("nft took more than {} s", LIMIT.as_secs())]
-    TooSlow,
+    /// A table of nftables.
+    #[error("{0}")]
+    Nft(#[from] NftError),
     /// A route or a rule for routes.
     #[error("{0}")]
     Netlink(#[from] NetlinkError),
     /// A setting of the kernel.
     #[error("{0}")]
     Setting(#[from] SettingError),
+    /// A setting of the interface.
+    #[error("{0}")]
+    Sysctl(#[from] SysctlError),
     /// The interface has gone, or its name has characters that rules cannot contain.
     #[error("the interface of weft cannot be named in rules")]
     Interface,
@@ -60,6 +38,7 @@ pub struct Host {
     /// What was set up for [`used`](Self::used) and [`served`](Self::served).
     using: SetUp,
     serving: SetUp,
+    nft: Nft,
 }
 
 /// What the system has once an exit is set up: the reference for what other programs leave of it.
@@ -83,6 +62,7 @@ impl Host {
             served: None,
             using: SetUp::default(),
             serving: SetUp::default(),
+            nft: Nft::default(),
         }
     }
 
@@ -94,22 +74,27 @@ impl Host {
 
     /// Sets up again what another program has removed or changed: a restart of nftables.service
     /// removes all rules, one of systemd-networkd those for routes. Returns what that was, in words.
+    /// What keeps packets in is never given up.
     ///
     /// # Errors
     /// [`ExitError`]; then it is worth another call, after a while.
     pub async fn mend(&mut self) -> Result<Option<&'static str>, ExitError> {
         let mut mended = None;
         if let Some(exit) = self.used
-            && look(USE, true).await?.is_none_or(|found| !found.is(&self.using))
+            && (self.look(USE, true).await?.is_none_or(|found| !found.is(&self.using)) || !saved::checks_marks())
         {
             self.try_use(&exit).await?;
             mended = Some("what leads packets to the exit");
         }
         if let Some(exit) = self.served.clone()
-            && look(SERVE, false).await?.is_none_or(|found| !found.is(&self.serving))
+            && (self
+                .look(SERVE, false)
+                .await?
+                .is_none_or(|found| !found.is(&self.serving))
+                || !forwards(&exit))
         {
             self.try_serve(&exit).await?;
-            mended = Some("the rules of this host as exit");
+            mended = Some("rules or settings of this host as exit");
         }
         Ok(mended)
     }
@@ -131,14 +116,14 @@ impl Host {
 
     async fn try_use(&mut self, exit: &UseExit) -> Result<(), ExitError> {
         let tun = self.name()?;
-        let mut saved = match look(USE, false).await? {
+        let mut saved = match self.look(USE, false).await? {
             Some(found) => found.saved,
             None => self.using.saved.clone(),
         };
         saved.keep([CHECK_MARKS.to_owned()]);
         self.using.saved = saved.clone();
         // What shall not leave is kept in before anything is led elsewhere.
-        let table = install(USE, &rules::using(exit, &tun, &saved)).await?;
+        let table = self.install(USE, &rules::using(exit, &tun, &saved)).await?;
         saved::check_marks()?;
         let mut netlink = Netlink::open()?;
         netlink.delete_routes_of(TABLE)?;
@@ -188,7 +173,8 @@ impl Host {
             netlink.delete_routes_of(TABLE)
         };
         let routes = routes();
-        remove(USE, std::mem::take(&mut self.using).saved).await?;
+        let saved = std::mem::take(&mut self.using).saved;
+        self.remove(USE, saved).await?;
         Ok(routes?)
     }
 
@@ -207,7 +193,7 @@ impl Host {
 
     async fn try_serve(&mut self, exit: &ServeExit) -> Result<(), ExitError> {
         let tun = self.name()?;
-        let mut saved = match look(SERVE, false).await? {
+        let mut saved = match self.look(SERVE, false).await? {
             Some(found) => found.saved,
             None => self.serving.saved.clone(),
         };
@@ -224,7 +210,7 @@ impl Host {
         }
         self.serving.saved = saved.clone();
         // What shall not be forwarded is refused before anything is.
-        let table = install(SERVE, &rules::serving(exit, &tun, closed, &saved)).await?;
+        let table = self.install(SERVE, &rules::serving(exit, &tun, closed, &saved)).await?;
         for ipv6 in carried.filter(|ipv6| !saved::forwards(*ipv6)) {
             saved::forward(ipv6)?;
         }
@@ -242,7 +228,16 @@ impl Host {
     /// [`ExitError`], after as much as possible is put back.
     pub async fn stop_serving(&mut self) -> Result<(), ExitError> {
         self.served = None;
-        remove(SERVE, std::mem::take(&mut self.serving).saved).await
+        let saved = std::mem::take(&mut self.serving).saved;
+        self.remove(SERVE, saved).await
+    }
+
+    /// Switches IPv6 on for the interface.
+    ///
+    /// # Errors
+    /// [`ExitError`]
+    pub fn enable_ipv6(&self) -> Result<(), ExitError> {
+        Ok(enable_ipv6(&self.name()?)?)
     }
 
     /// Puts back what may end with the daemon: all, unless the exit is strict. A daemon that ends in
@@ -252,6 +247,51 @@ impl Host {
         if self.used.is_some_and(|exit| !exit.strict) {
             let _ = self.leave_exit().await;
         }
+    }
+
+    /// Whether this process of nft(8) is one of the last that this value has run.
+    #[must_use]
+    pub fn is_own(&self, pid: u32) -> bool {
+        self.nft.is_own(pid)
+    }
+
+    /// Sets up a table of nftables, and returns it as nft(8) prints it.
+    async fn install(&mut self, table: &str, text: &str) -> Result<String, ExitError> {
+        self.nft.run(&["-f", "-"], text).await?;
+        Ok(self.look(table, false).await?.unwrap_or_default().table)
+    }
+
+    /// What the system has of an exit; `None` without its table. `routes`: rules for routes are counted.
+    async fn look(&mut self, table: &str, routes: bool) -> Result<Option<SetUp>, ExitError> {
+        let list = ["--stateless", "list", "table", "inet", table];
+        let listed = match self.nft.run(&list, "").await {
+            Err(NftError::Refused(_)) => return Ok(None),
+            listed => listed?,
+        };
+        let routes = match routes {
+            true => Netlink::open()?.count_rules_and_routes(TABLE)?,
+            false => (0, 0),
+        };
+        Ok(Some(SetUp {
+            saved: Saved::parse(&listed),
+            table: listed,
+            routes,
+        }))
+    }
+
+    /// Writes the former values of settings back, and removes the table that keeps them. `saved`: those
+    /// of a table that another program has removed.
+    async fn remove(&mut self, table: &str, saved: Saved) -> Result<(), ExitError> {
+        let found = match self.look(table, false).await {
+            Err(ExitError::Nft(NftError::NoProgram)) => None,
+            found => found?,
+        };
+        let Some(found) = found else {
+            return Ok(saved.restore()?);
+        };
+        let restored = found.saved.restore();
+        self.nft.run(&["-f", "-"], &rules::without(table)).await?;
+        Ok(restored?)
     }
 
     /// The name of the interface.
@@ -267,79 +307,16 @@ impl Host {
     }
 }
 
+/// Whether the host forwards what it is an exit for.
+fn forwards(exit: &ServeExit) -> bool {
+    [(false, exit.ipv4), (true, exit.ipv6)]
+        .into_iter()
+        .all(|(ipv6, carried)| !carried || saved::forwards(ipv6))
+}
+
 impl SetUp {
     /// Whether nothing is missing or different.
     fn is(&self, wanted: &Self) -> bool {
         self.table == wanted.table && self.routes == wanted.routes
     }
-}
-
-/// Sets up a table of nftables, and returns it as nft(8) prints it.
-async fn install(table: &str, text: &str) -> Result<String, ExitError> {
-    nft(&["-f", "-"], text).await?;
-    Ok(look(table, false).await?.unwrap_or_default().table)
-}
-
-/// What the system has of an exit; `None` without its table. `routes`: rules for routes are counted.
-async fn look(table: &str, routes: bool) -> Result<Option<SetUp>, ExitError> {
-    let listed = match nft(&["--stateless", "list", "table", "inet", table], "").await {
-        Err(ExitError::Refused(_)) => return Ok(None),
-        listed => listed?,
-    };
-    let routes = match routes {
-        true => Netlink::open()?.count_rules_and_routes(TABLE)?,
-        false => (0, 0),
-    };
-    Ok(Some(SetUp {
-        saved: Saved::parse(&listed),
-        table: listed,
-        routes,
-    }))
-}
-
-/// Writes the former values of settings back, and removes the table that keeps them. `saved`: those
-/// of a table that another program has removed.
-async fn remove(table: &str, saved: Saved) -> Result<(), ExitError> {
-    let found = match look(table, false).await {
-        Err(ExitError::NoProgram) => None,
-        found => found?,
-    };
-    let Some(found) = found else {
-        return Ok(saved.restore()?);
-    };
-    let restored = found.saved.restore();
-    nft(&["-f", "-"], &rules::without(table)).await?;
-    Ok(restored?)
-}
-
-/// Runs nft(8) with this input; returns what it printed.
-async fn nft(arguments: &[&str], input: &str) -> Result<String, ExitError> {
-    let program = NFT
-        .into_iter()
-        .find(|path| Path::new(path).exists())
-        .ok_or(ExitError::NoProgram)?;
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(ExitError::Run)?;
-    let stdin = child.stdin.take();
-    let exchange = async {
-        if let Some(mut stdin) = stdin {
-            // If it ends early, what it printed says why.
-            let _ = stdin.write_all(input.as_bytes()).await;
-        }
-        child.wait_with_output().await
-    };
-    let output = timeout(LIMIT, exchange).await.map_err(|_| ExitError::TooSlow)?;
-    let output = output.map_err(ExitError::Run)?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(ExitError::Refused(said.lines().next().unwrap_or("nothing").to_owned()))
 }

@@ -87,6 +87,12 @@ pub fn check_marks() -> Result<(), SettingError> {
     write(CHECK_MARKS, "1")
 }
 
+/// Returns true if the check of sources looks at marks.
+#[must_use]
+pub fn checks_marks() -> bool {
+    read(CHECK_MARKS).is_some_and(|value| value == "1")
+}
+
 /// The setting of [`check_marks`].
 pub const CHECK_MARKS: &str = "ipv4/conf/all/src_valid_mark";
 

@@ -6,14 +6,16 @@
 //! | [`rules`] | the text for nft(8), and the rules that choose a table of routes; pure |
 //! | [`saved`] | settings of the kernel that are changed, and their former values |
 //! | [`host`] | carries it out, and puts everything back |
-//! | `watch` | when to look whether other programs have changed something |
+//! | [`nft`] | runs of nft(8) |
+//! | [`watch`] | when to look whether other programs have changed something |
 //!
 //! docs/decisions/0042-exits.md has the reasons.
 
 pub mod host;
+pub mod nft;
 pub mod rules;
 pub mod saved;
-pub(crate) mod watch;
+pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr};
 
