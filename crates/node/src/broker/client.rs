@@ -19,7 +19,7 @@ use super::asynchronous;
 use super::message::{MAX_REPLY, Reply, Request};
 use super::server::Options;
 use crate::dns::Search;
-use crate::exit::{ServeExit, UseExit};
+use weft_host::exit::{ServeExit, UseExit};
 
 /// Time limit of a request: longer than those of the calls that it makes.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -127,12 +127,22 @@ pub struct Client {
 }
 
 impl Client {
-    /// Sends [`Request::SetResolver`].
+    /// Sends [`Request::SetResolver`]. Returns true if programs ask systemd-resolved.
     ///
     /// # Errors
     /// One line for the user.
-    pub async fn set_resolver(&self, port: NonZeroU16, search: Search) -> Result<(), String> {
-        self.order(&Request::SetResolver { port, search }).await
+    pub async fn set_resolver(&self, port: NonZeroU16, search: Search) -> Result<bool, String> {
+        let reply = self.ask(&Request::SetResolver { port, search }).await?;
+        Ok(reply == Reply::Done)
+    }
+
+    /// Sends [`Request::CheckResolver`]. Returns true if programs ask systemd-resolved.
+    ///
+    /// # Errors
+    /// One line for the user: what is not as it was configured.
+    pub async fn check_resolver(&self, port: NonZeroU16, search: Search) -> Result<bool, String> {
+        let reply = self.ask(&Request::CheckResolver { port, search }).await?;
+        Ok(reply == Reply::Done)
     }
 
     /// Sends [`Request::ReadConfig`], and returns the file.
@@ -189,6 +199,14 @@ impl Client {
     /// One line for the user.
     pub async fn use_exit(&self, exit: &UseExit) -> Result<(), String> {
         self.order(&Request::UseExit(*exit)).await
+    }
+
+    /// Sends [`Request::EnableIpv6`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn enable_ipv6(&self) -> Result<(), String> {
+        self.order(&Request::EnableIpv6).await
     }
 
     /// Sends [`Request::LeaveExit`].

@@ -16,6 +16,8 @@
 //!     with 96 more), address (16 bytes; of IPv4, mapped), at most 64
 //! request 10, forward no more: nothing
 //! request 11, the name servers of the system: nothing
+//! request 12, switch IPv6 on for the interface: nothing
+//! request 13, read back the names of the system: port, search, as in request 1
 //! reply 0, done: nothing
 //! reply 1, failed: why, UTF-8 without control characters
 //! reply 2, refused: nothing
@@ -36,7 +38,7 @@ use weft_wire::Subnet;
 
 use crate::config;
 use crate::dns::Search;
-use crate::exit::{ServeExit, UseExit};
+use weft_host::exit::{ServeExit, UseExit};
 
 /// The version of the messages.
 const VERSION: u8 = 4;
@@ -60,6 +62,8 @@ const LEAVE_EXIT: u8 = 8;
 const SERVE_EXIT: u8 = 9;
 const STOP_SERVING: u8 = 10;
 const NAME_SERVERS: u8 = 11;
+const ENABLE_IPV6: u8 = 12;
+const CHECK_RESOLVER: u8 = 13;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -69,7 +73,8 @@ const TEXT: u8 = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Configures systemd-resolved to send queries for names below `.fips` and `.weft` to this node:
-    /// to its own address in the mesh, on this port, through its interface.
+    /// to its own address in the mesh, on this port, through its interface. The reply is a text without
+    /// content if programs do not ask systemd-resolved.
     SetResolver {
         /// The port.
         port: NonZeroU16,
@@ -102,6 +107,16 @@ pub enum Request {
     StopServing,
     /// Reads which name servers this system asks. The reply is a text with one address and port a line.
     NameServers,
+    /// Switches IPv6 on for the interface.
+    EnableIpv6,
+    /// Reads back what [`SetResolver`](Self::SetResolver) has configured. The reply is the same if it is
+    /// there.
+    CheckResolver {
+        /// The port.
+        port: NonZeroU16,
+        /// The networks below which names without a dot are looked up.
+        search: Search,
+    },
 }
 
 /// The result of a request.
@@ -139,10 +154,8 @@ impl Request {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::SetResolver { port, search } => frame(
-                SET_RESOLVER,
-                &[&port.get().to_be_bytes()[..], &search.to_bytes()].concat(),
-            ),
+            Self::SetResolver { port, search } => frame(SET_RESOLVER, &resolver(*port, search)),
+            Self::CheckResolver { port, search } => frame(CHECK_RESOLVER, &resolver(*port, search)),
             Self::ReadConfig => frame(READ_CONFIG, &[]),
             Self::RestoreConfig => frame(RESTORE_CONFIG, &[]),
             Self::ConfirmConfig => frame(CONFIRM_CONFIG, &[]),
@@ -153,6 +166,7 @@ impl Request {
             Self::ServeExit(exit) => frame(SERVE_EXIT, &serve_exit(exit)),
             Self::StopServing => frame(STOP_SERVING, &[]),
             Self::NameServers => frame(NAME_SERVERS, &[]),
+            Self::EnableIpv6 => frame(ENABLE_IPV6, &[]),
         }
     }
 
@@ -163,10 +177,12 @@ impl Request {
     pub fn decode(message: &[u8]) -> Result<Self, BadMessage> {
         let (kind, body) = parts(message, MAX_REQUEST)?;
         match (kind, body) {
-            (SET_RESOLVER, [p0, p1, search @ ..]) => {
-                let port = NonZeroU16::new(u16::from_be_bytes([*p0, *p1])).ok_or(BadMessage::Body(kind))?;
-                let search = Search::from_bytes(search).map_err(|_| BadMessage::Body(kind))?;
-                Ok(Self::SetResolver { port, search })
+            (SET_RESOLVER | CHECK_RESOLVER, body) => {
+                let (port, search) = read_resolver(body).ok_or(BadMessage::Body(kind))?;
+                Ok(match kind {
+                    SET_RESOLVER => Self::SetResolver { port, search },
+                    _ => Self::CheckResolver { port, search },
+                })
             }
             (READ_CONFIG, []) => Ok(Self::ReadConfig),
             (RESTORE_CONFIG, []) => Ok(Self::RestoreConfig),
@@ -181,7 +197,8 @@ impl Request {
             (SERVE_EXIT, body) => read_serve_exit(body).map(Self::ServeExit).ok_or(BadMessage::Body(kind)),
             (STOP_SERVING, []) => Ok(Self::StopServing),
             (NAME_SERVERS, []) => Ok(Self::NameServers),
-            (SET_RESOLVER..=NAME_SERVERS, _) => Err(BadMessage::Body(kind)),
+            (ENABLE_IPV6, []) => Ok(Self::EnableIpv6),
+            (SET_RESOLVER..=CHECK_RESOLVER, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
     }
@@ -231,6 +248,18 @@ fn bits<const N: usize>(flags: [bool; N]) -> u8 {
 /// The flags of a byte; `None` if others are set.
 fn flags<const N: usize>(bits: u8) -> Option<[bool; N]> {
     (bits >> N == 0).then(|| std::array::from_fn(|at| bits >> at & 1 == 1))
+}
+
+fn resolver(port: NonZeroU16, search: &Search) -> Vec<u8> {
+    [&port.get().to_be_bytes()[..], &search.to_bytes()].concat()
+}
+
+fn read_resolver(body: &[u8]) -> Option<(NonZeroU16, Search)> {
+    let (port, search) = body.split_first_chunk()?;
+    Some((
+        NonZeroU16::new(u16::from_be_bytes(*port))?,
+        Search::from_bytes(search).ok()?,
+    ))
 }
 
 fn use_exit(exit: &UseExit) -> Vec<u8> {
@@ -350,9 +379,10 @@ mod tests {
             for request in [
                 Request::SetResolver { port, search: Search::default() },
                 Request::SetResolver { port, search: Search::new(["home", "work"]) },
+                Request::CheckResolver { port, search: Search::new(["home"]) },
                 Request::ReadConfig, Request::RestoreConfig, Request::ConfirmConfig,
                 Request::TakeResolvConf { search: Search::new(["home"]) }, Request::ReleaseResolvConf,
-                Request::LeaveExit, Request::StopServing, Request::NameServers, Request::ServeExit(ServeExit::default()),
+                Request::LeaveExit, Request::StopServing, Request::NameServers, Request::EnableIpv6, Request::ServeExit(ServeExit::default()),
                 Request::UseExit(UseExit { ipv4: port.get() & 1 == 1, strict: port.get() & 2 == 2, ..UseExit::default() }),
                 Request::UseExit(UseExit { ipv6: true, lan: true, source: Some([10, 44, 0, 1].into()), dns: Some([10, 44, 0, 2].into()), ..UseExit::default() }),
                 Request::ServeExit(ServeExit {

@@ -2,25 +2,29 @@
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use weft_host::exit::ServeExit;
+use weft_host::exit::host::Host;
+use weft_host::exit::watch::Watch;
+use weft_host::managers::Unmanaged;
 use weft_noise::PublicKey;
+use weft_os::netlink::Netlink;
 use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
 use weft_os::socket::interface_index;
 
 use super::asynchronous;
 use super::message::{MAX_REQUEST, Reply, Request};
 use crate::config::{self, Pending};
-use crate::dns::Resolved;
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
-use crate::exit::ServeExit;
-use crate::exit::host::{ExitError, Host};
-use crate::exit::watch::Watch;
+use crate::dns::{RegisterError, Resolved};
 use crate::statefile::with_suffix;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
@@ -30,6 +34,9 @@ const RESOLVECTL: [&str; 3] = [
     "/bin/resolvectl",
     "/run/current-system/sw/bin/resolvectl",
 ];
+
+/// The least time between two lines about a program that makes the same change again and again.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// The servers that systemd-resolved asks.
 const RESOLVED: &str = "/run/systemd/resolve/resolv.conf";
@@ -77,7 +84,8 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     // A terminal and a service manager signal the whole process group; the broker runs until its
     // daemon has ended.
     ignore_stop_signals()?;
-    give_up_rights(&options)?;
+    let unmanaged = leave_alone(options.interface);
+    give_up_rights(&options, &unmanaged)?;
     let resolv_conf = options.resolv_conf.as_deref().map(ResolvConf::new);
     let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let life = StdStream::from(io::stdout().as_fd().try_clone_to_owned()?);
@@ -95,6 +103,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
         broker.host.end().await;
         ended
     })?;
+    unmanaged.remove();
     // The daemon has put it back, unless it was killed.
     match resolv_conf.map(|file| (file.restore(), file)) {
         Some((Err(error), file)) => Err(BrokerError::Restore {
@@ -105,11 +114,27 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     }
 }
 
+/// Has programs that manage interfaces leave this one alone.
+fn leave_alone(interface: u32) -> Unmanaged {
+    let interfaces = Netlink::open().and_then(|mut netlink| netlink.interface_at(interface));
+    let Ok(interface) = interfaces else {
+        return Unmanaged::default();
+    };
+    let (unmanaged, refused) = Unmanaged::write(&interface.name);
+    for error in refused {
+        tell(&format!(
+            "a program that manages interfaces is not told to leave {} alone: {error}",
+            interface.name
+        ));
+    }
+    unmanaged
+}
+
 /// Keeps the rights that the requests on the list need: uid 0, by which the system's services
 /// recognise the caller and which owns the configuration, and CAP_NET_ADMIN for exits. Files can be
-/// read and programs run. Only settings of the network, and files beside the configuration and
-/// resolv.conf, can be written: a file that is replaced as a whole needs the right to its directory.
-fn give_up_rights(options: &Options) -> Result<(), PrivilegeError> {
+/// read and programs run. Only settings of the network, and files beside the configuration, resolv.conf
+/// and those of `unmanaged`, can be written: a file that is replaced as a whole needs the right to its directory.
+fn give_up_rights(options: &Options, unmanaged: &Unmanaged) -> Result<(), PrivilegeError> {
     let mut files = vec![(Path::new("/"), Access::Run)];
     let settings = Path::new("/proc/sys/net");
     files.extend(settings.exists().then_some((settings, Access::Keep)));
@@ -120,6 +145,7 @@ fn give_up_rights(options: &Options) -> Result<(), PrivilegeError> {
         let directory = path.as_deref().and_then(Path::parent);
         files.extend(directory.map(|directory| (directory, access)));
     }
+    files.extend(unmanaged.directories().map(|directory| (directory, Access::Keep)));
     let rights = Rights {
         net_admin: true,
         files: Some(&files),
@@ -135,6 +161,8 @@ struct Broker {
     host: Host,
     /// There while the system is changed for an exit.
     watch: Option<Watch>,
+    /// When a change by another program was last told of.
+    told: Option<Instant>,
 }
 
 impl Broker {
@@ -143,6 +171,7 @@ impl Broker {
             options,
             host,
             watch: None,
+            told: None,
         }
     }
 
@@ -197,7 +226,7 @@ impl Broker {
         if !self.host.is_changed() {
             self.watch = None;
         } else if self.watch.is_none() {
-            match Watch::start() {
+            match Watch::start(self.options.interface) {
                 Ok(watch) => self.watch = Some(watch),
                 Err(error) => tell(&format!("changes by other programs stay unnoticed: {error}")),
             }
@@ -205,31 +234,46 @@ impl Broker {
     }
 
     async fn mend(&mut self) {
-        match self.host.mend().await {
-            Ok(None) => {}
-            Ok(Some(what)) => tell(&format!("another program has removed {what}; it is set up again")),
-            Err(error) => {
-                tell(&format!("another program has removed a part of an exit: {error}"));
-                self.watch.iter_mut().for_each(Watch::again);
-            }
+        let Some(watch) = &mut self.watch else { return };
+        let programs = watch.programs();
+        let mended = self.host.mend().await;
+        if matches!(mended, Ok(None)) {
+            return;
+        }
+        let again = watch.note(mended.is_ok());
+        if again.is_some() && self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
+            return;
+        }
+        self.told = Some(Instant::now());
+        let other = programs.iter().rfind(|program| !self.host.is_own(program.pid));
+        let who = other.map_or_else(
+            || "another program".to_owned(),
+            |program| format!("{} (process {})", program.name.escape_debug(), program.pid),
+        );
+        let times = again.map_or_else(String::new, |times| format!(", {times} times within a minute"));
+        match mended {
+            Ok(what) => tell(&format!(
+                "{who} has removed {}{times}; it is set up again",
+                what.unwrap_or_default()
+            )),
+            Err(error) => tell(&format!("{who} has removed a part of an exit{times}: {error}")),
         }
     }
 
     async fn carry_out(&mut self, request: &Request) -> Reply {
         match request {
             Request::SetResolver { port, search } => {
-                let Options { interface, key, .. } = &self.options;
-                let server = SocketAddr::new(IpAddr::V6(key.node_addr().to_ipv6()), port.get());
-                let installed = RESOLVECTL.into_iter().find(|path| Path::new(path).exists());
-                let Some(resolvectl) = installed else {
-                    return Reply::Failed("resolvectl is not installed".to_owned());
-                };
-                let resolved = Resolved::new(resolvectl, *interface);
-                match resolved.register(server, search, &format!("{key}.{DOMAIN}")).await {
-                    Ok(()) => Reply::Done,
-                    Err(error) => Reply::Failed(error.to_string()),
+                let server = self.server(*port);
+                let probe = format!("{}.{DOMAIN}", self.options.key);
+                match self.resolved() {
+                    Ok(resolved) => whether_asked(resolved.register(server, search, &probe).await),
+                    Err(missing) => missing,
                 }
             }
+            Request::CheckResolver { port, search } => match self.resolved() {
+                Ok(resolved) => whether_asked(resolved.check(self.server(*port), search).await),
+                Err(missing) => missing,
+            },
             Request::TakeResolvConf { search } => self.with_resolv_conf(|file| {
                 let former = file.take(search).map_err(|error| error.to_string())?;
                 Ok(Reply::Text(former))
@@ -253,9 +297,24 @@ impl Broker {
                 let lines: Vec<String> = servers.iter().map(ToString::to_string).collect();
                 Reply::Text(lines.join("\n"))
             }
+            Request::EnableIpv6 => reply(self.host.enable_ipv6()),
             Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
+        }
+    }
+
+    /// The server that systemd-resolved is to ask: this node's own address in the mesh.
+    fn server(&self, port: NonZeroU16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V6(self.options.key.node_addr().to_ipv6()), port.get())
+    }
+
+    /// systemd-resolved as seen from the interface.
+    fn resolved(&self) -> Result<Resolved, Reply> {
+        let mut installed = RESOLVECTL.into_iter().filter(|path| Path::new(path).exists());
+        match installed.next() {
+            Some(resolvectl) => Ok(Resolved::new(resolvectl, self.options.interface)),
+            None => Err(Reply::Failed("resolvectl is not installed".to_owned())),
         }
     }
 
@@ -306,7 +365,16 @@ fn tell(line: &str) {
     let _ = writeln!(io::stderr(), "weft broker: {line}");
 }
 
-fn reply(done: Result<(), ExitError>) -> Reply {
+/// The reply about settings of systemd-resolved.
+fn whether_asked(set: Result<(), RegisterError>) -> Reply {
+    match set {
+        Ok(()) if Resolved::is_asked() => Reply::Done,
+        Ok(()) => Reply::Text(String::new()),
+        Err(error) => Reply::Failed(error.to_string()),
+    }
+}
+
+fn reply(done: Result<(), impl std::fmt::Display>) -> Reply {
     done.map_or_else(|error| Reply::Failed(error.to_string()), |()| Reply::Done)
 }
 

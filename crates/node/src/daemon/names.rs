@@ -125,7 +125,7 @@ fn system(config: &Config, file: Option<(ResolvConf, io::Result<Endpoint>)>) -> 
 pub(super) fn start(
     bound: Bound,
     (members, networks): (&Members, &Networks),
-    me: PublicKey,
+    (me, interface): (PublicKey, u32),
     broker: &io::Result<Broker>,
 ) -> io::Result<Responder> {
     let system = bound.system.and_then(|system| match broker {
@@ -137,6 +137,7 @@ pub(super) fn start(
         endpoints: bound.endpoints,
         failed: bound.failed,
         me,
+        interface,
         system,
     })
 }

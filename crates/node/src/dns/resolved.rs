@@ -7,9 +7,11 @@
 //! `resolvectl` makes the D-Bus calls. It may hang on a bus that does not answer, so each call is
 //! bounded in time, and no call is made from a thread that serves packets.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -48,6 +50,9 @@ pub enum RegisterError {
     /// another meaning.
     #[error("systemd-resolved, if there is one, belongs to another network namespace")]
     OtherNamespace,
+    /// Settings of the interface are not those that were made.
+    #[error("the {0} of the interface are others than before")]
+    Lost(&'static str),
     /// The program `resolvectl` cannot be started.
     #[error("resolvectl cannot be run: {0}")]
     NoProgram(String),
@@ -111,6 +116,14 @@ impl Resolved {
         Path::new(RUN_DIRECTORY).is_dir()
     }
 
+    /// True if the programs of this system query systemd-resolved: through its address in
+    /// `/etc/resolv.conf`, or through its module of the C library.
+    #[must_use]
+    pub fn is_asked() -> bool {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        leads_to_resolved(&read("/etc/resolv.conf"), &read("/etc/nsswitch.conf"))
+    }
+
     /// Configures `server` for queries below `.fips` and `.weft`, and for no others, `search` as the
     /// networks below which short names are looked up, and makes one query: `probe`, a name that has
     /// an address.
@@ -125,12 +138,28 @@ impl Resolved {
         registered
     }
 
+    /// Reads the settings of the interface back.
+    ///
+    /// # Errors
+    /// [`RegisterError::Lost`] if they are not those of [`register`](Self::register), or another one if
+    /// they cannot be read.
+    pub async fn check(&self, server: SocketAddr, search: &Search) -> Result<(), RegisterError> {
+        let interface = self.interface.to_string();
+        let domains = self.call(&["domain", &interface]).await?;
+        let servers = self.call(&["dns", &interface]).await?;
+        let wanted: BTreeSet<String> = domains_of(search).collect();
+        if values(&domains) != wanted {
+            return Err(RegisterError::Lost("domains"));
+        }
+        if values(&servers) != BTreeSet::from([server.to_string()]) {
+            return Err(RegisterError::Lost("server"));
+        }
+        Ok(())
+    }
+
     async fn try_register(&self, server: SocketAddr, search: &Search, probe: &str) -> Result<(), RegisterError> {
         let interface = self.interface.to_string();
-        // Never a domain of reverse names: the ranges of these addresses are those of other private
-        // networks, too, and their queries would come here.
-        let domains = [DOMAIN, NETWORKS].map(|domain| format!("~{domain}"));
-        let domains: Vec<String> = domains.into_iter().chain(search.domains()).collect();
+        let domains: Vec<String> = domains_of(search).collect();
         let words = ["domain", &interface]
             .into_iter()
             .chain(domains.iter().map(String::as_str));
@@ -148,10 +177,11 @@ impl Resolved {
         ] {
             self.call(&setting).await?;
         }
-        self.call(&["query", probe]).await
+        self.call(&["query", probe]).await.map(drop)
     }
 
-    async fn call(&self, arguments: &[&str]) -> Result<(), RegisterError> {
+    /// Runs the program; returns what it printed.
+    async fn call(&self, arguments: &[&str]) -> Result<String, RegisterError> {
         let child = Command::new(&self.resolvectl)
             .args(arguments)
             // A daemon has no terminal for a password prompt.
@@ -165,7 +195,7 @@ impl Resolved {
                 limit: self.limit,
             }),
             Ok(Err(error)) => Err(RegisterError::NoProgram(error.to_string())),
-            Ok(Ok(output)) if output.status.success() => Ok(()),
+            Ok(Ok(output)) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             Ok(Ok(output)) => Err(RegisterError::Failed {
                 command: command(),
                 said: first_line(&output.stderr),
@@ -174,11 +204,28 @@ impl Resolved {
     }
 }
 
-/// True if the programs of this system query systemd-resolved: through its address in
-/// `/etc/resolv.conf`, or through its module of the C library.
-pub(super) fn is_asked() -> bool {
-    let read = |path| fs::read_to_string(path).unwrap_or_default();
-    leads_to_resolved(&read("/etc/resolv.conf"), &read("/etc/nsswitch.conf"))
+/// The domains of the interface. Never one of reverse names: the ranges of these addresses are those of
+/// other private networks, too, and their queries would come here.
+fn domains_of(search: &Search) -> impl Iterator<Item = String> {
+    let own = [DOMAIN, NETWORKS].map(|domain| format!("~{domain}"));
+    own.into_iter().chain(search.domains())
+}
+
+/// The values in what `resolvectl` prints of one interface: `Link 3 (weft0): VALUE VALUE`.
+fn values(printed: &str) -> BTreeSet<String> {
+    let (_, values) = printed.split_once("): ").unwrap_or_default();
+    values.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What identifies the files in which systemd-resolved keeps its state, and that of the settings of an
+/// interface. Their content is none of this program's business.
+pub(super) fn stamp(interface: u32) -> [Option<(u64, i64, i64)>; 2] {
+    let run = Path::new(RUN_DIRECTORY);
+    let of = |path: &Path| {
+        let file = fs::metadata(path).ok()?;
+        Some((file.ino(), file.mtime(), file.mtime_nsec()))
+    };
+    [of(run), of(&run.join("netif").join(interface.to_string()))]
 }
 
 /// True if programs ask systemd-resolved with these texts of `/etc/resolv.conf` and
@@ -235,6 +282,32 @@ mod tests {
             "`resolvectl domain 7 ~fips ~weft home.weft work.weft` took more than 5 s"
         );
         assert_eq!(fs::read_to_string(calls).unwrap().lines().last().unwrap(), "revert 7");
+    }
+
+    #[test]
+    fn settings_are_read_back() {
+        for (domains, servers, expected) in [
+            ("home.weft ~fips ~weft", "[fd00::1]:5354", Ok(())),
+            ("~fips ~weft", "[fd00::1]:5354", Err("domains")),
+            ("~. ~fips ~weft home.weft", "[fd00::1]:5354", Err("domains")),
+            ("", "", Err("domains")),
+            ("~fips ~weft home.weft", "", Err("server")),
+            ("~fips ~weft home.weft", "192.0.2.53", Err("server")),
+        ] {
+            let directory = tempfile::tempdir().unwrap();
+            let program = directory.path().join("resolvectl");
+            let script = format!(
+                "#!/bin/sh\n[ \"$1\" = dns ] && echo 'Link 7 (weft0): {servers}' || echo 'Link 7 (weft0): {domains}'\n"
+            );
+            write_program(&program, &script);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let (resolved, search) = (Resolved::new(program, 7), Search::new(["home"]));
+            let checked = runtime.block_on(resolved.check("[fd00::1]:5354".parse().unwrap(), &search));
+            assert_eq!(checked, expected.map_err(RegisterError::Lost), "{domains} {servers}");
+        }
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Setup {
     pub failed: Vec<String>,
     /// The public key of this node.
     pub me: PublicKey,
+    /// The index of its interface.
+    pub interface: u32,
     /// The system's resolver and the broker that configures it, or the reason why it is not
     /// configured.
     pub system: Result<(System, Client), RegisterError>,
@@ -58,6 +60,7 @@ impl Responder {
             endpoints,
             failed,
             me,
+            interface,
             system,
         } = setup;
         let file = system.as_ref().ok().and_then(|(system, _)| system.endpoint());
@@ -86,6 +89,7 @@ impl Responder {
         };
         let mut way = Way {
             server: SocketAddr::new(IpAddr::V6(me.node_addr().to_ipv6()), port),
+            interface,
             networks,
             forwarder: Arc::clone(&responder.forwarder),
             failed,

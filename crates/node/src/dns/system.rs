@@ -26,8 +26,14 @@ use crate::status::{DnsState, DnsStatus};
 
 /// The delay before the next attempt after the registration failed: the system may still be
 /// starting.
-const FIRST_RETRY: Duration = Duration::from_secs(5);
-const LAST_RETRY: Duration = Duration::from_secs(300);
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+/// How often the daemon looks at the files of systemd-resolved.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it has the settings read back, whatever the files say.
+const READ_BACK: Duration = Duration::from_secs(10);
+/// How often it tries again to replace a resolv.conf(5) that cannot be replaced.
+const FILE_RETRY: Duration = Duration::from_secs(300);
 
 /// How often the daemon looks whether another program has replaced resolv.conf.
 const POLL: Duration = Duration::from_secs(2);
@@ -69,6 +75,8 @@ pub(super) struct Way {
     /// interface out of that interface. Before version 252.3 it did so with loopback addresses too,
     /// which are unreachable there.
     pub(super) server: SocketAddr,
+    /// The index of the node's interface.
+    pub(super) interface: u32,
     /// The networks below which names without a dot are looked up.
     pub(super) networks: watch::Receiver<Search>,
     pub(super) forwarder: Arc<Forwarder>,
@@ -92,7 +100,9 @@ impl Way {
                 if let Err(error) = endpoint.serve(tasks, shared, clients) {
                     tracing::warn!(%error, %address, "DNS: not served");
                 }
-                self.keep_file(&file, &broker).await;
+                if self.keep_file(&file, &broker).await == Kept::Resolved {
+                    self.keep_resolved(tasks, shared, &broker).await;
+                }
             }
             Err(why) => self.say_not_asked(&why),
         }
@@ -108,13 +118,17 @@ impl Way {
 
     /// Names this node in the file as long as no other program insists on its own text, and passes
     /// queries for other names on to the servers of the former text. Ends if it is left to that
-    /// program.
-    async fn keep_file(&mut self, file: &ResolvConf, broker: &Client) {
+    /// program, or belongs to systemd-resolved, which may start late.
+    async fn keep_file(&mut self, file: &ResolvConf, broker: &Client) -> Kept {
         let path = file.path().display();
         let mut replaced = VecDeque::new();
         let mut was_set_up = false;
         let mut last = None;
         loop {
+            if is_resolved(file) {
+                let _ = broker.release_resolv_conf().await;
+                return Kept::Resolved;
+            }
             let search = self.networks.borrow_and_update().clone();
             let taken = take(file, broker, &search).await;
             let seen = match taken {
@@ -136,7 +150,7 @@ impl Way {
                     Seen::of(file)
                 }
             };
-            let retry = (!was_set_up).then_some(LAST_RETRY);
+            let retry = (!was_set_up).then_some(FILE_RETRY);
             if !self.wait_file(file, &seen, retry).await {
                 continue;
             }
@@ -158,7 +172,7 @@ impl Way {
                 );
                 tracing::warn!("{why}; set dns.resolv_conf to \"off\", or end that program and start weft again");
                 self.say_not_asked(&why);
-                return;
+                return Kept::ByAnother;
             }
         }
     }
@@ -174,14 +188,14 @@ impl Way {
                 if now.present != seen.present {
                     return true;
                 }
-                if now.former != seen.former {
+                if now.former != seen.former || is_resolved(file) {
                     return false;
                 }
             }
         };
         tokio::select! {
             replaced = polled => replaced,
-            () = pause(retry) => false,
+            () = pause_for(retry) => false,
             () = changed(&mut networks) => false,
         }
     }
@@ -206,24 +220,31 @@ impl Way {
         );
     }
 
-    /// Registers with systemd-resolved, again until it succeeds and with each change of the networks.
-    /// Never ends.
+    /// Registers with systemd-resolved: until it succeeds, with each change of the networks, and when
+    /// another program has taken the settings back. Never ends.
     async fn keep_resolved(&mut self, tasks: &mut JoinSet<()>, shared: &Arc<Shared>, broker: &Client) {
         let mut pause = FIRST_RETRY;
         let mut endpoint_is_served = false;
         let mut was_set_up = false;
         loop {
             let search = self.networks.borrow_and_update().clone();
-            let wait = match self
-                .set_up(tasks, shared, broker, search, &mut endpoint_is_served)
-                .await
-            {
-                Ok(()) => {
+            let set_up = self
+                .set_up(tasks, shared, broker, &search, &mut endpoint_is_served)
+                .await;
+            let wait = match set_up {
+                Ok(asked) => {
+                    self.say_whether_asked(asked);
                     if !std::mem::replace(&mut was_set_up, true) {
                         tracing::info!("names below .{DOMAIN} and .{NETWORKS} are set up in systemd-resolved");
                     }
                     pause = FIRST_RETRY;
                     None
+                }
+                // It is looked at often, and costs nothing.
+                Err(RegisterError::NotRunning) => {
+                    self.say_not_asked(&RegisterError::NotRunning);
+                    was_set_up = false;
+                    Some(LOOK)
                 }
                 Err(why) => {
                     tracing::debug!(%why, "DNS: not set up in the system");
@@ -234,28 +255,45 @@ impl Way {
                     Some(now)
                 }
             };
-            self.wait(wait).await;
-        }
-    }
-
-    /// Returns after `retry`, or without it, if the networks change.
-    async fn wait(&mut self, retry: Option<Duration>) {
-        let checked = async {
-            while retry.is_none() {
-                self.say_whether_asked();
-                sleep(LAST_RETRY).await;
+            let mut networks = self.networks.clone();
+            tokio::select! {
+                () = pause_for(wait) => {}
+                () = self.lost(broker, &search), if wait.is_none() => {}
+                () = changed(&mut networks) => {}
             }
-            pause(retry).await;
-        };
-        let mut networks = self.networks.clone();
-        tokio::select! {
-            () = checked => {}
-            () = changed(&mut networks) => {}
         }
     }
 
-    fn say_whether_asked(&self) {
-        if resolved::is_asked() {
+    /// Returns when systemd-resolved has lost the settings, and says meanwhile whether programs ask it.
+    async fn lost(&self, broker: &Client, search: &Search) {
+        let Some(port) = NonZeroU16::new(self.server.port()) else {
+            return std::future::pending().await;
+        };
+        let mut seen = resolved::stamp(self.interface);
+        let mut read_back = Instant::now();
+        loop {
+            sleep(LOOK).await;
+            // They change with the settings of other interfaces as well.
+            let now = resolved::stamp(self.interface);
+            if now == seen && read_back.elapsed() < READ_BACK {
+                continue;
+            }
+            (seen, read_back) = (now, Instant::now());
+            match broker.check_resolver(port, search.clone()).await {
+                Ok(asked) => self.say_whether_asked(asked),
+                Err(why) => {
+                    tracing::warn!(
+                        why,
+                        "systemd-resolved has lost settings of the interface; they are set up again"
+                    );
+                    return;
+                }
+            }
+        }
+    }
+
+    fn say_whether_asked(&self, asked: bool) {
+        if asked {
             self.say(DnsState::System, "set up in systemd-resolved");
         } else {
             self.say(
@@ -270,9 +308,9 @@ impl Way {
         tasks: &mut JoinSet<()>,
         shared: &Arc<Shared>,
         broker: &Client,
-        search: Search,
+        search: &Search,
         endpoint_is_served: &mut bool,
-    ) -> Result<(), RegisterError> {
+    ) -> Result<bool, RegisterError> {
         if !Resolved::is_running() {
             return Err(RegisterError::NotRunning);
         }
@@ -288,7 +326,10 @@ impl Way {
             *endpoint_is_served = true;
         }
         let port = NonZeroU16::new(self.server.port()).ok_or_else(|| RegisterError::Broker("no port".to_owned()))?;
-        broker.set_resolver(port, search).await.map_err(RegisterError::Broker)
+        broker
+            .set_resolver(port, search.clone())
+            .await
+            .map_err(RegisterError::Broker)
     }
 
     /// Sets the reason in the status, behind the addresses on which the responder answers.
@@ -302,8 +343,22 @@ impl Way {
     }
 }
 
+/// The reason why this node's text is not kept in the file any longer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    /// Another program insists on its own text.
+    ByAnother,
+    /// The file leads to systemd-resolved.
+    Resolved,
+}
+
+/// Whether systemd-resolved runs, and the file leads there.
+fn is_resolved(file: &ResolvConf) -> bool {
+    Resolved::is_running() && file.is_of_resolved()
+}
+
 /// Ends after this time, or never.
-async fn pause(time: Option<Duration>) {
+async fn pause_for(time: Option<Duration>) {
     match time {
         Some(time) => sleep(time).await,
         None => std::future::pending().await,

@@ -20,6 +20,7 @@ fn responder(endpoints: Vec<Endpoint>, failed: Vec<String>) -> Responder {
         endpoints,
         failed,
         me: key(3),
+        interface: 1,
         system: Err(RegisterError::TurnedOff),
     })
     .unwrap()
