@@ -12,6 +12,7 @@ mod farewells;
 mod further_sockets;
 mod hints;
 mod hops;
+mod host;
 mod host_names;
 mod inquiries;
 mod interface;
@@ -58,6 +59,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_core::{Admit, Node};
+use weft_host::interest::Interest;
+use weft_host::interface::Keeper;
+use weft_host::managers::Unmanaged;
+use weft_host::watch::Watch;
 use weft_networks::Networks;
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::compile;
@@ -84,6 +89,7 @@ use crate::state::{StateDir, StateError};
 use configuration::Configuration;
 use exit::Exits;
 use hints::Hints;
+use host::HostWatch;
 use host_names::HostLookups;
 use interface::{Interface, InterfaceError};
 use lan::Lan;
@@ -194,6 +200,11 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
     let mut sockets = bind(&config)?;
+    // Before the interface is there: the broker keeps the files, and removes them.
+    let (_, refused) = Unmanaged::write(&config.tun.name);
+    for error in refused {
+        tracing::debug!(%error, "a program that manages interfaces is not told to leave the interface alone");
+    }
     let interface = Interface::create(
         &config,
         &Members::configured(&config, &Hosts::default()),
@@ -224,7 +235,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         network_files::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
     }
     let mut networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
-    networks.set_offer(&exit::offer(&config, interface.index()));
+    networks.set_offer(&exit::offer(&config, interface.surroundings(), interface.index()));
     let mut hosts = Hosts::default();
     hosts.set(&config.host_names(), boottime_ms());
     let members = Members::of(&config, &networks, &hosts);
@@ -282,7 +293,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let control = control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
         let names = names
-            .map(|bound| names::start(bound, (&members, &networks), key, &broker))
+            .map(|bound| names::start(bound, (&members, &networks), (key, interface.index()), &broker))
             .transpose();
         let names = names.map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {
@@ -305,7 +316,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let known = (fast, hints);
         let facts =
             status_builder::Facts::new(key, &interface, (&sockets, &more), (&config, &members), services, known);
-        let (tun, routes, _borrowed) = interface.into_parts();
+        let (tun, routes, surroundings, _borrowed) = interface.into_parts();
         let ends = std::iter::once((tun, sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
             let reports = reports.clone();
@@ -323,6 +334,10 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         if keeps_nice {
             give_up_nice()?;
         }
+        let wanted = interface::wanted(&config, key.node_addr(), std::iter::empty(), &routes);
+        let keeper = Keeper::new(routes.index(), wanted, now);
+        let watch = Watch::of_network(Interest::new(routes.index())).map_err(DaemonError::Watch)?;
+        let host = HostWatch::new(watch, keeper, broker.as_ref().ok());
         let configuration = Configuration::start(config, &broker, confirm);
         let exits = Exits::start(&broker);
         let parts = run::Parts {
@@ -344,6 +359,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             rules,
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             routes,
+            host,
+            surroundings,
             log,
             continuity,
         };

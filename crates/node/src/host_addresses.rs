@@ -1,7 +1,9 @@
 //! The addresses of this host at which the node listens.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{Netlink, NetlinkError};
 use weft_reach::nat::is_private;
 
@@ -11,7 +13,8 @@ use weft_reach::nat::is_private;
 /// # Errors
 /// The system does not say.
 pub fn of_one_version(own: u32, listen: &[SocketAddr]) -> Result<Vec<SocketAddr>, NetlinkError> {
-    let mut addresses = host_addresses(own, listen)?;
+    let surroundings = Surroundings::read(&mut Netlink::open()?, &BTreeSet::new())?;
+    let mut addresses = host_addresses(&surroundings, own, listen);
     addresses.sort_by_key(|at| (at.is_ipv6(), is_private(at.ip())));
     if addresses.iter().any(SocketAddr::is_ipv4) {
         addresses.retain(SocketAddr::is_ipv4);
@@ -21,18 +24,8 @@ pub fn of_one_version(own: u32, listen: &[SocketAddr]) -> Result<Vec<SocketAddr>
 
 /// The addresses of all interfaces but that with the index `own`, with the port of the socket of
 /// `listen` that serves them. Those of loopback and of a link alone are left out.
-///
-/// # Errors
-/// The system does not say.
-pub(crate) fn host_addresses(own: u32, listen: &[SocketAddr]) -> Result<Vec<SocketAddr>, NetlinkError> {
-    let mut netlink = Netlink::open()?;
-    let mut all = Vec::new();
-    for interface in netlink.interfaces()? {
-        if interface.index != own {
-            let addresses = netlink.addresses(interface.index)?;
-            all.extend(addresses.into_iter().map(|address| address.address));
-        }
-    }
+pub(crate) fn host_addresses(surroundings: &Surroundings, own: u32, listen: &[SocketAddr]) -> Vec<SocketAddr> {
+    let all = surroundings.addresses.iter().filter(|address| address.index != own);
     let usable = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
@@ -43,5 +36,8 @@ pub(crate) fn host_addresses(own: u32, listen: &[SocketAddr]) -> Result<Vec<Sock
             .find(|listen| listen.ip() == ip || listen.ip().is_unspecified() && listen.is_ipv4() == ip.is_ipv4())?;
         Some(SocketAddr::new(ip, at.port()))
     };
-    Ok(all.into_iter().filter(usable).filter_map(served).collect())
+    all.map(|address| address.address)
+        .filter(usable)
+        .filter_map(served)
+        .collect()
 }

@@ -21,7 +21,6 @@
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //! | [`network_files`] | the files of private networks in the state directory |
 //! | `lan` | mDNS: services of the LAN |
-//! | [`exit`] | exits, as the system carries them out |
 //! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
@@ -35,7 +34,6 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod dns;
-pub mod exit;
 pub mod fast_peers;
 pub mod hops;
 pub mod host_addresses;
@@ -53,7 +51,6 @@ pub mod relay;
 pub mod state;
 mod statefile;
 pub mod status;
-mod system_changes;
 pub mod trace;
 mod uplinks;
 

@@ -9,6 +9,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route};
 use weft_os::udp::MARK;
 
@@ -51,26 +52,24 @@ const ELSEWHERE: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// The uplinks of the calling thread's network namespace, for IPv4 and IPv6: of each version first the
+/// The uplinks of the host, for IPv4 and IPv6: of each version first the
 /// one that the system prefers, then the others in the order of their metrics. `own`: the index of the
 /// node's interface, which is none.
 ///
 /// # Errors
 /// Only if the exchange with the kernel fails.
-pub(crate) fn uplinks(own: u32) -> Result<Vec<Uplink>, NetlinkError> {
+pub(crate) fn uplinks(surroundings: &Surroundings, own: u32) -> Result<Vec<Uplink>, NetlinkError> {
     let mut netlink = Netlink::open()?;
-    let (routes, interfaces) = (netlink.routes()?, netlink.interfaces()?);
-    let mut addresses = Vec::new();
-    for interface in &interfaces {
-        if leads_out(&routes, interface) {
-            addresses.extend(netlink.addresses(interface.index)?);
-        }
-    }
     let mut preferred = [None; 2];
     for (preferred, elsewhere) in preferred.iter_mut().zip(ELSEWHERE) {
         *preferred = netlink.interface_of_marked(elsewhere, MARK)?;
     }
-    Ok(select((&routes, preferred), &interfaces, &addresses, own))
+    let Surroundings {
+        interfaces,
+        addresses,
+        routes,
+    } = surroundings;
+    Ok(select((routes, preferred), interfaces, addresses, own))
 }
 
 /// The interfaces through which the system sends, asked one address after the other.
@@ -141,11 +140,6 @@ fn select(
         uplinks
     };
     [false, true].into_iter().flat_map(of_version).collect()
-}
-
-fn leads_out(routes: &[Route], interface: &Interface) -> bool {
-    let through = |route: &Route| route.prefix_len == 0 && route.interface == Some(interface.index);
-    routes.iter().any(through)
 }
 
 fn is_uplink(interface: &Interface, route: &Route) -> bool {

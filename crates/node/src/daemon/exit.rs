@@ -11,10 +11,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use weft_core::{Frames, PeerStatus};
+use weft_host::surroundings::Surroundings;
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
-use weft_os::netlink::Netlink;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
@@ -24,8 +24,8 @@ use super::subnets;
 use super::why::{why, why_frames, why_trouble};
 use crate::broker::{Broker, Client};
 use crate::config::Config;
-use crate::exit::{ServeExit, UseExit};
 use crate::status::{ExitStatus, ServesStatus};
+use weft_host::exit::{ServeExit, UseExit};
 
 /// The pause before an order is repeated that the system refused.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -179,25 +179,20 @@ fn ends(networks: &Networks, exit: &PublicKey) -> Option<(Ipv4Addr, Ipv4Addr)> {
 
 /// What this node offers to its networks: subnets, and all addresses if it would like to be an exit.
 /// `interface`: the index of its own interface.
-pub(super) fn offer(config: &Config, interface: u32) -> BTreeSet<Subnet> {
+pub(super) fn offer(config: &Config, surroundings: &Surroundings, interface: u32) -> BTreeSet<Subnet> {
     let mut offer = config.networks.advertise_routes.clone();
     if config.tun.advertise_exit {
-        offer.extend(offered(interface));
+        offer.extend(offered(surroundings, interface));
     }
     offer
 }
 
 /// All addresses of each IP version for which this host has a default route that is not its own
 /// interface.
-fn offered(interface: u32) -> Vec<Subnet> {
-    let routes = Netlink::open().and_then(|mut netlink| netlink.routes());
-    let routes = routes.unwrap_or_else(|error| {
-        tracing::info!(%error, "the default routes of this host are not known");
-        Vec::new()
-    });
+fn offered(surroundings: &Surroundings, interface: u32) -> Vec<Subnet> {
     let has = |ipv4| {
-        let mut defaults = routes.iter().filter(|route| route.prefix_len == 0);
-        defaults.any(|route| route.destination.is_ipv4() == ipv4 && route.interface != Some(interface))
+        let mut defaults = surroundings.defaults(interface);
+        defaults.any(|route| route.destination.is_ipv4() == ipv4)
     };
     let exit = Exit {
         ipv4: has(true),
@@ -209,7 +204,7 @@ fn offered(interface: u32) -> Vec<Subnet> {
 impl Daemon {
     /// Offers the networks what this node can forward to.
     pub(super) fn follow_offer(&mut self) {
-        let offer = offer(&self.configuration.config, self.routes.index());
+        let offer = offer(&self.configuration.config, &self.surroundings, self.routes.index());
         self.networks.set_offer(&offer);
     }
 
@@ -382,7 +377,7 @@ impl Daemon {
             (_, Some(why)) => format!("the system refuses it: {why}"),
             (Some(_), None) => "members may send to all other addresses".to_owned(),
             (None, None) if self.networks.own_exit().is_some() => "being set up".to_owned(),
-            (None, None) if offered(self.routes.index()).is_empty() => {
+            (None, None) if offered(&self.surroundings, self.routes.index()).is_empty() => {
                 "this host has no default route; `ip route` shows its routes".to_owned()
             }
             (None, None) => "waits for an administrator: `weft route approve NAME exit`".to_owned(),

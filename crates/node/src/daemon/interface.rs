@@ -1,8 +1,10 @@
 //! The TUN interface in the system: its name, its MTU, the node's address, and the route to the
 //! addresses of other nodes.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_host::interface::Wanted;
+use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError, Route};
 use weft_os::sysctl::{SysctlError, disable_router_advertisements, enable_ipv6};
 use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
@@ -74,6 +76,7 @@ pub(super) struct Interface {
     tun: Tun,
     pub(super) mtu: u32,
     routes: PeerRoutes,
+    surroundings: Surroundings,
     borrowed: Option<Borrowed>,
 }
 
@@ -129,8 +132,10 @@ impl Interface {
         add_mesh_route(&mut netlink, &tun)?;
         add_addresses(&mut netlink, tun.index(), config).map_err(failed)?;
         let mut routes = PeerRoutes::new(tun.index(), config);
+        let subnets = members.sources().into_keys().collect();
+        let surroundings = Surroundings::read(&mut netlink, &subnets).map_err(failed)?;
         routes
-            .set(&mut netlink, members)
+            .set(&mut netlink, members, &surroundings)
             .map_err(|source| InterfaceError::Route {
                 name: tun.name().to_owned(),
                 source,
@@ -139,6 +144,7 @@ impl Interface {
             tun,
             mtu,
             routes,
+            surroundings,
             borrowed,
         })
     }
@@ -181,9 +187,14 @@ impl Interface {
         self.tun.add_queue()
     }
 
-    /// Separates the queue for packets, the routes, and what ends with the daemon.
-    pub(super) fn into_parts(self) -> (Tun, PeerRoutes, Option<Borrowed>) {
-        (self.tun, self.routes, self.borrowed)
+    /// The interfaces, addresses and routes of others.
+    pub(super) const fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// Separates the queue for packets, the routes, those of others, and what ends with the daemon.
+    pub(super) fn into_parts(self) -> (Tun, PeerRoutes, Surroundings, Option<Borrowed>) {
+        (self.tun, self.routes, self.surroundings, self.borrowed)
     }
 }
 
@@ -209,33 +220,23 @@ fn attach(config: &Config) -> Result<Tun, InterfaceError> {
     })
 }
 
-/// Sets the node's IPv6 addresses and the route to all nodes again, if the system has lost them: the
-/// kernel takes them away when IPv6 is switched off on the interface. Returns whether they were lost.
-pub(super) fn restore(netlink: &mut Netlink, index: u32, config: &Config, me: NodeAddr) -> Result<bool, NetlinkError> {
-    let own = IpAddr::V6(me.to_ipv6());
-    if netlink.addresses(index)?.iter().any(|known| known.address == own) {
-        return Ok(false);
-    }
-    let of_config = config.tun.addresses.iter().filter(|own| own.address.is_ipv6());
-    let of_config = of_config.map(|own| (own.address, own.prefix_len));
-    for (address, prefix_len) in std::iter::once((own, 128)).chain(of_config) {
-        let added = netlink.add_address(InterfaceAddress {
-            index,
-            address,
-            prefix_len,
-        });
-        unless_there(added)?;
-    }
-    let mesh = Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, index);
-    unless_there(netlink.add_route(mesh))?;
-    Ok(true)
-}
-
-/// No error if something exists already.
-pub(super) fn unless_there(added: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
-    match added {
-        Err(NetlinkError::Exists { .. }) => Ok(()),
-        added => added,
+/// All that the interface has to have. `ipv4`: the addresses of this node in its networks; `routes`:
+/// those to subnets behind peers.
+pub(super) fn wanted(
+    config: &Config,
+    me: NodeAddr,
+    ipv4: impl Iterator<Item = Ipv4Addr>,
+    routes: &PeerRoutes,
+) -> Wanted {
+    let own = (IpAddr::V6(me.to_ipv6()), 128);
+    let of_config = config.tun.addresses.iter().map(|own| (own.address, own.prefix_len));
+    let of_networks = ipv4.map(|address| (IpAddr::V4(address), 32));
+    Wanted {
+        mtu: config.tun_mtu().into(),
+        addresses: std::iter::once(own).chain(of_config).chain(of_networks).collect(),
+        routes: std::iter::once(mesh_route(routes.index()))
+            .chain(routes.wanted())
+            .collect(),
     }
 }
 
@@ -276,9 +277,17 @@ fn set_up(netlink: &mut Netlink, tun: &Tun, mtu: u32, me: NodeAddr) -> Result<()
 /// The route to all nodes.
 fn add_mesh_route(netlink: &mut Netlink, tun: &Tun) -> Result<(), InterfaceError> {
     let name = || tun.name().to_owned();
-    let route = Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, tun.index());
-    netlink.add_route(route).map_err(|source| match source {
-        NetlinkError::Exists { .. } => InterfaceError::SecondNode(name()),
-        source => InterfaceError::SetUp { name: name(), source },
-    })
+    netlink
+        .add_route(mesh_route(tun.index()))
+        .map_err(|source| match source {
+            NetlinkError::Exists { .. } => InterfaceError::SecondNode(name()),
+            source => InterfaceError::SetUp { name: name(), source },
+        })
+}
+
+pub(super) fn mesh_route(interface: u32) -> Route {
+    Route {
+        own: true,
+        ..Route::to_interface(IpAddr::V6(MESH), MESH_PREFIX_LEN, interface)
+    }
 }

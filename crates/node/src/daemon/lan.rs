@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use weft_host::surroundings::Surroundings;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
-use weft_os::netlink::{Netlink, NetlinkError};
 use weft_os::random::random_bytes;
 use weft_reach::lan::sightings::{Dial, Sightings, on_link};
 use weft_reach::lan::{Announcement, MAX_NETWORKS, SERVICE, Secret};
@@ -181,13 +181,10 @@ impl Daemon {
 
     /// Takes the subnets of this host into account, which may have changed.
     pub(super) fn follow_lan_subnets(&mut self) {
-        match subnets(self.routes.index()) {
-            Ok(subnets) if subnets == self.lan.subnets => {}
-            Ok(subnets) => {
-                self.lan.subnets = subnets;
-                self.lan.seen.iter_mut().for_each(|(_, looked)| *looked = false);
-            }
-            Err(error) => tracing::info!(%error, "the subnets of this host are not known"),
+        let subnets = subnets(&self.surroundings, self.routes.index());
+        if subnets != self.lan.subnets {
+            self.lan.subnets = subnets;
+            self.lan.seen.iter_mut().for_each(|(_, looked)| *looked = false);
         }
     }
 
@@ -324,17 +321,11 @@ fn served(listen: &[SocketAddr]) -> (u16, Vec<IpAddr>) {
 }
 
 /// The subnets of all interfaces but that with the index `own`.
-fn subnets(own: u32) -> Result<Vec<Subnet>, NetlinkError> {
-    let mut netlink = Netlink::open()?;
-    let mut subnets = Vec::new();
-    for interface in netlink.interfaces()? {
-        if interface.index != own {
-            let addresses = netlink.addresses(interface.index)?;
-            let around = addresses.iter().map(|of| Subnet::around(of.address, of.prefix_len));
-            subnets.extend(around.flatten());
-        }
-    }
-    Ok(subnets)
+fn subnets(surroundings: &Surroundings, own: u32) -> Vec<Subnet> {
+    let others = surroundings.addresses.iter().filter(|of| of.index != own);
+    others
+        .filter_map(|of| Subnet::around(of.address, of.prefix_len))
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,12 +2,10 @@
 //! members.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
-use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError};
 use weft_roster::sync::{Proven, Unproven};
 use weft_stream::Output;
 use weft_wire::session::DataPorts;
@@ -77,7 +75,7 @@ impl Daemon {
         }
         if self.networks.take_change() {
             active = true;
-            let moved = self.follow_addresses() | self.follow_own_routes();
+            let moved = self.follow_interface() | self.follow_own_routes();
             self.follow_members(moved);
             self.follow_lan();
             self.count_at = None;
@@ -160,38 +158,5 @@ impl Daemon {
     fn tell_own_addresses(&mut self, now: u64) {
         let addresses = self.reaching.own_addresses();
         self.networks.set_own_addresses(&addresses, now, unix_s() * 1_000);
-    }
-
-    /// Gives the interface the IPv4 addresses of this node in its networks. Returns whether they are
-    /// others than before.
-    fn follow_addresses(&mut self) -> bool {
-        let wanted: BTreeSet<Ipv4Addr> = self.networks.own_ipv4().collect();
-        if wanted == self.own_ipv4 {
-            return false;
-        }
-        let index = self.routes.index();
-        let of = |address: &Ipv4Addr| InterfaceAddress {
-            index,
-            address: IpAddr::V4(*address),
-            prefix_len: 32,
-        };
-        let change = || -> Result<(), NetlinkError> {
-            let mut netlink = Netlink::open()?;
-            for address in self.own_ipv4.difference(&wanted) {
-                netlink.delete_address(of(address))?;
-            }
-            for address in wanted.difference(&self.own_ipv4) {
-                match netlink.add_address(of(address)) {
-                    Err(NetlinkError::Exists { .. }) => {}
-                    added => added?,
-                }
-            }
-            Ok(())
-        };
-        if let Err(error) = change() {
-            tracing::warn!(%error, "the interface does not have its addresses of the networks");
-        }
-        self.own_ipv4 = wanted;
-        true
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use weft_host::surroundings::Surroundings;
 use weft_os::clock::boottime_ms;
-use weft_os::netlink::{Netlink, NetlinkError, Route};
 use weft_reach::nat::is_private;
 
 use super::run::Daemon;
@@ -68,7 +68,7 @@ impl Daemon {
     pub(super) fn follow_gateway(&mut self, changed: bool) {
         let now = boottime_ms();
         let place = match self.configuration.config.reach.port_mapping {
-            true => place(self.routes.index(), &self.facts.listen),
+            true => place(&self.surroundings, self.routes.index(), &self.facts.listen),
             false => Err("reach.port_mapping = false"),
         };
         self.mapping.unwanted = place.err().unwrap_or_default();
@@ -161,9 +161,8 @@ impl Daemon {
 
 /// Where a mapping is asked for: at the gateway of the IPv4 default route, for the socket of IPv4. The
 /// reason otherwise.
-fn place(own_interface: u32, listen: &[SocketAddr]) -> Result<Place, &'static str> {
-    let gateway = gateway(own_interface).map_err(|_| "the system does not say which gateway there is")?;
-    let gateway = gateway.ok_or("there is no gateway of IPv4")?;
+fn place(surroundings: &Surroundings, own_interface: u32, listen: &[SocketAddr]) -> Result<Place, &'static str> {
+    let gateway = gateway(surroundings, own_interface).ok_or("there is no gateway of IPv4")?;
     let own = own_address(gateway).ok_or("the gateway is not reached")?;
     if !is_private(own.into()) {
         return Err("the address of this host is public, so that no mapping is needed");
@@ -177,18 +176,14 @@ fn place(own_interface: u32, listen: &[SocketAddr]) -> Result<Place, &'static st
 }
 
 /// The gateway of the default route with the lowest metric.
-fn gateway(own_interface: u32) -> Result<Option<Ipv4Addr>, NetlinkError> {
-    let routes = Netlink::open()?.routes()?;
-    let default =
-        |route: &&Route| route.destination.is_ipv4() && route.prefix_len == 0 && route.interface != Some(own_interface);
-    let first = routes
-        .iter()
-        .filter(default)
-        .min_by_key(|route| route.metric.unwrap_or(0));
-    Ok(first.and_then(|route| match route.gateway {
+fn gateway(surroundings: &Surroundings, own_interface: u32) -> Option<Ipv4Addr> {
+    let defaults = surroundings.defaults(own_interface);
+    let defaults = defaults.filter(|route| route.destination.is_ipv4());
+    let first = defaults.min_by_key(|route| route.metric.unwrap_or(0))?;
+    match first.gateway {
         Some(std::net::IpAddr::V4(gateway)) => Some(gateway),
         _ => None,
-    }))
+    }
 }
 
 /// The address of this host from which packets to the gateway leave.

@@ -182,10 +182,8 @@ impl Daemon {
     /// Takes the addresses of this host into account, which may have changed.
     pub(super) fn follow_host_addresses(&mut self, changed: bool) {
         let now = boottime_ms();
-        match host_addresses(self.routes.index(), &self.facts.listen) {
-            Ok(addresses) => self.reaching.reach.set_host(now, addresses),
-            Err(error) => tracing::info!(%error, "the addresses of this host are not known"),
-        }
+        let addresses = host_addresses(&self.surroundings, self.routes.index(), &self.facts.listen);
+        self.reaching.reach.set_host(now, addresses);
         let has_ipv4 = self.reaching.has_version(false);
         self.reaching.nat64.set_ipv4(has_ipv4);
         if changed {

@@ -9,7 +9,7 @@ use weft_os::netlink::Netlink;
 use super::configuration::{Done, Order};
 use super::members::Members;
 use super::run::Daemon;
-use super::{admission, interface, status_builder::Facts, subnets};
+use super::{admission, status_builder::Facts, subnets};
 use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
 use crate::status::{Document as _, Reloaded};
@@ -130,14 +130,17 @@ impl Daemon {
         self.members = members;
         self.follow_signalling();
         self.tell_subnets();
-        let members = &self.members;
+        self.host.note_peers();
+        self.read_surroundings();
         let routed = Netlink::open()
             .map_err(|error| error.to_string())
             .and_then(|mut netlink| {
                 self.routes
-                    .set(&mut netlink, members)
+                    .set(&mut netlink, &self.members, &self.surroundings)
                     .map_err(|error| error.to_string())
             });
+        self.follow_interface();
+        let members = &self.members;
         if let Err(why) = &routed {
             tracing::warn!(why, "routes to subnets behind peers are not complete");
         }
@@ -151,45 +154,6 @@ impl Daemon {
     pub(super) fn tell_subnets(&mut self) {
         let (config, exit) = (&self.configuration.config, self.exits.served());
         subnets::tell(&mut self.node, config, &self.networks, &self.members, exit);
-    }
-
-    /// Adds and removes routes as the system's own routes have changed: this host may have come into a
-    /// subnet that is also behind a peer, or have left it.
-    pub(super) fn follow_system_routes(&mut self) {
-        self.restore_interface();
-        let followed = Netlink::open()
-            .map_err(|error| error.to_string())
-            .and_then(|mut netlink| {
-                let followed = self.routes.follow_system(&mut netlink, &self.members);
-                followed.map_err(|error| error.to_string())
-            });
-        match followed {
-            Ok(false) => {}
-            Ok(true) => self.facts.set_members(
-                &self.configuration.config,
-                (&self.members, &self.networks),
-                &self.routes,
-            ),
-            Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
-        }
-    }
-
-    /// Sets addresses and routes of the interface again that the system has lost.
-    fn restore_interface(&self) {
-        let (index, me) = (self.routes.index(), self.facts.key.node_addr());
-        let restored = Netlink::open().and_then(|mut netlink| {
-            let lost = interface::restore(&mut netlink, index, &self.configuration.config, me)?;
-            if lost {
-                self.routes.restore_ipv6(&mut netlink)?;
-            }
-            Ok(lost)
-        });
-        match restored {
-            Ok(false) => {}
-            Ok(true) => tracing::info!("the interface had lost its address, and has it again"),
-            // IPv6 is off; `weft doctor` says so.
-            Err(error) => tracing::info!(%error, "the interface has lost its address"),
-        }
     }
 
     /// Passes to the core what was known of this peer before.

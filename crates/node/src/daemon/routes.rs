@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{Netlink, NetlinkError, Route};
 use weft_wire::Subnet;
 use weft_wire::fast::FULL_OVERHEAD;
 
-use super::interface::unless_there;
 use super::members::Members;
 use crate::config::Config;
 
@@ -90,7 +90,12 @@ impl PeerRoutes {
     /// A subnet may contain the address of a peer. If the system has a more specific route there,
     /// nothing changes; otherwise this node's datagrams to that peer would enter the interface, and
     /// the subnet stays without a route.
-    pub(super) fn set(&mut self, netlink: &mut Netlink, members: &Members) -> Result<(), RouteError> {
+    pub(super) fn set(
+        &mut self,
+        netlink: &mut Netlink,
+        members: &Members,
+        surroundings: &Surroundings,
+    ) -> Result<(), RouteError> {
         let sources = members.sources();
         let subnets: BTreeSet<Subnet> = sources.keys().copied().collect();
         let stays = |(subnet, source): &(&Subnet, &Option<Ipv4Addr>)| sources.get(*subnet) == Some(*source);
@@ -104,12 +109,8 @@ impl PeerRoutes {
             self.remove(netlink, subnet)?;
         }
         let before = std::mem::take(&mut self.withheld);
-        let Some(first) = subnets.first() else {
-            return Ok(());
-        };
-        let present = netlink.routes().map_err(fault(*first))?;
         for subnet in &subnets {
-            if self.is_attached(&present, *subnet) {
+            if surroundings.is_attached(self.index, *subnet) {
                 self.yield_to_system(netlink, *subnet, &before)?;
             }
         }
@@ -119,7 +120,7 @@ impl PeerRoutes {
             }
             // An address of the interface may have added the route.
             let there = |route: &Route| self.leads(route, subnet);
-            if present.iter().any(there) {
+            if surroundings.routes.iter().any(there) {
                 continue;
             }
             match netlink.add_route(self.route(subnet, source)) {
@@ -136,34 +137,44 @@ impl PeerRoutes {
         self.remove_astray(netlink, members, &before)
     }
 
-    /// Adds the routes of IPv6 again that the system has lost.
-    pub(super) fn restore_ipv6(&self, netlink: &mut Netlink) -> Result<(), NetlinkError> {
-        let lost = self.installed.iter().filter(|(subnet, _)| subnet.address().is_ipv6());
-        for (subnet, source) in lost {
-            unless_there(netlink.add_route(self.route(*subnet, *source)))?;
+    /// The routes that the interface has to have.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = Route> {
+        let installed = self.installed.iter();
+        installed.map(|(subnet, source)| self.route(*subnet, *source))
+    }
+
+    /// Leaves a subnet to the route that another program has set in the place of this one's. Returns
+    /// false if it is none of this value's.
+    pub(super) fn give_way(&mut self, route: &Route) -> bool {
+        let Ok(subnet) = Subnet::new(route.destination, route.prefix_len) else {
+            return false;
+        };
+        let given = self.installed.remove(&subnet).is_some();
+        if given {
+            self.withhold(subnet, Obstacle::Taken, &BTreeMap::new());
         }
-        Ok(())
+        given
     }
 
     /// Follows the system's own routes: a subnet that another interface is in now loses its route into
     /// the interface, and one that none is in any longer gets it. Returns whether there was one.
-    pub(super) fn follow_system(&mut self, netlink: &mut Netlink, members: &Members) -> Result<bool, RouteError> {
+    pub(super) fn follow_system(
+        &mut self,
+        netlink: &mut Netlink,
+        members: &Members,
+        surroundings: &Surroundings,
+    ) -> Result<bool, RouteError> {
         let sources = members.sources();
-        let Some((first, _)) = sources.first_key_value() else {
-            return Ok(false);
-        };
-        let present = netlink.routes().map_err(fault(*first))?;
+        let index = self.index;
+        let is_attached = |subnet: &Subnet| surroundings.is_attached(index, *subnet);
         let none = BTreeMap::new();
-        let taken = self
-            .installed
-            .keys()
-            .filter(|subnet| self.is_attached(&present, **subnet));
+        let taken = self.installed.keys().filter(|subnet| is_attached(subnet));
         let taken: Vec<Subnet> = taken.copied().collect();
         for subnet in &taken {
             self.yield_to_system(netlink, *subnet, &none)?;
         }
         let free = |(subnet, obstacle): &(&Subnet, &Obstacle)| {
-            **obstacle == Obstacle::Taken && sources.contains_key(subnet) && !self.is_attached(&present, **subnet)
+            **obstacle == Obstacle::Taken && sources.contains_key(subnet) && !is_attached(subnet)
         };
         let free: Vec<Subnet> = self.withheld.iter().filter(free).map(|(subnet, _)| *subnet).collect();
         let mut added = false;
@@ -182,17 +193,6 @@ impl PeerRoutes {
             self.remove_astray(netlink, members, &none)?;
         }
         Ok(added || !taken.is_empty())
-    }
-
-    /// Whether another interface is in this subnet. Its metric does not matter: the hosts there are
-    /// those of this system's own subnet.
-    fn is_attached(&self, present: &[Route], subnet: Subnet) -> bool {
-        present.iter().any(|route| {
-            let other = route.interface.is_some_and(|index| index != self.index);
-            other
-                && route.gateway.is_none()
-                && (route.destination, route.prefix_len) == (subnet.address(), subnet.prefix_len())
-        })
     }
 
     /// Leaves a subnet to another interface.
@@ -268,7 +268,7 @@ impl PeerRoutes {
             return Ok(None);
         }
         // The kernel uses the longest prefix of those that still have a route.
-        let routes = netlink.routes()?;
+        let routes = netlink.routes_through(self.index)?;
         let has_route = |subnet: &Subnet| routes.iter().any(|route| self.leads(route, *subnet));
         let longest = around.into_iter().filter(|subnet| has_route(subnet));
         Ok(longest.max_by_key(|subnet| subnet.prefix_len()).copied())
@@ -279,6 +279,7 @@ impl PeerRoutes {
         Route {
             mtu: self.mtu.filter(fits),
             source: source.map(IpAddr::V4),
+            own: true,
             ..Route::to_interface(subnet.address(), subnet.prefix_len(), self.index)
         }
     }

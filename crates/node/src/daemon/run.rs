@@ -1,11 +1,12 @@
 //! The daemon's loop.
 
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
+use weft_host::surroundings::Surroundings;
 use weft_networks::Networks;
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::Compiled;
@@ -26,6 +27,7 @@ use super::events::Events;
 use super::exit::Exits;
 use super::farewells::Farewells;
 use super::hops::HopInquiries;
+use super::host::HostWatch;
 use super::host_names::HostLookups;
 use super::lan::Lan;
 use super::lifetimes::Lifetimes;
@@ -51,15 +53,11 @@ use crate::logging::LogControl;
 use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
-use crate::system_changes::SystemChanges;
 use crate::trace::TraceDocument;
 
 /// The maximum interval between two checks by this thread: that the lane lives, and that state is
 /// written.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
-/// How long a change of addresses or routes waits for further ones before the node reacts to all of
-/// them.
-const SETTLE: Duration = Duration::from_millis(50);
 /// How long a changed address waits before it is written, so that a flapping path does not cause a
 /// write each time.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
@@ -97,11 +95,12 @@ pub(super) struct Daemon {
     pub(super) saving: Saving,
     pub(super) verifier: Verifier,
     pub(super) farewells: Farewells,
-    /// The IPv4 addresses that networks have given to the interface.
-    pub(super) own_ipv4: BTreeSet<Ipv4Addr>,
     /// The approved subnets behind this node, to which members may send.
     pub(super) own_routes: BTreeSet<Subnet>,
     pub(super) routes: PeerRoutes,
+    pub(super) host: HostWatch,
+    /// What is known of the interfaces, addresses and routes of others in this host.
+    pub(super) surroundings: Surroundings,
     /// Changes the filter of the log, unless the command line has set it.
     pub(super) log: Option<LogControl>,
     pub(super) echoes: Echoes,
@@ -109,8 +108,6 @@ pub(super) struct Daemon {
     pub(super) events: Events,
     /// When changed addresses and frames are to be written.
     save_at: Option<Instant>,
-    /// When to react to a change of the node's addresses or routes.
-    network_changed_at: Option<Instant>,
     /// When they were last written.
     saved_at: Option<Instant>,
     moves: MoveLog,
@@ -140,6 +137,9 @@ pub(super) struct Parts {
     pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
     pub(super) routes: PeerRoutes,
+    pub(super) host: HostWatch,
+    /// What is known of the interfaces, addresses and routes of others in this host.
+    pub(super) surroundings: Surroundings,
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
 }
@@ -165,6 +165,8 @@ impl Daemon {
             rules,
             documents,
             routes,
+            host,
+            surroundings,
             log,
             continuity,
         } = parts;
@@ -199,14 +201,14 @@ impl Daemon {
             saving,
             verifier,
             farewells: Farewells::default(),
-            own_ipv4: BTreeSet::new(),
             own_routes: BTreeSet::new(),
             routes,
+            host,
+            surroundings,
             log,
             echoes,
             events: Events::default(),
             save_at: None,
-            network_changed_at: None,
             saved_at: None,
             moves: MoveLog::default(),
             traced: TraceTimeout::default(),
@@ -221,8 +223,10 @@ impl Daemon {
         reports: std::sync::Arc<Reports>,
         mut stop: StopSignals,
     ) -> Result<(), DaemonError> {
-        let watch = SystemChanges::of_network().map_err(DaemonError::Watch)?;
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
+        // The watch knows the rest from here on.
+        self.read_surroundings();
+        self.host.keeper.look_soon(boottime_ms());
         self.follow_host_addresses(false);
         self.tell_underlay_ports();
         self.follow_uplinks();
@@ -260,7 +264,7 @@ impl Daemon {
                 Some(result) = self.mapping.next() => self.mapping_done(result),
                 () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
-                () = watch.changed() => drop(self.network_changed_at.get_or_insert(Instant::now() + SETTLE)),
+                () = self.host.watch.changed() => self.host.note_changes(),
                 () = stop.received() => self.stopping = true,
             }
             if self.lanes.is_finished() {
@@ -335,6 +339,7 @@ impl Daemon {
             self.facts.hosts.timeout(),
             self.lan.timeout(),
             self.nostr.timeout(),
+            Some(self.host.timeout()),
         ];
         let networks = networks.into_iter().flatten();
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
@@ -344,7 +349,7 @@ impl Daemon {
             self.count_at.filter(|_| !rests),
             self.saving.timeout(),
             self.save_at,
-            self.network_changed_at,
+            self.host.deadline(),
             self.traced.ends(),
             self.configuration.deadline(),
             self.lan.again(),
@@ -381,21 +386,7 @@ impl Daemon {
         if self.traced.ends().is_some() && !self.traced.expire(now) {
             self.lanes.set_traced(false);
         }
-        if self.network_changed_at.take_if(|at| *at <= now).is_some() {
-            tracing::debug!("addresses or routes changed");
-            self.follow_system_routes();
-            self.follow_offer();
-            self.follow_exit();
-            self.follow_uplinks();
-            self.node.handle_network_change(boottime_ms());
-            self.follow_host_addresses(true);
-            self.follow_stun_servers();
-            self.follow_gateway(true);
-            self.facts.hosts.handle_network_change(boottime_ms());
-            self.nostr.handle_network_change();
-            self.ask_for_names();
-            self.follow_lan_subnets();
-        }
+        self.drive_host(now);
     }
 
     fn event(&mut self, event: &Event) {
@@ -537,6 +528,7 @@ impl Daemon {
         self.facts.hints.note_path(*peer, addr, known);
         self.lan.note(*peer);
         self.nostr.note(*peer);
+        self.host.note_peers();
         self.remember(peer, addr);
     }
 
@@ -590,6 +582,7 @@ impl Daemon {
                 let lanes = self.lanes.snapshots();
                 let mut status = self.facts.status(&self.node, &lanes, &self.configuration, traced, now);
                 (status.node.exit, status.node.serves) = (self.exit_status(now), self.serves_status());
+                (status.node.tun.lacks, status.node.tun.alarm) = self.probe_interface();
                 status.node.stun = self.stun_status(now);
                 status.node.nostr_relays = self.nostr_relays(now);
                 status.node.port_mapping = Some(self.mapping_status());

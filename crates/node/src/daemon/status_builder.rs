@@ -136,6 +136,8 @@ impl Facts {
                     .collect(),
                 addresses: config.tun.addresses.iter().map(ToString::to_string).collect(),
                 routes: config.tun.routes.iter().map(ToString::to_string).collect(),
+                lacks: Vec::new(),
+                alarm: None,
             },
             offload,
             lanes: LanesStatus {

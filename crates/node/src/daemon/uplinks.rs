@@ -140,7 +140,7 @@ impl Daemon {
     /// The uplinks of the host for the versions of IP in which the node listens at all its addresses. A
     /// node that listens at chosen ones uses no others.
     fn served_uplinks(&mut self) -> Vec<Uplink> {
-        let found = match uplinks(self.routes.index()) {
+        let found = match uplinks(&self.surroundings, self.routes.index()) {
             Ok(found) => found,
             Err(error) => {
                 self.uplinks.refuse(error.to_string());

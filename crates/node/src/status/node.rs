@@ -155,6 +155,14 @@ pub struct TunStatus {
     /// Subnets behind this node, as `10.1.0.0/16` (`[tun] routes`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<String>,
+    /// What the interface lacks at this moment, as `the route to fd00::/8`: read back from the kernel
+    /// for this document.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<String>,
+    /// Why that is so, or has been so again and again within the last minute: another program removes
+    /// it, or the system refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarm: Option<String>,
 }
 
 /// The offloads to the kernel: many packets in few calls.

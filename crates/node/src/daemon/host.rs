@@ -1,0 +1,294 @@
+//! The host: what changes of its network mean for the node, and the node's own interface.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use weft_host::interest::{Concern, Interest};
+use weft_host::interface::{Fact, Keeper, Outcome};
+use weft_host::surroundings::Surroundings;
+use weft_host::watch::Watch;
+use weft_os::clock::boottime_ms;
+use weft_os::netlink::Netlink;
+
+use super::interface::{mesh_route, wanted};
+use super::run::Daemon;
+use crate::broker::{Broker, Client};
+
+/// How long a change of addresses or routes waits for further ones before the node reacts to all of
+/// them.
+const SETTLE: Duration = Duration::from_millis(50);
+/// The least time between two looks at a network that changes too fast to be told of.
+const LOST_EVERY: Duration = Duration::from_secs(2);
+/// The share of the time that looks at the network may take: one in this number.
+const LOOK_SHARE: u32 = 20;
+
+/// The watch over the host's network, and what is known of it.
+pub(super) struct HostWatch {
+    pub(super) watch: Watch<Interest>,
+    pub(super) keeper: Keeper,
+    broker: Option<Client>,
+    /// The changes to react to, and when.
+    due: Concern,
+    at: Option<Instant>,
+    /// No look at the network of others before.
+    next_look: Instant,
+    /// The peers' addresses have changed since the watch has learnt of them.
+    peers_changed: bool,
+    /// The last error that was logged, so that it is logged once.
+    logged: Option<String>,
+}
+
+impl HostWatch {
+    pub(super) fn new(watch: Watch<Interest>, keeper: Keeper, broker: Option<&Broker>) -> Self {
+        Self {
+            watch,
+            keeper,
+            broker: broker.map(Broker::client),
+            due: Concern::default(),
+            at: None,
+            next_look: Instant::now(),
+            peers_changed: true,
+            logged: None,
+        }
+    }
+
+    /// Notes that something has changed.
+    pub(super) fn note_changes(&mut self) {
+        self.due |= self.watch.take();
+        self.at.get_or_insert(Instant::now() + SETTLE);
+    }
+
+    /// Notes that the node sends to other addresses than before.
+    pub(super) const fn note_peers(&mut self) {
+        self.peers_changed = true;
+    }
+
+    /// When to react to changes.
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// When to look at the interface, in ms.
+    pub(super) const fn timeout(&self) -> u64 {
+        self.keeper.timeout()
+    }
+
+    /// Takes the changes that it is time to react to. While looks are not allowed, those that need one
+    /// wait.
+    fn take_due(&mut self, now: Instant) -> Concern {
+        if self.at.is_none_or(|at| at > now) {
+            return Concern::default();
+        }
+        let Concern {
+            subnets, paths, lost, ..
+        } = self.due;
+        let waits = (subnets || paths || lost) && now < self.next_look;
+        self.at = waits.then_some(self.next_look);
+        match waits {
+            true => Concern {
+                interface: std::mem::take(&mut self.due.interface) || lost,
+                ..Concern::default()
+            },
+            false => std::mem::take(&mut self.due),
+        }
+    }
+
+    /// Logs an error, unless that was the last one.
+    fn refuse(&mut self, error: String) {
+        if self.logged.as_ref() != Some(&error) {
+            tracing::warn!(
+                error,
+                "the interface does not have all that it needs; `weft doctor` looks again"
+            );
+            self.logged = Some(error);
+        }
+    }
+}
+
+impl Daemon {
+    /// Reacts to changes of the host's network.
+    pub(super) fn drive_host(&mut self, now: Instant) {
+        if std::mem::take(&mut self.host.peers_changed) {
+            let last = self.addresses.iter().map(|(_, address)| address.ip());
+            let peers: BTreeSet<IpAddr> = last
+                .chain(self.members.addresses().map(|address| address.ip()))
+                .collect();
+            self.host.watch.with(|interest| interest.set_peers(peers));
+        }
+        let due = self.host.take_due(now);
+        if due.interface || due.lost {
+            self.host.keeper.look_soon(boottime_ms());
+        }
+        if due.subnets || due.paths || due.lost {
+            let before = self.surroundings.clone();
+            if !self.read_surroundings() {
+                return;
+            }
+            if due.lost {
+                self.host.next_look = self.host.next_look.max(now + LOST_EVERY);
+            }
+            self.follow_system_routes();
+            if due.paths || !before.leads_as(&self.surroundings, self.routes.index()) {
+                self.handle_network_change();
+            }
+        }
+        if boottime_ms() >= self.host.timeout() {
+            self.look_at_interface();
+        }
+    }
+
+    /// Reads the interfaces, addresses and routes of others again. Returns false if the system does not
+    /// say; then it is tried again soon.
+    pub(super) fn read_surroundings(&mut self) -> bool {
+        let begin = Instant::now();
+        let subnets: BTreeSet<_> = self.members.sources().into_keys().collect();
+        // Changes during the look are told after it.
+        self.host.watch.with(|interest| interest.set_subnets(subnets.clone()));
+        let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &subnets));
+        let end = Instant::now();
+        match read {
+            Ok(read) => {
+                self.host.next_look = end + (end - begin) * LOOK_SHARE;
+                self.host.watch.with(|interest| interest.set_surroundings(&read));
+                self.surroundings = read;
+                true
+            }
+            Err(error) => {
+                tracing::info!(%error, "the network of this host is not known");
+                self.host.next_look = end + LOST_EVERY;
+                self.host.due.lost = true;
+                self.host.at = Some(self.host.next_look);
+                false
+            }
+        }
+    }
+
+    /// Reacts to other addresses, default routes, or routes to peers.
+    fn handle_network_change(&mut self) {
+        tracing::debug!("addresses or routes changed");
+        self.follow_offer();
+        self.follow_exit();
+        self.follow_uplinks();
+        self.node.handle_network_change(boottime_ms());
+        self.follow_host_addresses(true);
+        self.follow_stun_servers();
+        self.follow_gateway(true);
+        self.facts.hosts.handle_network_change(boottime_ms());
+        self.nostr.handle_network_change();
+        self.ask_for_names();
+        self.follow_lan_subnets();
+    }
+
+    /// Gives the interface the addresses that this node has now, and notes its routes. Returns whether
+    /// the addresses are others than before.
+    pub(super) fn follow_interface(&mut self) -> bool {
+        let me = self.facts.key.node_addr();
+        let wanted = wanted(&self.configuration.config, me, self.networks.own_ipv4(), &self.routes);
+        if wanted == *self.host.keeper.wanted() {
+            return false;
+        }
+        let moved = wanted.addresses != self.host.keeper.wanted().addresses;
+        let changed =
+            Netlink::open().and_then(|mut netlink| self.host.keeper.want(boottime_ms(), wanted, &mut netlink));
+        if let Err(error) = changed {
+            self.host.refuse(error.to_string());
+        }
+        moved
+    }
+
+    /// Reads the interface back, and sets up what it has lost.
+    pub(super) fn look_at_interface(&mut self) {
+        let now = boottime_ms();
+        let looked = Netlink::open().and_then(|mut netlink| self.host.keeper.handle_timeout(now, &mut netlink));
+        match looked {
+            Ok(None) => {}
+            Ok(Some(outcome)) => self.handle_outcome(&outcome),
+            Err(error) => self.host.refuse(error.to_string()),
+        }
+    }
+
+    /// Reads the interface back for a client, after setting up what can be. Returns what it lacks, and
+    /// the alarm.
+    pub(super) fn probe_interface(&mut self) -> (Vec<String>, Option<String>) {
+        self.host.keeper.look_soon(boottime_ms());
+        self.look_at_interface();
+        let probed = Netlink::open().and_then(|mut netlink| self.host.keeper.probe(&mut netlink));
+        let lacks = match probed {
+            Ok(facts) => facts.iter().map(Fact::to_string).collect(),
+            Err(error) => vec![format!("everything: {error}")],
+        };
+        (lacks, self.host.keeper.alarm(boottime_ms()))
+    }
+
+    fn handle_outcome(&mut self, outcome: &Outcome) {
+        if !outcome.repaired.is_empty() {
+            let words: Vec<String> = outcome.repaired.iter().map(Fact::to_string).collect();
+            tracing::warn!("the interface had lost {}, and has it again", words.join(", "));
+        }
+        for (fact, error) in &outcome.refused {
+            self.host.refuse(format!("{fact}: {error}"));
+        }
+        if outcome.refused.is_empty() {
+            self.host.logged = None;
+        }
+        if outcome.lacks_ipv6() {
+            self.enable_ipv6();
+        }
+        let index = self.routes.index();
+        let mut given = false;
+        for route in &outcome.taken {
+            let mesh = mesh_route(index);
+            if (route.destination, route.prefix_len) == (mesh.destination, mesh.prefix_len) {
+                self.host
+                    .refuse("another program has a route to fd00::/8; `ip -6 route show fd00::/8` names it".to_owned());
+            }
+            given |= self.routes.give_way(route);
+        }
+        if given {
+            self.show_withheld();
+            self.follow_interface();
+        }
+    }
+
+    /// Has the broker switch IPv6 on for the interface, on which another program has switched it off.
+    fn enable_ipv6(&self) {
+        if let Some(broker) = self.host.broker.clone() {
+            tokio::spawn(async move {
+                if let Err(error) = broker.enable_ipv6().await {
+                    tracing::info!(error, "IPv6 stays off on the interface");
+                }
+            });
+        }
+    }
+
+    /// Adds and removes routes as the system's own routes have changed: this host may have come into a
+    /// subnet that is also behind a peer, or have left it.
+    fn follow_system_routes(&mut self) {
+        let followed = Netlink::open()
+            .map_err(|error| error.to_string())
+            .and_then(|mut netlink| {
+                let followed = self
+                    .routes
+                    .follow_system(&mut netlink, &self.members, &self.surroundings);
+                followed.map_err(|error| error.to_string())
+            });
+        match followed {
+            Ok(false) => {}
+            Ok(true) => {
+                self.show_withheld();
+                self.follow_interface();
+            }
+            Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
+        }
+    }
+
+    /// Passes to the status which subnets have no route.
+    fn show_withheld(&mut self) {
+        self.facts.set_members(
+            &self.configuration.config,
+            (&self.members, &self.networks),
+            &self.routes,
+        );
+    }
+}
