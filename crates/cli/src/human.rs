@@ -128,7 +128,14 @@ fn node_lines(status: &Status) -> Vec<String> {
     });
     let waits = at_start.iter().chain(&confirm).next().is_some();
     let config = config.filter(|_| waits).into_iter().chain(at_start).chain(confirm);
-    let all = lines.into_iter().chain(exit).chain(serves).chain(clones);
+    let lacks = (!node.tun.lacks.is_empty()).then(|| format!("{} lacks {}", node.tun.name, node.tun.lacks.join(", ")));
+    let alarm = node
+        .tun
+        .alarm
+        .as_ref()
+        .map(|alarm| format!("{}: {alarm}", node.tun.name));
+    let lines = lines.into_iter().chain(lacks).chain(alarm);
+    let all = lines.chain(exit).chain(serves).chain(clones);
     let all = all
         .chain(lanes)
         .chain(offload)

@@ -81,7 +81,8 @@ impl Finding {
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     let checks = [daemon, service, key, disk, tun, ipv6, rp_filter, buffers, dns, clock];
     let one = checks.iter().filter_map(|check| check(facts));
-    one.chain(unkept(facts))
+    one.chain(interface(facts))
+        .chain(unkept(facts))
         .chain(firewall(facts))
         .chain(clones(facts))
         .collect()
@@ -148,6 +149,30 @@ fn disk(facts: &Facts) -> Option<Finding> {
     let what = format!("the file system of {} {what}", disk.path.display());
     let why = "a change of a network that finds no room is refused";
     Some(Finding::new("disk", what, why).with_fix("make room, or mount it read-write"))
+}
+
+fn interface(facts: &Facts) -> Option<Finding> {
+    let Daemon::Answers(running) = &facts.daemon else {
+        return None;
+    };
+    let (lacks, alarm) = &running.interface;
+    let name = &facts.interface;
+    let what = match (lacks.is_empty(), alarm) {
+        (true, None) => return None,
+        (false, None) => format!("{name} lacks {}", lacks.join(", ")),
+        (true, Some(alarm)) => format!("{name}: {alarm}"),
+        (false, Some(alarm)) => format!("{name} lacks {}: {alarm}", lacks.join(", ")),
+    };
+    let finding = Finding::new(
+        "interface",
+        what,
+        "packets of programs do not reach the nodes behind it",
+    );
+    let fix = format!("have that program leave {name} alone; `journalctl -u weft` tells when it was");
+    Some(match alarm {
+        Some(_) => finding.with_fix(fix),
+        None => finding.with_fix("weft doctor, again: the daemon sets it up within two seconds"),
+    })
 }
 
 fn unkept(facts: &Facts) -> Vec<Finding> {
@@ -442,6 +467,17 @@ mod tests {
             ..Running::default()
         };
         assert_eq!(found(|facts| facts.daemon = answers(running)), ["clones", "clones"]);
+        for (lacks, alarm) in [
+            (vec!["up".to_owned()], None),
+            (Vec::new(), Some("another program".to_owned())),
+            (vec!["up".to_owned()], Some("another program".to_owned())),
+        ] {
+            let running = Running {
+                interface: (lacks, alarm),
+                ..Running::default()
+            };
+            assert_eq!(found(|facts| facts.daemon = answers(running)), ["interface"]);
+        }
     }
 
     #[test]

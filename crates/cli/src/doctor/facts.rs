@@ -62,6 +62,8 @@ pub(super) struct Running {
     pub(super) dns: Option<(DnsState, String)>,
     /// Keys that run twice: the name of the peer, or `None` for the own key, and where.
     pub(super) clones: Vec<(Option<String>, String)>,
+    /// What the interface lacks, and the alarm about it.
+    pub(super) interface: (Vec<String>, Option<String>),
     /// Networks whose records are not saved or cannot be read: the name, and why.
     pub(super) unkept: Vec<(String, Unkept)>,
 }
@@ -291,6 +293,7 @@ fn running(paths: &StatePaths, status: &Status) -> Running {
     Running {
         dns: status.node.dns.as_ref().map(|dns| (dns.state, dns.why.clone())),
         clones: own.chain(peers).collect(),
+        interface: (status.node.tun.lacks.clone(), status.node.tun.alarm.clone()),
         unkept: unkept(paths),
     }
 }

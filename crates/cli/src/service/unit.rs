@@ -47,7 +47,8 @@ impl Unit {
     /// themselves are missing: `ProtectKernelTunables` would make `/proc/sys` read-only, where the
     /// daemon switches IPv6 on for its interface, and `StateDirectory` would make root the owner of
     /// files that the daemon wrote. `/etc` is writable for `/etc/resolv.conf`, which is replaced as a
-    /// whole; the daemon gives up the right to write there before the first packet.
+    /// whole, and two directories below `/run` for the files by which other programs leave the interface
+    /// alone; the daemon gives up the right to write there before the first packet.
     pub(super) fn text(&self) -> String {
         let program = self.program.display();
         let copy = self.copy.map(|stamp| format!("\n[X-Weft]\n{COPY}{}\n", stamp.text()));
@@ -85,7 +86,7 @@ ProtectHostname=yes
 ProtectKernelLogs=yes
 ProtectKernelModules=yes
 ProtectSystem=strict
-ReadWritePaths=/etc /var/lib/weft
+ReadWritePaths=/etc /var/lib/weft -/run/NetworkManager -/run/systemd/network
 RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX
 RestrictNamespaces=yes
 RestrictRealtime=yes
