@@ -45,6 +45,7 @@ mod beside {
     pub(crate) mod join;
     mod join_nat;
     mod keepalives;
+    mod kept_facts;
     mod kept_files;
     mod lab;
     mod lab_ends;

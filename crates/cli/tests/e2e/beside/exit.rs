@@ -36,18 +36,18 @@ const PRINTER: &str = "192.168.9.2:80";
 /// How long a connection may take.
 const TRIED: Duration = Duration::from_secs(3);
 
-struct Internet {
+pub(super) struct Internet {
     _world: World,
     _lan: Switch,
     _wan: Switch,
     _links: Vec<Link>,
     hosts: Vec<Host>,
-    laptop: Daemon,
-    nas: Daemon,
+    pub(super) laptop: Daemon,
+    pub(super) nas: Daemon,
 }
 
 /// Tells each client by which address it has come.
-fn mirror(host: &Host, at: &str) {
+pub(super) fn mirror(host: &Host, at: &str) {
     let at: SocketAddr = at.parse().unwrap();
     let listener = host.run(|| TcpListener::bind(at)).unwrap().unwrap();
     std::thread::spawn(move || {
@@ -83,7 +83,7 @@ fn asked(from: &Host) -> Option<String> {
 }
 
 /// The address by which `from` comes to the mirror at `to`; `None` if it does not.
-fn seen(from: &Host, to: &str) -> Option<String> {
+pub(super) fn seen(from: &Host, to: &str) -> Option<String> {
     let to: SocketAddr = to.parse().unwrap();
     let connect = || {
         let mut stream = TcpStream::connect_timeout(&to, TRIED).ok()?;
@@ -97,7 +97,7 @@ fn seen(from: &Host, to: &str) -> Option<String> {
 
 impl Internet {
     /// `ipv6`: the exit has IPv6, as all other hosts have.
-    fn start(ipv6: bool) -> Self {
+    pub(super) fn start(ipv6: bool) -> Self {
         let world = World::new().unwrap();
         let [lan, wan] = ["lan", "wan"].map(|name| world.switch(name).unwrap());
         let host = |name| world.host(name).unwrap();
@@ -184,7 +184,7 @@ impl Internet {
     }
 
     /// The exit offers itself and is approved.
-    fn approve(&self) {
+    pub(super) fn approve(&self) {
         done(&self.nas, &["set", "--advertise-exit"]);
         done(&self.nas, &["route", "approve", "nas", "exit"]);
         wait_until(PATIENCE, "the exit serves", || self.nas_serves("ipv4"));
@@ -199,17 +199,17 @@ impl Internet {
         self.laptop.status().unwrap()["node"]["exit"].clone()
     }
 
-    fn passes(&self) -> bool {
+    pub(super) fn passes(&self) -> bool {
         seen(self.laptop.host(), TARGET).as_deref() == Some(EXIT)
     }
 
-    fn finish(self) {
+    pub(super) fn finish(self) {
         let warned = self.warnings();
         assert!(warned.is_empty(), "{warned:?}");
     }
 
     /// Stops the nodes, and returns what they have warned of.
-    fn warnings(mut self) -> Vec<String> {
+    pub(super) fn warnings(mut self) -> Vec<String> {
         let nodes = [&mut self.laptop, &mut self.nas].into_iter();
         let warned = nodes.flat_map(|node| {
             assert_eq!(node.stop().unwrap().code(), Some(0));
@@ -235,7 +235,7 @@ fn gateway(host: &Host, by: &[&str]) {
     }
 }
 
-fn done(node: &Daemon, arguments: &[&str]) -> String {
+pub(super) fn done(node: &Daemon, arguments: &[&str]) -> String {
     let output = node.command(arguments);
     let output = output.unwrap_or_else(|error| panic!("{arguments:?}: {error}"));
     String::from_utf8(output.stdout).unwrap()
@@ -253,7 +253,7 @@ fn failed(node: &Daemon, arguments: &[&str], code: i32) -> String {
 }
 
 /// What a program of the system prints on a host.
-fn run(host: &Host, program: &str, arguments: &[&str]) -> String {
+pub(super) fn run(host: &Host, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     command.args(arguments);
     let output = host.command(command, MINUTE).unwrap();
@@ -262,7 +262,7 @@ fn run(host: &Host, program: &str, arguments: &[&str]) -> String {
 }
 
 /// The rules, routes, tables of nftables and settings of a host.
-fn state(host: &Host) -> String {
+pub(super) fn state(host: &Host) -> String {
     let routes = |family: &[&str]| {
         let all = run(host, "ip", &[family, &["route", "show", "table", "all"]].concat());
         // The system gives interfaces these addresses when it likes.
@@ -294,7 +294,7 @@ fn state(host: &Host) -> String {
 }
 
 /// What `state` says without counts and the routes of weft's own interface.
-fn rules(state: &str) -> Vec<String> {
+pub(super) fn rules(state: &str) -> Vec<String> {
     let counted = |line: &str| match line.split_once("counter packets ") {
         Some((rule, counts)) => format!("{rule}{}", counts.splitn(4, ' ').nth(3).unwrap_or_default()),
         None => line.to_owned(),

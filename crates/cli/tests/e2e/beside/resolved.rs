@@ -184,3 +184,47 @@ fn names_by_a_real_resolved_and_others_as_before() {
         drop(again);
     });
 }
+
+#[test]
+fn settings_that_another_program_reverts_come_back() {
+    beside(|| {
+        let Some(net) = Programs::find().as_ref().and_then(Net::start) else {
+            return;
+        };
+        let _resolved = net.resolve();
+        let _daemon = net.machine.up(&[]);
+        net.done(&["create", "home", "--host", "desk"]);
+        let found = || !net.look_up("ahostsv4", "desk.home.weft").is_empty();
+        wait_until(MINUTE, "names of the network", found);
+        // NetworkManager and systemd-networkd revert a link that they take, and set others' settings.
+        for arguments in [
+            &["revert", "weft0"][..],
+            &["domain", "weft0", "lan.example"],
+            &["dns", "weft0", "192.0.2.53"],
+        ] {
+            let command = [&["/run/current-system/sw/bin/resolvectl"], arguments].concat();
+            assert!(net.machine.run(ROOT, &command).status.success(), "{arguments:?}");
+            wait_until(PATIENCE, "names of the network are back", found);
+        }
+        assert_eq!(net.names()["state"], "system");
+    });
+}
+
+#[test]
+fn names_follow_a_resolved_that_starts_late() {
+    beside(|| {
+        let Some(net) = Programs::find().as_ref().and_then(Net::start) else {
+            return;
+        };
+        // Nothing tells yet which resolver this system will have.
+        let _ = fs::remove_file(net.machine.path("/etc/resolv.conf"));
+        let _daemon = net.machine.up(&[]);
+        net.done(&["create", "home", "--host", "desk"]);
+        assert_eq!(net.names()["state"], "local");
+        let _resolved = net.resolve();
+        wait_until(MINUTE, "names of the network", || {
+            !net.look_up("ahostsv4", "desk.home.weft").is_empty()
+        });
+        net.wait_set_up();
+    });
+}

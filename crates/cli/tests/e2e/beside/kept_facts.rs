@@ -1,0 +1,211 @@
+//! What other programs remove from the host of a node comes back: addresses, routes and MTU of its
+//! interface, IPv6, rules for routes, tables of nftables and settings.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use weft_lab::daemon::Daemon;
+use weft_lab::host::Host;
+use weft_os::test_support::require_nft;
+
+use super::exit::{Internet, done, mirror, rules, run, seen, state};
+use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+
+/// The number of actions of the test with a seed, and the seed, for longer runs.
+const ACTIONS: &str = "WEFT_CHAOS_ACTIONS";
+const SEED: &str = "WEFT_CHAOS_SEED";
+
+/// The addresses of a node in the mesh and in its network.
+fn addresses(node: &Daemon) -> [IpAddr; 2] {
+    let networks: Value = serde_json::from_str(&done(node, &["networks", "--json"])).unwrap();
+    let members = networks["networks"][0]["members"].as_array().unwrap();
+    let own = members
+        .iter()
+        .find(|member| member["name"] == node.host().name())
+        .unwrap();
+    ["address", "ipv4"].map(|field| own[field].as_str().unwrap().parse().unwrap())
+}
+
+/// A service at both addresses of the exit, and what reaches it.
+struct Mesh {
+    mirrors: [String; 2],
+    from: [String; 2],
+}
+
+impl Mesh {
+    fn new(net: &Internet) -> Self {
+        let mirrors = addresses(&net.nas).map(|address| std::net::SocketAddr::new(address, 80).to_string());
+        for at in &mirrors {
+            mirror(net.nas.host(), at);
+        }
+        Self {
+            mirrors,
+            from: addresses(&net.laptop).map(|address| address.to_string()),
+        }
+    }
+
+    /// Whether programs of the laptop reach both.
+    fn is_whole(&self, laptop: &Host) -> bool {
+        let mut both = self.mirrors.iter().zip(&self.from);
+        both.all(|(at, from)| seen(laptop, at).as_ref() == Some(from))
+    }
+}
+
+fn shell(host: &Host, command: &str) {
+    run(host, "sh", &["-c", command]);
+}
+
+/// What the status says of the interface: what it lacks, and the alarm.
+fn said(node: &Daemon) -> (Vec<String>, String) {
+    let tun = node.status().unwrap()["node"]["tun"].clone();
+    let lacks = tun["lacks"].as_array().cloned().unwrap_or_default();
+    let lacks = lacks.iter().map(|fact| fact.as_str().unwrap().to_owned());
+    (lacks.collect(), tun["alarm"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn an_interface_that_loses_something_has_it_again() {
+    beside(|| {
+        let net = Internet::start(false);
+        let laptop = net.laptop.host();
+        let mesh = Mesh::new(&net);
+        wait_until(MINUTE, "packets pass", || mesh.is_whole(laptop));
+        for command in [
+            "ip link set weft0 down; ip link set weft0 up",
+            "ip link set weft0 down",
+            "ip address flush dev weft0",
+            "ip -4 address flush dev weft0",
+            "ip -6 address flush dev weft0",
+            "ip route flush dev weft0; ip -6 route flush dev weft0",
+            "ip link set weft0 mtu 1000",
+            "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6",
+            "echo 1 > /proc/sys/net/ipv6/conf/weft0/disable_ipv6",
+        ] {
+            shell(laptop, command);
+            wait_until(PATIENCE, command, || {
+                said(&net.laptop).0.is_empty() && mesh.is_whole(laptop)
+            });
+        }
+        // What others have added stays.
+        shell(
+            laptop,
+            "ip address add 198.51.100.77/32 dev weft0; ip route add 203.0.113.77/32 dev weft0",
+        );
+        shell(laptop, "ip -6 address flush dev weft0");
+        wait_until(PATIENCE, "packets pass", || mesh.is_whole(laptop));
+        let routes = run(laptop, "ip", &["route", "show", "dev", "weft0"]);
+        assert!(routes.contains("203.0.113.77 scope link"), "{routes}");
+        let own = run(laptop, "ip", &["route", "show", "proto", "119"]);
+        assert!(own.contains("10.44.") && !own.contains("203.0.113.77"), "{own}");
+        let warned = net.warnings();
+        assert!(
+            warned
+                .iter()
+                .all(|line| line.contains("and has it again") || line.contains("the interface does not have all")),
+            "{warned:?}"
+        );
+    });
+}
+
+#[test]
+fn a_program_that_goes_on_removing_is_named_by_doctor() {
+    beside(|| {
+        let net = Internet::start(false);
+        let laptop = net.laptop.host();
+        wait_until(MINUTE, "the alarm", || {
+            shell(laptop, "ip -4 address flush dev weft0");
+            said(&net.laptop)
+                .1
+                .contains("another program has removed the address 10.44.")
+        });
+        let doctor = net.laptop.attempt(&["doctor"], MINUTE).unwrap();
+        let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(
+            doctor.contains("another program has removed the address 10.44."),
+            "{doctor}"
+        );
+        wait_until(PATIENCE, "it is set up all the same", || said(&net.laptop).0.is_empty());
+        drop(net.warnings());
+    });
+}
+
+/// Numbers from a seed (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    let text = std::env::var(variable).ok();
+    text.map_or(default, |text| text.parse().unwrap())
+}
+
+#[test]
+fn all_is_whole_after_facts_were_removed_at_random() {
+    const LAPTOP: [&str; 12] = [
+        "ip link set weft0 down",
+        "ip link set weft0 down; ip link set weft0 up",
+        "ip address flush dev weft0",
+        "ip -4 address flush dev weft0",
+        "ip route flush dev weft0",
+        "ip -6 route flush dev weft0",
+        "ip link set weft0 mtu 1000",
+        "echo 1 > /proc/sys/net/ipv6/conf/weft0/disable_ipv6",
+        "ip rule delete proto 119",
+        "ip -6 rule delete proto 119",
+        "ip route flush table 30565",
+        "nft flush ruleset",
+    ];
+    const NAS: [&str; 6] = [
+        "nft flush ruleset",
+        "nft delete table inet weft_exit",
+        "echo 0 > /proc/sys/net/ipv4/ip_forward",
+        "ip link set weft0 down; ip link set weft0 up",
+        "ip address flush dev weft0",
+        "ip -6 route flush dev weft0",
+    ];
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let (actions, seed) = (number(ACTIONS, 30), number(SEED, 36));
+        let net = Internet::start(false);
+        let (laptop, nas) = (net.laptop.host(), net.nas.host());
+        let mesh = Mesh::new(&net);
+        net.approve();
+        done(&net.laptop, &["set", "--exit", "nas"]);
+        wait_until(MINUTE, "packets leave by the exit", || {
+            net.passes() && mesh.is_whole(laptop)
+        });
+        let before = [rules(&state(laptop)), rules(&state(nas))];
+        let mut random = Random(seed | 1 << 40);
+        let begin = Instant::now();
+        for _ in 0..actions {
+            let (host, commands) = if random.below(3) == 0 {
+                (nas, &NAS[..])
+            } else {
+                (laptop, &LAPTOP[..])
+            };
+            let command = commands[random.below(commands.len())];
+            eprintln!("{:6} ms, {}: {command}", begin.elapsed().as_millis(), host.name());
+            shell(host, &format!("{command} 2> /dev/null; true"));
+            std::thread::sleep(Duration::from_millis(random.below(700) as u64));
+        }
+        wait_until(MINUTE, "packets leave by the exit, and pass in the mesh", || {
+            net.passes() && mesh.is_whole(laptop)
+        });
+        let now = || [rules(&state(laptop)), rules(&state(nas))];
+        wait_until(PATIENCE, "rules and settings are as before", || now() == before);
+        for node in [&net.laptop, &net.nas] {
+            assert_eq!(said(node).0, Vec::<String>::new());
+        }
+        drop(net.warnings());
+    });
+}
