@@ -47,8 +47,8 @@ impl BitOrAssign for Concern {
 #[derive(Debug, Clone, Default)]
 pub struct Interest {
     own: u32,
-    /// Interfaces with addresses or routes that count, and whether packets pass.
-    links: BTreeMap<u32, bool>,
+    /// Interfaces with addresses or routes that count: whether packets pass, and the MTU.
+    links: BTreeMap<u32, (bool, u32)>,
     addresses: BTreeSet<InterfaceAddress>,
     subnets: BTreeSet<Subnet>,
     /// The addresses of peers.
@@ -82,7 +82,7 @@ impl Interest {
             .interfaces
             .iter()
             .filter(|link| indexes.contains(&link.index));
-        self.links = links.map(|link| (link.index, link.usable)).collect();
+        self.links = links.map(|link| (link.index, (link.usable, link.mtu))).collect();
     }
 
     /// Returns what a change may have changed, and notes it.
@@ -93,9 +93,9 @@ impl Interest {
                 ..Concern::default()
             },
             Change::Link { index, .. } if *index == self.own => of_interface(),
-            Change::Link { index, usable } => match self.links.get_mut(index) {
-                Some(known) if *known != *usable => {
-                    *known = *usable;
+            Change::Link { index, usable, mtu } => match self.links.get_mut(index) {
+                Some(known) if *known != (*usable, *mtu) => {
+                    *known = (*usable, *mtu);
                     // The kernel removes the IPv4 routes of an interface and does not tell of it.
                     Concern {
                         subnets: true,
@@ -121,8 +121,8 @@ impl Interest {
                 false => self.addresses.remove(address),
             };
         if differs && present {
-            // Whether packets pass is read with the rest.
-            self.links.entry(address.index).or_insert(true);
+            // Its properties are read with the rest.
+            self.links.entry(address.index).or_default();
         }
         Concern {
             paths: differs,
@@ -296,13 +296,14 @@ mod tests {
         assert_eq!(of(address(3, "172.17.0.1"), false), "p");
         assert_eq!(of(address(3, "172.17.0.1"), false), "");
         assert_eq!(of(address(OWN, "10.44.0.1"), false), "i");
-        let mut of = |index, usable| concern(&mut interest, &Change::Link { index, usable });
-        assert_eq!(of(2, true), "");
-        assert_eq!(of(2, false), "sp");
-        assert_eq!(of(2, false), "");
-        assert_eq!(of(2, true), "sp");
-        assert_eq!(of(99, true), "", "of a container");
-        assert_eq!(of(OWN, true), "i");
+        let mut of = |index, usable, mtu| concern(&mut interest, &Change::Link { index, usable, mtu });
+        assert_eq!(of(2, true, 1_500), "");
+        assert_eq!(of(2, false, 1_500), "sp");
+        assert_eq!(of(2, false, 1_500), "");
+        assert_eq!(of(2, true, 1_500), "sp");
+        assert_eq!(of(2, true, 1_400), "sp", "a path takes less");
+        assert_eq!(of(99, true, 1_500), "", "of a container");
+        assert_eq!(of(OWN, true, 1_500), "i");
     }
 
     #[test]

@@ -88,7 +88,8 @@ impl Watch {
         Ok(Self {
             thread: Thread::of_rules(ears)?,
             pace: Pace::default(),
-            due: false,
+            // What changed before.
+            due: true,
         })
     }
 
@@ -148,6 +149,7 @@ mod tests {
                 Change::Link {
                     index: 7,
                     usable: false,
+                    mtu: 1_470,
                 },
                 true,
             ),
@@ -155,6 +157,7 @@ mod tests {
                 Change::Link {
                     index: 2,
                     usable: false,
+                    mtu: 1_500,
                 },
                 false,
             ),

@@ -56,7 +56,12 @@ impl HostWatch {
     /// Notes that something has changed.
     pub(super) fn note_changes(&mut self) {
         self.due |= self.watch.take();
-        self.at.get_or_insert(Instant::now() + SETTLE);
+        let soon = Instant::now() + SETTLE;
+        // A look at the interface waits for none at the network of others.
+        match self.at {
+            Some(at) if !self.due.interface || at <= soon => {}
+            _ => self.at = Some(soon),
+        }
     }
 
     /// Notes that the node sends to other addresses than before.

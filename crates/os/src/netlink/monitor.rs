@@ -60,6 +60,8 @@ pub enum Change {
         /// Packets pass, as in [`Interface::usable`](super::Interface::usable); never once it is
         /// deleted.
         usable: bool,
+        /// Its MTU in bytes; 0 once it is deleted.
+        mtu: u32,
     },
     /// An address of an interface.
     Address {
@@ -255,11 +257,13 @@ fn of_network(message: &[u8]) -> Option<Change> {
             Some(Change::Link {
                 index: interface.index,
                 usable: interface.usable,
+                mtu: interface.mtu,
             })
         }
         RouteNetlinkMessage::DelLink(link) => Some(Change::Link {
             index: link.header.index,
             usable: false,
+            mtu: 0,
         }),
         RouteNetlinkMessage::NewAddress(address) => {
             let unchecked = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
