@@ -217,6 +217,28 @@ impl Machine {
         fs::write(path, text).unwrap();
     }
 
+    /// Ends a program that has written its process number to `/run/test/NAME.pid`: the numbers are those
+    /// of the machine.
+    pub fn end(&self, name: &str, child: &mut LoggedChild) {
+        let kill = format!("kill $(cat /run/test/{name}.pid)");
+        done(&self.run(ROOT, &["sh", "-c", &kill]));
+        assert!(child.wait(PATIENCE).unwrap().success());
+    }
+
+    /// Adds a user and a group of a service, in the place of those of the system.
+    pub fn add_service_user(&self, name: &str, id: u32) {
+        for (file, line) in [
+            ("/etc/passwd", format!("{name}:x:{id}:{id}::/:/usr/sbin/nologin\n")),
+            ("/etc/group", format!("{name}:x:{id}:\n")),
+        ] {
+            let text = fs::read_to_string(self.path(file)).unwrap();
+            let own = format!("{name}:");
+            let kept = text.lines().filter(|line| !line.starts_with(&own));
+            let text: String = kept.map(|line| format!("{line}\n")).collect();
+            fs::write(self.path(file), text + &line).unwrap();
+        }
+    }
+
     /// A command of a user of the machine.
     pub fn command(&self, user: User, arguments: &[&str]) -> Command {
         let mut command = Command::new("nsenter");

@@ -57,6 +57,7 @@ mod beside {
     pub(crate) mod names;
     mod nat;
     mod network_manager;
+    mod networkd;
     mod no_dead_ends;
     mod nostr;
     mod nostr_tls;

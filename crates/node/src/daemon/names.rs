@@ -107,7 +107,11 @@ fn system(config: &Config, file: Option<(ResolvConf, io::Result<Endpoint>)>) -> 
         return Err(RegisterError::NoDirectory(directory.to_owned()));
     }
     match endpoint {
-        Ok(endpoint) => Ok(System::File { file, endpoint }),
+        Ok(endpoint) => Ok(System::File {
+            file,
+            endpoint,
+            may_change: config.dns.resolv_conf == ResolvConfSetting::Auto,
+        }),
         Err(error) => {
             let error = RegisterError::Port {
                 address: resolv_conf::SERVER,

@@ -56,6 +56,10 @@ pub enum System {
         file: ResolvConf,
         /// The address that the file is to name, [`resolv_conf::SERVER`].
         endpoint: Endpoint,
+        /// Names are set up in systemd-resolved once the file leads there. Never for a file that the
+        /// configuration names: it may be that of another network namespace, where systemd-resolved
+        /// has another interface under the index of this node's.
+        may_change: bool,
     },
 }
 
@@ -94,13 +98,20 @@ impl Way {
     ) {
         match system {
             Ok((System::Resolved, broker)) => self.keep_resolved(tasks, shared, &broker).await,
-            Ok((System::File { file, endpoint }, broker)) => {
+            Ok((
+                System::File {
+                    file,
+                    endpoint,
+                    may_change,
+                },
+                broker,
+            )) => {
                 let address = endpoint.address();
                 let clients = Clients::Host(Arc::clone(&self.forwarder));
                 if let Err(error) = endpoint.serve(tasks, shared, clients) {
                     tracing::warn!(%error, %address, "DNS: not served");
                 }
-                if self.keep_file(&file, &broker).await == Kept::Resolved {
+                if self.keep_file(&file, &broker, may_change).await == Kept::Resolved {
                     self.keep_resolved(tasks, shared, &broker).await;
                 }
             }
@@ -119,13 +130,13 @@ impl Way {
     /// Names this node in the file as long as no other program insists on its own text, and passes
     /// queries for other names on to the servers of the former text. Ends if it is left to that
     /// program, or belongs to systemd-resolved, which may start late.
-    async fn keep_file(&mut self, file: &ResolvConf, broker: &Client) -> Kept {
+    async fn keep_file(&mut self, file: &ResolvConf, broker: &Client, may_change: bool) -> Kept {
         let path = file.path().display();
         let mut replaced = VecDeque::new();
         let mut was_set_up = false;
         let mut last = None;
         loop {
-            if is_resolved(file) {
+            if may_change && is_resolved(file) {
                 let _ = broker.release_resolv_conf().await;
                 return Kept::Resolved;
             }

@@ -285,7 +285,7 @@ fn network_manager_leaves_the_interface_alone() {
             assert!(net.tool(arguments).is_some(), "{arguments:?}");
             assert_eq!(addresses(), before, "{arguments:?}");
         }
-        end(machine, "manager", &mut manager);
+        machine.end("manager", &mut manager);
         manager = net.manage();
         wait_until(PATIENCE, "the interface is unmanaged", unmanaged);
         // A user has it managed all the same.
@@ -299,86 +299,5 @@ fn network_manager_leaves_the_interface_alone() {
         assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(0));
         assert!(!file.exists());
         drop(manager);
-    });
-}
-
-/// Ends a program of a machine that has process numbers of its own.
-fn end(machine: &Machine, name: &str, child: &mut LoggedChild) {
-    let kill = format!("kill $(cat /run/test/{name}.pid)");
-    done(&machine.run(ROOT, &["sh", "-c", &kill]));
-    assert!(child.wait(PATIENCE).unwrap().success());
-}
-
-/// systemd-networkd, which comes with systemd.
-const NETWORKD: &str = "/usr/lib/systemd/systemd-networkd";
-/// A file that matches each interface, as images for servers have it.
-const ALL: &str = "[Match]\nName=*\n[Network]\nLinkLocalAddressing=no\n";
-
-#[test]
-fn networkd_leaves_the_interface_alone() {
-    beside(|| {
-        if !Path::new(NETWORKD).exists() || !has_bus() {
-            skip("systemd-networkd or dbus-daemon is not installed");
-            return;
-        }
-        let Some(machine) = Machine::booted() else {
-            return;
-        };
-        for (file, line) in [
-            ("/etc/passwd", "systemd-network:x:4954:4954::/:/usr/sbin/nologin\n"),
-            ("/etc/group", "systemd-network:x:4954:\n"),
-        ] {
-            let text = fs::read_to_string(machine.path(file)).unwrap();
-            let kept = text.lines().filter(|line| !line.starts_with("systemd-network:"));
-            let text: String = kept.map(|line| format!("{line}\n")).collect();
-            fs::write(machine.path(file), text + line).unwrap();
-        }
-        let _bus = machine.start_bus();
-        machine.write("/etc/systemd/network/90-all.network", ALL);
-        let manage = || {
-            let prepare = "mkdir -p /run/systemd/netif && chown -R 4954:4954 /run/systemd/netif";
-            let start = format!(
-                "echo $$ > /run/test/networkd.pid && {prepare} && mount -t sysfs -o ro none /sys && exec {NETWORKD}"
-            );
-            let child = machine.background("networkd", &["unshare", "--mount", "sh", "-c", &start]);
-            wait_until(PATIENCE, "systemd-networkd answers", || {
-                machine.run(ROOT, &["networkctl", "list"]).status.success()
-            });
-            child
-        };
-        let mut networkd = manage();
-        let mut daemon = machine.up(&[]);
-        done(&machine.weft(ROOT, &["create", "home", "--host", "desk"]));
-        let facts = || {
-            let shown = |arguments: &[&str]| done(&machine.run(ROOT, arguments));
-            let addresses = shown(&["ip", "--brief", "address", "show", "weft0"]);
-            addresses + &shown(&["ip", "-6", "route", "show", "proto", "119"])
-        };
-        let before = facts();
-        assert!(before.contains("fd00::/8") && before.contains("10.44."), "{before}");
-        let unmanaged = || {
-            let list = done(&machine.run(ROOT, &["networkctl", "--no-legend", "list"]));
-            list.lines()
-                .any(|line| line.contains("weft0") && line.contains("unmanaged"))
-        };
-        wait_until(PATIENCE, "the interface is unmanaged", unmanaged);
-        done(&machine.run(ROOT, &["networkctl", "reload"]));
-        assert_eq!(facts(), before);
-        end(&machine, "networkd", &mut networkd);
-        networkd = manage();
-        wait_until(PATIENCE, "the interface is unmanaged", unmanaged);
-        assert_eq!(facts(), before);
-
-        // Without the file it takes the interface, and what it removes comes back.
-        let file = machine.path("/run/systemd/network/05-weft-weft0.network");
-        fs::remove_file(&file).unwrap();
-        for command in [&["networkctl", "reload"][..], &["networkctl", "reconfigure", "weft0"]] {
-            done(&machine.run(ROOT, command));
-        }
-        wait_until(PATIENCE, "systemd-networkd has the interface", || !unmanaged());
-        wait_until(PATIENCE, "the interface is whole", || facts() == before);
-        done(&machine.weft(ROOT, &["down"]));
-        assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(0));
-        drop(networkd);
     });
 }

@@ -19,6 +19,8 @@ use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 const VARIABLE: &str = "WEFT_TEST_RESOLVED";
 /// The path of systemd-resolved on the machine.
 const RESOLVED: &str = "/run/test/systemd-resolved";
+/// The file of systemd-resolved that resolv.conf is a link to.
+const STUB: &str = "/run/systemd/resolve/stub-resolv.conf";
 const SETTINGS: &str = "[Resolve]\nDNS=192.0.2.53\nFallbackDNS=\nLLMNR=no\nMulticastDNS=no\nDNSSEC=no\n";
 
 /// systemd-resolved and resolvectl.
@@ -64,15 +66,7 @@ impl Net {
         let host = world.host("a").unwrap();
         switch.connect(&host, &["192.0.2.1/24"]).unwrap();
         let machine = Machine::booted_on(&world, host)?;
-        for (file, line) in [
-            ("/etc/passwd", "systemd-resolve:x:4953:4953::/:/usr/sbin/nologin\n"),
-            ("/etc/group", "systemd-resolve:x:4953:\n"),
-        ] {
-            let text = fs::read_to_string(machine.path(file)).unwrap();
-            let kept = text.lines().filter(|line| !line.starts_with("systemd-resolve:"));
-            let text: String = kept.map(|line| format!("{line}\n")).collect();
-            fs::write(machine.path(file), text + line).unwrap();
-        }
+        machine.add_service_user("systemd-resolve", 4953);
         machine.write("/etc/systemd/resolved.conf", SETTINGS);
         machine.write("/etc/nsswitch.conf", "hosts: files dns\npasswd: files\ngroup: files\n");
         // The machine does not see the checkout where that is below a directory of its own, /tmp for
@@ -94,11 +88,10 @@ impl Net {
     /// Starts systemd-resolved, and waits until programs get answers from it.
     fn resolve(&self) -> LoggedChild {
         let resolved = self.machine.background("resolved", &[RESOLVED]);
-        let stub = "/run/systemd/resolve/stub-resolv.conf";
-        wait_until(PATIENCE, "systemd-resolved runs", || self.machine.path(stub).exists());
+        wait_until(PATIENCE, "systemd-resolved runs", || self.machine.path(STUB).exists());
         let file = self.machine.path("/etc/resolv.conf");
         let _ = fs::remove_file(&file);
-        std::os::unix::fs::symlink(stub, &file).unwrap();
+        std::os::unix::fs::symlink(STUB, &file).unwrap();
         wait_until(PATIENCE, "systemd-resolved answers", || {
             !self.look_up("ahostsv4", "www.example").is_empty()
         });
@@ -146,7 +139,7 @@ fn names_by_a_real_resolved_and_others_as_before() {
         net.done(&["service", "install"]);
         net.wait_set_up();
         let link = fs::read_link(net.machine.path("/etc/resolv.conf")).unwrap();
-        assert_eq!(link, Path::new("/run/systemd/resolve/stub-resolv.conf"));
+        assert_eq!(link, Path::new(STUB));
         net.done(&["create", "home", "--host", "desk"]);
         let output = net.machine.weft(ROOT, &["networks", "--json"]);
         let networks: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -226,5 +219,38 @@ fn names_follow_a_resolved_that_starts_late() {
             !net.look_up("ahostsv4", "desk.home.weft").is_empty()
         });
         net.wait_set_up();
+    });
+}
+
+#[test]
+fn a_file_that_the_configuration_names_stays_the_only_place() {
+    beside(|| {
+        let Some(net) = Programs::find().as_ref().and_then(Net::start) else {
+            return;
+        };
+        let _resolved = net.resolve();
+        let directory = net.machine.path("/etc/other");
+        fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::symlink(STUB, directory.join("resolv.conf")).unwrap();
+        net.machine
+            .configure("[dns]\nresolv_conf = \"/etc/other/resolv.conf\"\n");
+        let _daemon = net.machine.up(&[]);
+        wait_until(PATIENCE, "the file is left alone", || {
+            net.names()["why"]
+                .as_str()
+                .is_some_and(|why| why.contains("belongs to systemd-resolved"))
+        });
+        // The index of the interface may mean another one to systemd-resolved.
+        let domains = net
+            .machine
+            .run(ROOT, &["/run/current-system/sw/bin/resolvectl", "domain", "weft0"]);
+        assert!(
+            !String::from_utf8_lossy(&domains.stdout).contains("weft "),
+            "{domains:?}"
+        );
+        assert!(
+            !String::from_utf8_lossy(&domains.stdout).contains("~fips"),
+            "{domains:?}"
+        );
     });
 }
