@@ -102,6 +102,25 @@ fn comparable(route: &Route) -> (IpAddr, u8, Option<u32>, Option<IpAddr>) {
     (route.destination, route.prefix_len, route.mtu, route.source)
 }
 
+/// The name of an interface; `None` if there is none with this index, or its name has characters that
+/// rules and files of other programs cannot contain.
+///
+/// # Errors
+/// Only if the exchange with the kernel fails.
+pub fn plain_name(index: u32) -> Result<Option<String>, NetlinkError> {
+    match Netlink::open()?.interface_at(index) {
+        Ok(interface) => Ok(Some(interface.name).filter(|name| is_plain(name))),
+        Err(NetlinkError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether rules and files of other programs can contain this name.
+pub(crate) fn is_plain(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    name.chars().all(plain)
+}
+
 /// Reads an interface back.
 ///
 /// # Errors
@@ -229,7 +248,7 @@ impl Keeper {
         if !sound {
             self.pace.note(now);
         }
-        // What was refused is tried again, and a change meanwhile may have been undone by this look.
+        // Refused facts are tried again, as is an interface that could not be read.
         if !matches!(&outcome, Ok(outcome) if outcome.refused.is_empty()) {
             self.look_at = self.pace.next(now);
         }

@@ -14,6 +14,8 @@ use std::time::Duration;
 use weft_os::netns;
 use weft_os::process::{hang_up, process_named};
 
+use crate::interface::is_plain;
+
 /// A program, and the file that it reads.
 struct Manager {
     /// It is installed, or runs, if one of these exists.
@@ -74,8 +76,7 @@ impl Unmanaged {
     #[must_use]
     pub fn write(interface: &str) -> (Self, Vec<io::Error>) {
         let (mut written, mut refused) = (Self::default(), Vec::new());
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if !netns::is_init_namespace() || !interface.chars().all(plain) {
+        if !netns::is_init_namespace() || !is_plain(interface) {
             return (written, refused);
         }
         for manager in &MANAGERS {

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use weft_host::interface::{Fact, Keeper, Wanted};
+use weft_host::interface::{Fact, Keeper, Outcome, Wanted};
 use weft_os::netlink::{InterfaceAddress, Netlink, Route};
 use weft_os::netns::NetNs;
 use weft_os::test_support::in_namespaces;
@@ -68,6 +68,12 @@ impl Scene {
         scene
     }
 
+    /// Looks, which has to be due.
+    fn look(&mut self) -> Outcome {
+        let outcome = self.keeper.handle_timeout(self.now, &mut self.netlink);
+        outcome.unwrap().unwrap()
+    }
+
     /// Looks until nothing is missing; in time no later than two seconds for each look.
     fn settle(&mut self) -> Vec<Fact> {
         let mut repaired = Vec::new();
@@ -75,11 +81,7 @@ impl Scene {
             self.keeper.look_soon(self.now);
             assert!(self.keeper.timeout() <= self.now + 2_000);
             self.now = self.now.max(self.keeper.timeout());
-            let outcome = self
-                .keeper
-                .handle_timeout(self.now, &mut self.netlink)
-                .unwrap()
-                .unwrap();
+            let outcome = self.look();
             assert!(outcome.refused.is_empty(), "{outcome:?}");
             repaired.extend(outcome.repaired);
         }
@@ -135,11 +137,7 @@ fn what_others_have_added_stays() {
             run("ip link add other type bridge && ip link set other up && ip route replace 192.168.9.0/24 dev other");
             scene.now += 60_000;
             scene.keeper.look_soon(scene.now);
-            let outcome = scene
-                .keeper
-                .handle_timeout(scene.now, &mut scene.netlink)
-                .unwrap()
-                .unwrap();
+            let outcome = scene.look();
             let taken: Vec<String> = outcome
                 .taken
                 .iter()
@@ -186,11 +184,7 @@ fn without_ipv6_the_rest_is_kept_and_ipv6_is_asked_for() {
             off("1");
             run("ip -4 address flush dev weft0");
             scene.keeper.look_soon(scene.now);
-            let outcome = scene
-                .keeper
-                .handle_timeout(scene.now, &mut scene.netlink)
-                .unwrap()
-                .unwrap();
+            let outcome = scene.look();
             assert!(outcome.lacks_ipv6(), "{outcome:?}");
             assert!(
                 scene
@@ -223,11 +217,7 @@ fn a_program_that_goes_on_removing_is_told() {
                 run("ip -4 address delete 10.44.0.1/32 dev weft0");
                 scene.keeper.look_soon(scene.now);
                 scene.now = scene.now.max(scene.keeper.timeout());
-                let outcome = scene
-                    .keeper
-                    .handle_timeout(scene.now, &mut scene.netlink)
-                    .unwrap()
-                    .unwrap();
+                let outcome = scene.look();
                 assert!(!outcome.repaired.is_empty());
                 looks += 1;
             }

@@ -1,12 +1,12 @@
 //! Carries exits out on this host, and puts everything back.
 
 use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError};
-use weft_os::sysctl::{SysctlError, enable_ipv6};
 
 use super::nft::{Nft, NftError};
 use super::rules::{self, SERVE, TABLE, USE};
 use super::saved::{self, CHECK_MARKS, Saved, SettingError};
 use super::{ServeExit, UseExit};
+use crate::interface::plain_name;
 
 /// The reason why an exit was not set up, or not put back. Its text is half a line for the user.
 #[derive(Debug, thiserror::Error)]
@@ -20,9 +20,6 @@ pub enum ExitError {
     /// A setting of the kernel.
     #[error("{0}")]
     Setting(#[from] SettingError),
-    /// A setting of the interface.
-    #[error("{0}")]
-    Sysctl(#[from] SysctlError),
     /// The interface has gone, or its name has characters that rules cannot contain.
     #[error("the interface of weft cannot be named in rules")]
     Interface,
@@ -232,14 +229,6 @@ impl Host {
         self.remove(SERVE, saved).await
     }
 
-    /// Switches IPv6 on for the interface.
-    ///
-    /// # Errors
-    /// [`ExitError`]
-    pub fn enable_ipv6(&self) -> Result<(), ExitError> {
-        Ok(enable_ipv6(&self.name()?)?)
-    }
-
     /// Puts back what may end with the daemon: all, unless the exit is strict. A daemon that ends in
     /// order has left its exit before.
     pub async fn end(&mut self) {
@@ -296,14 +285,7 @@ impl Host {
 
     /// The name of the interface.
     fn name(&self) -> Result<String, ExitError> {
-        let interfaces = Netlink::open()?.interfaces()?;
-        let own = interfaces
-            .into_iter()
-            .find(|interface| interface.index == self.interface);
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        own.map(|own| own.name)
-            .filter(|name| name.chars().all(plain))
-            .ok_or(ExitError::Interface)
+        plain_name(self.interface)?.ok_or(ExitError::Interface)
     }
 }
 

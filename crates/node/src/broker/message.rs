@@ -34,11 +34,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
+use weft_host::exit::{ServeExit, UseExit};
 use weft_wire::Subnet;
 
 use crate::config;
 use crate::dns::Search;
-use weft_host::exit::{ServeExit, UseExit};
 
 /// The version of the messages.
 const VERSION: u8 = 4;

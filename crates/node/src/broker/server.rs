@@ -13,11 +13,12 @@ use tokio::net::UnixStream;
 use weft_host::exit::ServeExit;
 use weft_host::exit::host::Host;
 use weft_host::exit::watch::Watch;
+use weft_host::interface::plain_name;
 use weft_host::managers::Unmanaged;
 use weft_noise::PublicKey;
-use weft_os::netlink::Netlink;
 use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
 use weft_os::socket::interface_index;
+use weft_os::sysctl::enable_ipv6;
 
 use super::asynchronous;
 use super::message::{MAX_REQUEST, Reply, Request};
@@ -116,15 +117,13 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
 
 /// Has programs that manage interfaces leave this one alone.
 fn leave_alone(interface: u32) -> Unmanaged {
-    let interfaces = Netlink::open().and_then(|mut netlink| netlink.interface_at(interface));
-    let Ok(interface) = interfaces else {
+    let Ok(Some(interface)) = plain_name(interface) else {
         return Unmanaged::default();
     };
-    let (unmanaged, refused) = Unmanaged::write(&interface.name);
+    let (unmanaged, refused) = Unmanaged::write(&interface);
     for error in refused {
         tell(&format!(
-            "a program that manages interfaces is not told to leave {} alone: {error}",
-            interface.name
+            "a program that manages interfaces is not told to leave {interface} alone: {error}"
         ));
     }
     unmanaged
@@ -133,7 +132,8 @@ fn leave_alone(interface: u32) -> Unmanaged {
 /// Keeps the rights that the requests on the list need: uid 0, by which the system's services
 /// recognise the caller and which owns the configuration, and CAP_NET_ADMIN for exits. Files can be
 /// read and programs run. Only settings of the network, and files beside the configuration, resolv.conf
-/// and those of `unmanaged`, can be written: a file that is replaced as a whole needs the right to its directory.
+/// and those of `unmanaged`, can be written: a file that is replaced as a whole needs the right to its
+/// directory.
 fn give_up_rights(options: &Options, unmanaged: &Unmanaged) -> Result<(), PrivilegeError> {
     let mut files = vec![(Path::new("/"), Access::Run)];
     let settings = Path::new("/proc/sys/net");
@@ -297,10 +297,18 @@ impl Broker {
                 let lines: Vec<String> = servers.iter().map(ToString::to_string).collect();
                 Reply::Text(lines.join("\n"))
             }
-            Request::EnableIpv6 => reply(self.host.enable_ipv6()),
+            Request::EnableIpv6 => self.switch_ipv6_on(),
             Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
+        }
+    }
+
+    fn switch_ipv6_on(&self) -> Reply {
+        match plain_name(self.options.interface) {
+            Ok(Some(interface)) => reply(enable_ipv6(&interface)),
+            Ok(None) => Reply::Failed("the interface has gone".to_owned()),
+            Err(error) => Reply::Failed(error.to_string()),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use weft_core::{Frames, PeerStatus};
+use weft_host::exit::{ServeExit, UseExit};
 use weft_host::surroundings::Surroundings;
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
@@ -25,7 +26,6 @@ use super::why::{why, why_frames, why_trouble};
 use crate::broker::{Broker, Client};
 use crate::config::Config;
 use crate::status::{ExitStatus, ServesStatus};
-use weft_host::exit::{ServeExit, UseExit};
 
 /// The pause before an order is repeated that the system refused.
 const AGAIN: Duration = Duration::from_secs(5);

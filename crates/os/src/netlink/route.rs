@@ -143,7 +143,7 @@ impl Netlink {
                     routes(&message).into_iter().filter_map(&convert).collect::<Vec<_>>()
                 });
                 match listed {
-                    // Without any route of this version there is no such table.
+                    // The kernel has no main table of a version without routes.
                     Err(NetlinkError::NotFound { .. }) => Ok(()),
                     listed => listed.map(|listed| found.extend(listed)),
                 }
