@@ -13,6 +13,7 @@
 //! | [`interest`] | which changes of the network matter; pure |
 //! | [`watch`] | the thread that hears of changes |
 //! | [`exit`] | exits, as the system carries them out |
+//! | [`faults`] | what else keeps packets from passing: found, and not changed |
 //! | [`managers`] | NetworkManager and systemd-networkd leave the interface alone |
 //! | [`pace`] | when a fact that was removed is set up again; pure |
 //!
@@ -22,6 +23,7 @@
 //! Never here: members, networks and sessions (weft-node), system calls (weft-os).
 
 pub mod exit;
+pub mod faults;
 pub mod interest;
 pub mod interface;
 pub mod managers;
