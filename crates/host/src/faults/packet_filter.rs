@@ -317,3 +317,6 @@ fn rules_by_handle(text: &str) -> BTreeMap<((String, String), u64), &str> {
     }
     rules
 }
+
+#[cfg(test)]
+mod tests;
