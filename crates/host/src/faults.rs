@@ -9,11 +9,21 @@
 pub mod facts;
 pub mod packet_filter;
 
-use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+use weft_wire::Subnet;
+
+use self::facts::setting;
 pub use self::facts::{Facts, Wanted, Way, examine, host};
 use self::packet_filter::Packet;
 use crate::exit::rules::{SERVE, USE};
+
+/// The check of what leads to the exit of a node ([`Fault::check`]).
+pub const EXIT: &str = "exit";
+/// The share of the table of connections in percent from which on it counts as full.
+const FULL: u64 = 95;
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +70,13 @@ impl Fault {
         }
     }
 
+    fn towards(self, to: Subnet) -> Self {
+        Self {
+            to: Some(to.to_string()),
+            ..self
+        }
+    }
+
     /// What is so, and the command that puts it right: half a line for the user.
     #[must_use]
     pub fn in_brief(&self) -> String {
@@ -71,7 +88,15 @@ impl Fault {
 /// Says what is wrong.
 #[must_use]
 pub fn find(facts: &Facts) -> Vec<Fault> {
-    dropped_here(facts)
+    let mut faults = Vec::new();
+    faults.extend(dropped_here(facts));
+    for way in &facts.ways {
+        faults.extend(forwarding(facts, way));
+        faults.extend(dropped_on_the_way(facts, way));
+    }
+    faults.extend(astray(facts));
+    faults.extend(connections(facts));
+    faults
 }
 
 /// Packets for this host that its own rules drop.
@@ -97,4 +122,341 @@ fn dropped_here(facts: &Facts) -> Vec<Fault> {
         ));
     }
     faults
+}
+
+/// Why it matters that packets of members are not forwarded there.
+fn unreached(to: Subnet) -> String {
+    match to.prefix_len() {
+        0 => format!("members that use this exit reach nothing by IPv{}", version(to)),
+        _ => format!("members do not reach {to} behind this host"),
+    }
+}
+
+fn version(subnet: Subnet) -> u8 {
+    if subnet.address().is_ipv4() { 4 } else { 6 }
+}
+
+/// Settings of the kernel that keep packets from being forwarded, and routes that are missing.
+fn forwarding(facts: &Facts, way: &Way) -> Option<Fault> {
+    let Some(out) = &way.out else {
+        let (what, fix) = match way.to.prefix_len() {
+            0 => (
+                format!("this host has no default route for IPv{}", version(way.to)),
+                "connect it to a network that leads to the Internet".to_owned(),
+            ),
+            _ => (
+                format!("this host has no route to {}", way.to),
+                format!("sudo ip route add {} via GATEWAY", way.to),
+            ),
+        };
+        return Some(Fault::new("route", what, unreached(way.to), fix).towards(way.to));
+    };
+    if way.closed.is_empty() {
+        return None;
+    }
+    let what = format!(
+        "IPv{} is not forwarded between {} and {out}: {} is 0",
+        version(way.to),
+        facts.interface,
+        way.closed.join(" and ")
+    );
+    let commands: Vec<String> = way.closed.iter().map(|name| format!("{name}=1")).collect();
+    let fix = format!("sudo sysctl -w {}", commands.join(" "));
+    Some(Fault::new("forwarding", what, unreached(way.to), fix).towards(way.to))
+}
+
+/// Rules of others that drop what is forwarded, or the answers.
+fn dropped_on_the_way(facts: &Facts, way: &Way) -> Vec<Fault> {
+    let Some(out) = &way.out else { return Vec::new() };
+    let name = &facts.interface;
+    let packet = Packet::forwarded(name, out, way.destination);
+    let chain = |packet: &Packet| facts.ruleset.dropped_by(packet, &[USE, SERVE]);
+    let fault = |chain: &str, what: String, fix: String| {
+        let what = format!("the chain {chain} drops {what}");
+        Fault::new("firewall", what, unreached(way.to), fix).towards(way.to)
+    };
+    let there = |chain: &str| format!("sudo nft insert rule {chain} iifname {name} oifname {out} accept");
+    let back = |chain: &str| {
+        format!("sudo nft insert rule {chain} iifname {out} oifname {name} ct state established,related accept")
+    };
+    match (chain(&packet), chain(&packet.answer())) {
+        (Some(one), Some(other)) if one == other => {
+            let what = format!("what is forwarded between {name} and {out}");
+            vec![fault(&one, what, format!("{}; {}", there(&one), back(&one)))]
+        }
+        (one, other) => {
+            let one = one.map(|one| fault(&one, format!("what is forwarded from {name} to {out}"), there(&one)));
+            let other = other.map(|other| {
+                let what = format!("the answers that are forwarded from {out} to {name}");
+                fault(&other, what, back(&other))
+            });
+            one.into_iter().chain(other).collect()
+        }
+    }
+}
+
+/// Packets that do not go to the node, because another route or rule goes first.
+fn astray(facts: &Facts) -> Vec<Fault> {
+    let name = &facts.interface;
+    let why = "another route, or a rule for routes, goes before that of weft";
+    let fix =
+        |address: IpAddr| format!("`ip route get {address}` names the route, and `ip rule` the rules; remove that one");
+    let mut faults = Vec::new();
+    for (by, addresses) in by_way(&facts.astray) {
+        let [first, others @ ..] = &addresses[..] else { continue };
+        let others = match others.len() {
+            0 => String::new(),
+            1 => " and 1 other".to_owned(),
+            number => format!(" and {number} others"),
+        };
+        let what = format!("packets to {first}{others} {by}, and not by {name}");
+        faults.push(Fault::new("route", what, why, fix(*first)));
+    }
+    for (by, addresses) in by_way(&facts.past_exit) {
+        let Some(first) = addresses.first() else { continue };
+        let what = format!("packets that the exit is to carry {by}, as those to {first}");
+        faults.push(Fault::new(EXIT, what, why, fix(*first)));
+    }
+    let leads_away = facts.astray.iter().any(|(address, _)| address.is_ipv4());
+    if leads_away && facts.rp_filter == Some(1) {
+        faults.push(Fault::new(
+            "rp_filter",
+            format!("the reverse path filter is strict on {name}"),
+            "IPv4 packets of a peer are dropped, because the route back is another one",
+            format!("sudo sysctl -w {}=2", setting(4, name, "rp_filter")),
+        ));
+    }
+    faults
+}
+
+/// The addresses whose packets take each way, in words.
+fn by_way(astray: &[(IpAddr, Option<String>)]) -> BTreeMap<String, Vec<IpAddr>> {
+    let mut ways: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+    for (address, by) in astray {
+        let by = by
+            .as_ref()
+            .map_or_else(|| "lead nowhere".to_owned(), |by| format!("leave by {by}"));
+        ways.entry(by).or_default().push(*address);
+    }
+    ways
+}
+
+/// The table of connections of the kernel.
+fn connections(facts: &Facts) -> Option<Fault> {
+    let (used, most) = facts.connections?;
+    (most > 0 && used.saturating_mul(100) >= most.saturating_mul(FULL)).then(|| {
+        Fault::new(
+            "connections",
+            format!("the table of connections of this host is full: {used} of {most}"),
+            "the kernel drops packets of new connections",
+            format!(
+                "sudo sysctl -w net.netfilter.nf_conntrack_max={}",
+                most.saturating_mul(2)
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::facts::Forwarding;
+    use super::packet_filter::Ruleset;
+    use super::*;
+
+    fn subnet(text: &str) -> Subnet {
+        text.parse().unwrap()
+    }
+
+    /// A host that is an exit, and has a subnet of each version behind it.
+    fn healthy() -> Facts {
+        let way = |to: &str, out: &str| Way {
+            out: Some(out.to_owned()),
+            ..Way::new(subnet(to), &[])
+        };
+        Facts {
+            interface: "weft0".to_owned(),
+            ports: vec![2121],
+            ways: vec![
+                way("0.0.0.0/0", "eth0"),
+                way("192.168.9.0/24", "lan"),
+                way("fd99:1::/64", "lan"),
+            ],
+            astray: Vec::new(),
+            past_exit: Vec::new(),
+            rp_filter: Some(1),
+            connections: Some((94, 100)),
+            ruleset: Ruleset::default(),
+        }
+    }
+
+    fn found(change: impl FnOnce(&mut Facts)) -> Vec<(String, String, String)> {
+        let mut facts = healthy();
+        change(&mut facts);
+        let faults = find(&facts).into_iter();
+        faults
+            .map(|fault| (fault.check, fault.what, fault.fix.unwrap()))
+            .collect()
+    }
+
+    fn says(found: &[(String, String, String)], check: &str, words: &[&str]) {
+        let [(of, what, fix)] = found else { panic!("{found:?}") };
+        assert_eq!(of, check, "{what}");
+        for word in words {
+            assert!(format!("{what}; {fix}").contains(word), "{word}: {what}; {fix}");
+        }
+    }
+
+    #[test]
+    fn a_healthy_host_has_no_fault() {
+        assert_eq!(found(|_| {}), []);
+    }
+
+    #[test]
+    fn each_fault_is_named_with_the_command_that_mends_it() {
+        let closed = |name: &str| vec![name.to_owned()];
+        says(
+            &found(|facts| facts.ways[1].closed = closed("net.ipv4.conf.lan.forwarding")),
+            "forwarding",
+            &["IPv4", "weft0 and lan", "sudo sysctl -w net.ipv4.conf.lan.forwarding=1"],
+        );
+        says(
+            &found(|facts| facts.ways[2].closed = closed("net.ipv6.conf.all.forwarding")),
+            "forwarding",
+            &["IPv6", "sudo sysctl -w net.ipv6.conf.all.forwarding=1"],
+        );
+        says(
+            &found(|facts| facts.ways[0].out = None),
+            "route",
+            &["no default route for IPv4"],
+        );
+        says(
+            &found(|facts| facts.ways[1].out = None),
+            "route",
+            &["no route to 192.168.9.0/24"],
+        );
+        says(
+            &found(|facts| {
+                facts.rp_filter = Some(2);
+                facts.astray = vec![("10.44.1.2".parse().unwrap(), Some("tun9".to_owned()))];
+            }),
+            "route",
+            &["10.44.1.2 leave by tun9, and not by weft0", "ip route get 10.44.1.2"],
+        );
+        let astray = found(|facts| facts.astray = vec![("10.44.1.2".parse().unwrap(), None)]);
+        says(&astray[..1], "route", &["lead nowhere"]);
+        says(
+            &astray[1..],
+            "rp_filter",
+            &["sudo sysctl -w net.ipv4.conf.weft0.rp_filter=2"],
+        );
+        let many = found(|facts| {
+            facts.rp_filter = None;
+            let by = |address: &str, by: &str| (address.parse().unwrap(), Some(by.to_owned()));
+            facts.astray = vec![
+                by("10.44.1.2", "tun9"),
+                by("10.44.1.3", "eth0"),
+                by("10.44.1.4", "tun9"),
+            ];
+        });
+        says(&many[..1], "route", &["10.44.1.3 leave by eth0"]);
+        says(&many[1..], "route", &["10.44.1.2 and 1 other leave by tun9"]);
+        let past = found(|facts| facts.past_exit = vec![("203.0.113.1".parse().unwrap(), Some("tun9".to_owned()))]);
+        says(&past, "exit", &["leave by tun9, as those to 203.0.113.1"]);
+        // The filter is for IPv4 alone.
+        let ipv6 = found(|facts| facts.astray = vec![("fd00::2".parse().unwrap(), None)]);
+        says(&ipv6, "route", &["fd00::2"]);
+        says(
+            &found(|facts| facts.connections = Some((95, 100))),
+            "connections",
+            &["95 of 100", "nf_conntrack_max=200"],
+        );
+    }
+
+    #[test]
+    fn a_policy_of_drop_is_named_in_both_directions() {
+        let policy = |family: &str, rules: serde_json::Value| {
+            let mut items = vec![json!({"chain": {"family": family, "table": "filter", "name": "FORWARD",
+                "hook": "forward", "type": "filter", "policy": "drop"}})];
+            for expr in rules.as_array().unwrap() {
+                items.push(json!({"rule": {"family": family, "table": "filter", "chain": "FORWARD", "expr": expr}}));
+            }
+            Ruleset::parse(&json!({"nftables": items}), "")
+        };
+        let all = found(|facts| facts.ruleset = policy("ip", json!([])));
+        assert_eq!(all.len(), 2, "{all:?}");
+        says(
+            &all[1..],
+            "firewall",
+            &[
+                "between weft0 and lan",
+                "iifname weft0 oifname lan accept",
+                "iifname lan oifname weft0 ct state",
+            ],
+        );
+        let established = json!([[{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "established"}},
+            {"accept": null}]]);
+        let out = found(|facts| {
+            facts.ruleset = policy("ip", established.clone());
+            facts.ways.remove(0);
+        });
+        says(
+            &out,
+            "firewall",
+            &[
+                "ip filter FORWARD",
+                "from weft0 to lan",
+                "sudo nft insert rule ip filter FORWARD iifname weft0 oifname lan",
+            ],
+        );
+        says(
+            &found(|facts| facts.ruleset = policy("ip6", established)),
+            "firewall",
+            &["ip6 filter FORWARD"],
+        );
+    }
+
+    #[test]
+    fn forwarding_counts_per_interface() {
+        let sysctls = |pairs: &'static [(&'static str, &'static str)]| {
+            move |name: &str| {
+                pairs
+                    .iter()
+                    .find(|(of, _)| *of == name)
+                    .map(|(_, value)| (*value).to_owned())
+            }
+        };
+        let closed = |ipv6, values| Forwarding { read: &sysctls(values) }.closed(ipv6, "weft0", "lan");
+        // The switch for all is off, and both interfaces forward.
+        let both = &[
+            ("net.ipv4.ip_forward", "0"),
+            ("net.ipv4.conf.weft0.forwarding", "1"),
+            ("net.ipv4.conf.lan.forwarding", "1"),
+        ];
+        assert_eq!(closed(false, both), [""; 0]);
+        let one = &[
+            ("net.ipv4.conf.weft0.forwarding", "1"),
+            ("net.ipv4.conf.lan.forwarding", "0"),
+        ];
+        assert_eq!(closed(false, one), ["net.ipv4.conf.lan.forwarding"]);
+        let none = &[
+            ("net.ipv4.conf.weft0.forwarding", "0"),
+            ("net.ipv4.conf.lan.forwarding", "0"),
+        ];
+        assert_eq!(closed(false, none), ["net.ipv4.ip_forward"]);
+        assert_eq!(
+            closed(true, &[("net.ipv6.conf.all.forwarding", "0")]),
+            ["net.ipv6.conf.all.forwarding"]
+        );
+        assert_eq!(closed(true, &[("net.ipv6.conf.all.forwarding", "1")]), [""; 0]);
+        let forced = &[
+            ("net.ipv6.conf.all.forwarding", "0"),
+            ("net.ipv6.conf.weft0.force_forwarding", "1"),
+            ("net.ipv6.conf.lan.force_forwarding", "1"),
+        ];
+        assert_eq!(closed(true, forced), [""; 0]);
+        // What the system does not say is no fault.
+        assert_eq!(closed(false, &[]), [""; 0]);
+    }
 }
