@@ -115,10 +115,11 @@ pub fn plain_name(index: u32) -> Result<Option<String>, NetlinkError> {
     }
 }
 
-/// Whether rules and files of other programs can contain this name.
-pub(crate) fn is_plain(name: &str) -> bool {
+/// Whether rules and files of other programs can contain this name, and paths as one step.
+#[must_use]
+pub fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    name.chars().all(plain)
+    !matches!(name, "" | "." | "..") && name.chars().all(plain)
 }
 
 /// Reads an interface back.

@@ -10,6 +10,7 @@
 //! | `resolved` | systemd-resolved: which domains are answered here |
 //! | [`resolv_conf`] | elsewhere: the file that names this node as the first server |
 //! | [`Lookups`] | host names of peers, which the daemon itself asks for |
+//! | `probe` | whether servers answer, and none sends queries back here |
 //! | `forward` | with that file only: queries for other names go to the servers that it named before |
 //!
 //! Without the file, a name outside of the domains is refused: the responder is not a path to other
@@ -18,6 +19,7 @@
 mod forward;
 mod lookup;
 pub mod message;
+mod probe;
 pub mod resolv_conf;
 mod resolved;
 mod responder;
@@ -29,6 +31,7 @@ pub mod zone;
 
 pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_SAME, MAX_UDP};
 pub use lookup::Lookups;
+pub use probe::{LoopProbe, is_answering, upstream};
 pub use resolved::{RegisterError, Resolved};
 pub use responder::{Responder, Setup, off};
 pub use search::{BadSearch, Search};

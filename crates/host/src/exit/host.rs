@@ -1,12 +1,19 @@
 //! Carries exits out on this host, and puts everything back.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
 use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError};
 
 use super::nft::{Nft, NftError};
 use super::rules::{self, SERVE, TABLE, USE};
 use super::saved::{self, CHECK_MARKS, Saved, SettingError};
 use super::{ServeExit, UseExit};
+use crate::faults::packet_filter::Ruleset;
 use crate::interface::plain_name;
+
+/// How long a look at all rules may take.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The reason why an exit was not set up, or not put back. Its text is half a line for the user.
 #[derive(Debug, thiserror::Error)]
@@ -236,6 +243,27 @@ impl Host {
         if self.used.is_some_and(|exit| !exit.strict) {
             let _ = self.leave_exit().await;
         }
+    }
+
+    /// All rules of nftables.
+    ///
+    /// # Errors
+    /// The reason, as half a line for the user: nft(8) is missing, refuses, or takes more than a second.
+    pub async fn ruleset(&mut self) -> Result<Ruleset, String> {
+        let both = async {
+            let document = self.nft.run(&["-j", "list", "ruleset"], "").await?;
+            let text = match Ruleset::needs_text(&document) {
+                true => self.nft.run(&["-a", "list", "ruleset"], "").await?,
+                false => String::new(),
+            };
+            Ok((document, text))
+        };
+        let both: Result<_, NftError> = timeout(LOOK, both)
+            .await
+            .map_err(|_| format!("nft takes more than {} s to list all rules", LOOK.as_secs()))?;
+        let (document, text) = both.map_err(|error| error.to_string())?;
+        let document = serde_json::from_str(&document).map_err(|error| format!("nft: {error}"))?;
+        Ok(Ruleset::parse(&document, &text))
     }
 
     /// Whether this process of nft(8) is one of the last that this value has run.

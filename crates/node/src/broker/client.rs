@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use weft_host::exit::{ServeExit, UseExit};
+use weft_host::faults::{Examined, Wanted};
 
 use super::asynchronous;
 use super::message::{MAX_REPLY, Reply, Request};
@@ -207,6 +208,15 @@ impl Client {
     /// One line for the user.
     pub async fn enable_ipv6(&self) -> Result<(), String> {
         self.order(&Request::EnableIpv6).await
+    }
+
+    /// Sends [`Request::Examine`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn examine(&self, wanted: Wanted) -> Result<Examined, String> {
+        let text = self.text(&Request::Examine(wanted)).await?;
+        serde_json::from_str(&text).map_err(|error| format!("the broker's answer is no document: {error}"))
     }
 
     /// Sends [`Request::LeaveExit`].

@@ -18,6 +18,10 @@
 //! request 11, the name servers of the system: nothing
 //! request 12, switch IPv6 on for the interface: nothing
 //! request 13, read back the names of the system: port, search, as in request 1
+//! request 14, look for faults: flags (1: an exit for IPv4, 2: for IPv6, 4: sends by an exit for IPv4,
+//!     8: for IPv6), number of UDP ports (1 byte), each port (2 bytes, big-endian), number of subnets
+//!     behind this host (1 byte), each subnet as in request 9, addresses that lead into the interface
+//!     (16 bytes each; of IPv4, mapped)
 //! reply 0, done: nothing
 //! reply 1, failed: why, UTF-8 without control characters
 //! reply 2, refused: nothing
@@ -35,19 +39,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
 use weft_host::exit::{ServeExit, UseExit};
+use weft_host::faults::Wanted;
 use weft_wire::Subnet;
 
 use crate::config;
 use crate::dns::Search;
 
 /// The version of the messages.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 /// The longest request in bytes, its length not counted, and the longest reply but a text.
 pub const MAX_REQUEST: usize = 1280;
 const _: () = assert!(2 + 2 + Search::MAX_BYTES <= MAX_REQUEST);
 /// The maximum number of local networks behind an exit.
 pub const MAX_LANS: usize = 64;
 const _: () = assert!(2 + 1 + 16 + MAX_LANS * 17 <= MAX_REQUEST);
+/// The maximum number of UDP ports, subnets and addresses of a look for faults.
+const MAX_LOOKED_AT: [usize; 3] = [16, 32, 32];
+const _: () = assert!(2 + 1 + 2 + MAX_LOOKED_AT[0] * 2 + MAX_LOOKED_AT[1] * 17 + MAX_LOOKED_AT[2] * 16 <= MAX_REQUEST);
 /// The longest reply in bytes, its length not counted.
 pub const MAX_REPLY: usize = MAX_REQUEST + config::MAX_LEN;
 
@@ -64,6 +72,7 @@ const STOP_SERVING: u8 = 10;
 const NAME_SERVERS: u8 = 11;
 const ENABLE_IPV6: u8 = 12;
 const CHECK_RESOLVER: u8 = 13;
+const EXAMINE: u8 = 14;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -117,6 +126,9 @@ pub enum Request {
         /// The networks below which names without a dot are looked up.
         search: Search,
     },
+    /// Looks for what keeps packets from passing. Of more than 16 ports, 32 subnets and 32 addresses the
+    /// first count. The reply is a document [`Examined`](weft_host::faults::Examined).
+    Examine(Wanted),
 }
 
 /// The result of a request.
@@ -167,6 +179,7 @@ impl Request {
             Self::StopServing => frame(STOP_SERVING, &[]),
             Self::NameServers => frame(NAME_SERVERS, &[]),
             Self::EnableIpv6 => frame(ENABLE_IPV6, &[]),
+            Self::Examine(wanted) => frame(EXAMINE, &examine(wanted)),
         }
     }
 
@@ -198,7 +211,8 @@ impl Request {
             (STOP_SERVING, []) => Ok(Self::StopServing),
             (NAME_SERVERS, []) => Ok(Self::NameServers),
             (ENABLE_IPV6, []) => Ok(Self::EnableIpv6),
-            (SET_RESOLVER..=CHECK_RESOLVER, _) => Err(BadMessage::Body(kind)),
+            (EXAMINE, body) => read_examine(body).map(Self::Examine).ok_or(BadMessage::Body(kind)),
+            (SET_RESOLVER..=EXAMINE, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
     }
@@ -302,9 +316,7 @@ fn serve_exit(exit: &ServeExit) -> Vec<u8> {
     let mut body = vec![bits([exit.ipv4, exit.ipv6, exit.dns.is_some()])];
     body.extend_from_slice(&mapped(exit.dns.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))));
     for lan in exit.lans.iter().take(MAX_LANS) {
-        let more = if lan.address().is_ipv4() { 96 } else { 0 };
-        body.push(lan.prefix_len() + more);
-        body.extend_from_slice(&mapped(lan.address()));
+        body.extend_from_slice(&subnet(*lan));
     }
     body
 }
@@ -320,16 +332,66 @@ fn read_serve_exit(body: &[u8]) -> Option<ServeExit> {
     let (lans, []) = rest.as_chunks::<17>() else {
         return None;
     };
-    let lan = |&[len, ref octets @ ..]: &[u8; 17]| {
-        let address = unmapped(*octets);
-        let len = if address.is_ipv4() { len.checked_sub(96)? } else { len };
-        Subnet::new(address, len).ok()
-    };
     Some(ServeExit {
         ipv4,
         ipv6,
         dns: has_dns.then_some(dns),
-        lans: lans.iter().map(lan).collect::<Option<_>>()?,
+        lans: lans.iter().map(read_subnet).collect::<Option<_>>()?,
+    })
+}
+
+fn subnet(subnet: Subnet) -> [u8; 17] {
+    let more = if subnet.address().is_ipv4() { 96 } else { 0 };
+    let mut bytes = [subnet.prefix_len() + more; 17];
+    let (_, address) = bytes.split_at_mut(1);
+    address.copy_from_slice(&mapped(subnet.address()));
+    bytes
+}
+
+fn read_subnet(&[len, ref octets @ ..]: &[u8; 17]) -> Option<Subnet> {
+    let address = unmapped(*octets);
+    let len = if address.is_ipv4() { len.checked_sub(96)? } else { len };
+    Subnet::new(address, len).ok()
+}
+
+fn examine(wanted: &Wanted) -> Vec<u8> {
+    let [ports, behind, inside] = MAX_LOOKED_AT;
+    let ports = wanted.ports.get(..ports).unwrap_or(&wanted.ports);
+    let behind = wanted.behind.get(..behind).unwrap_or(&wanted.behind);
+    let [exit4, exit6] = wanted.exit;
+    let [by4, by6] = wanted.by_exit;
+    let mut body = vec![bits([exit4, exit6, by4, by6]), ports.len() as u8];
+    body.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+    body.push(behind.len() as u8);
+    body.extend(behind.iter().flat_map(|behind| subnet(*behind)));
+    body.extend(wanted.inside.iter().take(inside).flat_map(|address| mapped(*address)));
+    body
+}
+
+fn read_examine(body: &[u8]) -> Option<Wanted> {
+    let (&[bits, ports], rest) = body.split_first_chunk()?;
+    let [exit4, exit6, by4, by6] = flags(bits)?;
+    let (ports, rest) = rest.split_at_checked(usize::from(ports) * 2)?;
+    let (&behind, rest) = rest.split_first()?;
+    let (behind, rest) = rest.split_at_checked(usize::from(behind) * 17)?;
+    let (inside, []) = rest.as_chunks::<16>() else {
+        return None;
+    };
+    let [most_ports, most_behind, most_inside] = MAX_LOOKED_AT;
+    let fits = ports.len() <= most_ports * 2 && behind.len() <= most_behind * 17 && inside.len() <= most_inside;
+    fits.then_some(())?;
+    let behind = behind.as_chunks::<17>().0.iter().map(read_subnet);
+    Some(Wanted {
+        ports: ports
+            .as_chunks()
+            .0
+            .iter()
+            .map(|port| u16::from_be_bytes(*port))
+            .collect(),
+        exit: [exit4, exit6],
+        by_exit: [by4, by6],
+        behind: behind.collect::<Option<_>>()?,
+        inside: inside.iter().map(|address| unmapped(*address)).collect(),
     })
 }
 
@@ -391,6 +453,14 @@ mod tests {
                     dns: Some("192.0.2.53".parse().unwrap()),
                     lans: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/64".parse().unwrap()],
                 }),
+                Request::Examine(Wanted::default()),
+                Request::Examine(Wanted {
+                    ports: vec![2121, port.get()],
+                    exit: [true, false],
+                    by_exit: [port.get() & 1 == 1, true],
+                    behind: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/64".parse().unwrap()],
+                    inside: vec!["10.44.0.1".parse().unwrap(), "fd00::7".parse().unwrap()],
+                }),
             ] {
                 let bytes = request.encode();
                 let (len, message) = bytes.split_first_chunk().unwrap();
@@ -413,12 +483,12 @@ mod tests {
     fn what_is_not_on_the_list_is_refused() {
         let decode = Request::decode;
         assert_eq!(decode(&[]), Err(BadMessage::Length(0)));
-        assert_eq!(decode(&[4]), Err(BadMessage::Length(1)));
+        assert_eq!(decode(&[5]), Err(BadMessage::Length(1)));
         assert_eq!(decode(&[2, 1, 0, 53]), Err(BadMessage::Version(2)));
-        assert_eq!(decode(&[4, 0, 0, 53]), Err(BadMessage::Kind(0)));
-        assert_eq!(decode(&[4, 99]), Err(BadMessage::Kind(99)));
+        assert_eq!(decode(&[5, 0, 0, 53]), Err(BadMessage::Kind(0)));
+        assert_eq!(decode(&[5, 99]), Err(BadMessage::Kind(99)));
         for body in [&[][..], &[0, 0], &[53], &[0, 53, 0], b"; rm -rf /"] {
-            assert_eq!(decode(&[&[4, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
+            assert_eq!(decode(&[&[5, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
         }
         for kind in [
             READ_CONFIG,
@@ -432,9 +502,14 @@ mod tests {
             STOP_SERVING,
             NAME_SERVERS,
         ] {
-            assert_eq!(decode(&[4, kind, b'/']), Err(BadMessage::Body(kind)));
+            assert_eq!(decode(&[5, kind, b'/']), Err(BadMessage::Body(kind)));
+        }
+        // Numbers of ports and subnets that are too high, or for which there are no bytes.
+        for body in [&[0][..], &[0, 1, 0], &[0, 0, 1], &[0, 17], &[16, 0, 0], &[0, 0, 0, 1]] {
+            let body = [&[5, EXAMINE], body, &[0; 40][..usize::from(body == [0, 17]) * 35]].concat();
+            assert_eq!(decode(&body), Err(BadMessage::Body(EXAMINE)), "{body:?}");
         }
         assert_eq!(decode(&[3; MAX_REQUEST + 1]), Err(BadMessage::Length(MAX_REQUEST + 1)));
-        assert_eq!(Reply::decode(&[4, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
+        assert_eq!(Reply::decode(&[5, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
     }
 }

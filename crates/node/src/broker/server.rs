@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use weft_host::exit::ServeExit;
 use weft_host::exit::host::Host;
 use weft_host::exit::watch::Watch;
+use weft_host::faults::{Wanted, examine};
 use weft_host::interface::plain_name;
 use weft_host::managers::Unmanaged;
 use weft_noise::PublicKey;
@@ -21,11 +22,11 @@ use weft_os::socket::interface_index;
 use weft_os::sysctl::enable_ipv6;
 
 use super::asynchronous;
-use super::message::{MAX_REQUEST, Reply, Request};
+use super::message::{MAX_REPLY, MAX_REQUEST, Reply, Request};
 use crate::config::{self, Pending};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
-use crate::dns::{RegisterError, Resolved};
+use crate::dns::{RegisterError, Resolved, upstream};
 use crate::statefile::with_suffix;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
@@ -298,9 +299,20 @@ impl Broker {
                 Reply::Text(lines.join("\n"))
             }
             Request::EnableIpv6 => self.switch_ipv6_on(),
+            Request::Examine(wanted) => self.examine(wanted).await,
             Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
+        }
+    }
+
+    async fn examine(&mut self, wanted: &Wanted) -> Reply {
+        let rules = self.host.ruleset().await;
+        let examined = examine(wanted, self.options.interface, rules);
+        match serde_json::to_string(&examined) {
+            Ok(text) if text.len() < MAX_REPLY => Reply::Text(text),
+            Ok(_) => Reply::Failed("too much is wrong to be told".to_owned()),
+            Err(error) => Reply::Failed(error.to_string()),
         }
     }
 
@@ -339,15 +351,6 @@ impl Broker {
             None => Reply::Refused,
         }
     }
-}
-
-/// The first of these DNS servers that members of an exit can be sent to: it is not on this host, and
-/// its address needs no zone. IPv4 goes first.
-fn upstream(servers: &[SocketAddr]) -> Option<IpAddr> {
-    let needs_zone = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    let servers = servers.iter().map(SocketAddr::ip);
-    let usable = servers.filter(|ip| !ip.is_loopback() && !needs_zone(ip));
-    usable.min_by_key(IpAddr::is_ipv6)
 }
 
 /// The servers that programs of this system ask, and behind them those that systemd-resolved asks:

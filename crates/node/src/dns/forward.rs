@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use weft_os::random::random_bytes;
 use weft_os::udp::mark;
 
@@ -156,6 +156,11 @@ impl Forwarder {
         })
     }
 
+    /// The servers.
+    pub(super) fn servers(&self) -> Vec<SocketAddr> {
+        self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock_waiting(&self) -> std::sync::MutexGuard<'_, BTreeMap<Vec<u8>, usize>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -189,12 +194,7 @@ impl Ticket {
     /// Asks one server after the other: the next one when a server fails, or has not answered for
     /// a [`step`](Times::step). Servers that were asked may still answer.
     async fn first_answer(&self, transport: Transport) -> Option<Vec<u8>> {
-        let servers = self
-            .forwarder
-            .servers
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let servers = self.forwarder.servers();
         let mut left: Vec<SocketAddr> = servers.iter().copied().cycle().take(TRIES).collect();
         left.reverse();
         let Times { limit, step } = self.forwarder.times;
@@ -235,6 +235,17 @@ impl Ticket {
             }
         }
     }
+}
+
+/// Whether a server answers this query within a time. The socket is not marked: a query goes as those of
+/// programs do, by an exit if there is one.
+pub(super) async fn answers(server: SocketAddr, request: &[u8], limit: Duration) -> bool {
+    let Ok(query) = Query::parse(request) else {
+        return false;
+    };
+    let question = query.question().to_ascii_lowercase();
+    let asked = exchange((Transport::Udp, false), server, request.to_vec(), &question);
+    matches!(timeout(limit, asked).await, Ok(Ok(_)))
 }
 
 /// Asks one server once, from a socket that is `marked` or not.

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::forward::{Forwarder, Transport};
-use super::message::rtype;
+use super::message::{query, rtype};
 use crate::broker::Client;
 use crate::host_name::HostName;
 use crate::hosts::{Answer, Answers, LookupError};
@@ -23,7 +23,6 @@ use crate::hosts::{Answer, Answers, LookupError};
 const MAX_ALIASES: usize = 8;
 /// How long the servers of the system are taken to be the same.
 const SERVERS_LIFE: Duration = Duration::from_secs(5);
-const CLASS_IN: u16 = 1;
 
 /// Asks for host names.
 #[derive(Clone, Debug)]
@@ -72,7 +71,7 @@ impl Lookups {
     }
 
     async fn ask_type(&self, name: &HostName, rtype: u16) -> Result<Answer, LookupError> {
-        let query = query(name, rtype);
+        let query = query(name.as_str(), rtype);
         for transport in [Transport::Udp, Transport::Tcp] {
             let ticket = self.forwarder.admit(&query).ok_or(LookupError::NoAnswer)?;
             let response = ticket.ask(transport).await;
@@ -84,19 +83,6 @@ impl Lookups {
         }
         Err(LookupError::Malformed)
     }
-}
-
-/// The query for records of this type of a name, with recursion. The id is set when it is sent.
-fn query(name: &HostName, rtype: u16) -> Vec<u8> {
-    let mut bytes = vec![0, 0, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-    for label in name.as_str().split('.') {
-        bytes.push(label.len() as u8);
-        bytes.extend_from_slice(label.as_bytes());
-    }
-    bytes.push(0);
-    bytes.extend_from_slice(&rtype.to_be_bytes());
-    bytes.extend_from_slice(&CLASS_IN.to_be_bytes());
-    bytes
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -199,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_query_as_the_library_reads_it() {
-        let bytes = query(&host(), rtype::AAAA);
+        let bytes = query(host().as_str(), rtype::AAAA);
         let packet = Packet::parse(&bytes).unwrap();
         assert_eq!(packet.questions[0].qname.to_string(), "home.example.org");
         assert_eq!(packet.questions[0].qtype, simple_dns::TYPE::AAAA.into());

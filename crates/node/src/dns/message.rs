@@ -26,6 +26,8 @@ pub const NEGATIVE_TTL: u32 = 10;
 pub mod rtype {
     /// IPv4 address.
     pub const A: u16 = 1;
+    /// Name server.
+    pub const NS: u16 = 2;
     /// Start of authority.
     pub const SOA: u16 = 6;
     /// Name of an address.
@@ -314,6 +316,19 @@ fn plain_name(bytes: &[u8]) -> Option<usize> {
             return Some(at);
         }
     }
+}
+
+/// The query for records of this type of a name, with recursion. The id is set when it is sent.
+pub(super) fn query(name: &str, rtype: u16) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        bytes.push(label.len() as u8);
+        bytes.extend_from_slice(label.as_bytes());
+    }
+    bytes.push(0);
+    bytes.extend_from_slice(&rtype.to_be_bytes());
+    bytes.extend_from_slice(&CLASS_IN.to_be_bytes());
+    bytes
 }
 
 /// Reads `count` additional records, which must be all that is left, and returns the EDNS record if

@@ -11,6 +11,7 @@ use weft_noise::PublicKey;
 use weft_os::process::give_up_nice;
 
 use super::forward::Forwarder;
+use super::probe::LoopProbe;
 use super::resolved::RegisterError;
 use super::search::Search;
 use super::server::{Clients, Endpoint, Shared};
@@ -145,6 +146,15 @@ impl Responder {
             differs
         });
         self.shared.set_zone(zone);
+    }
+
+    /// A probe of the servers to which it passes queries on.
+    #[must_use]
+    pub fn loop_probe(&self) -> LoopProbe {
+        LoopProbe {
+            shared: Arc::clone(&self.shared),
+            forwarder: Arc::clone(&self.forwarder),
+        }
     }
 
     /// Results of queries since the start, by name.

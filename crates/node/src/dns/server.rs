@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::forward::{Forwarder, Ticket, Transport};
-use super::message::MAX_RESPONSE;
+use super::message::{MAX_RESPONSE, Query};
 use super::zone::{Outcome, Zone};
 
 /// The longest request that is read, in bytes. A question takes 271; EDNS options and signatures
@@ -121,6 +121,8 @@ pub(super) struct Shared {
     /// Time limit of a TCP connection from one request to the end of the next.
     idle: Duration,
     pub(super) counters: Counters,
+    /// The first label of a query that a probe waits for, and whether it came.
+    expected: Mutex<Option<(String, bool)>>,
 }
 
 impl Default for Shared {
@@ -135,6 +137,26 @@ impl Shared {
             zone: RwLock::new(zone),
             idle: IDLE,
             counters: Counters::default(),
+            expected: Mutex::default(),
+        }
+    }
+
+    /// Waits for a query with this first label. Returns whether the one before came.
+    pub(super) fn expect(&self, label: Option<String>) -> bool {
+        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *expected, label.map(|label| (label, false)));
+        before.is_some_and(|(_, came)| came)
+    }
+
+    /// Notes that a query came.
+    fn note(&self, request: &[u8]) {
+        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((label, came)) = &mut *expected {
+            let first = Query::parse(request)
+                .ok()
+                .map(|query| query.question().to_ascii_lowercase());
+            let first = first.as_deref().and_then(<[u8]>::split_first);
+            *came |= first.is_some_and(|(_, name)| name.starts_with(label.as_bytes()));
         }
     }
 
@@ -146,6 +168,7 @@ impl Shared {
     /// Returns the query to pass on, or writes the response to `request`, which is counted then.
     fn respond(&self, clients: &Clients, request: &[u8], response: &mut Vec<u8>) -> Option<Ticket> {
         let zone = self.zone.read().unwrap_or_else(PoisonError::into_inner);
+        self.note(request);
         let outcome = zone.respond(request, response);
         if let Some(ticket) = clients.forward(outcome, request) {
             return Some(ticket);
