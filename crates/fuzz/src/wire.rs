@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use weft_wire::check::Check;
 use weft_wire::checksum::{checksum_add, checksum_finish, checksum_fold, checksum_replace};
 use weft_wire::fast::{self, Capabilities};
 use weft_wire::filter::FilterAnnounce;
@@ -90,6 +91,9 @@ pub fn wire(bytes: &[u8]) {
     message!(bytes, out, Heartbeat; front, nothing);
     message!(bytes, out, Sighting; whole, nothing);
     message!(bytes, out, HopsRequest; whole, nothing);
+    if let Ok(check) = Check::parse(bytes) {
+        assert_eq!(Check::parse(&check.to_bytes()), Ok(check));
+    }
     message!(bytes, out, Hop; whole, nothing);
     let (link, session) = (ReportFraming::Link, ReportFraming::Session);
     message!(bytes, out, SenderReport, link; front, [0..3, 0..0]);

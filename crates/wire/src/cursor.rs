@@ -142,3 +142,11 @@ pub(crate) fn len_u16(len: usize) -> Result<u16, WireError> {
         got: len,
     })
 }
+
+pub(crate) fn whole(bytes: &[u8], expected: usize) -> Result<Reader<'_>, WireError> {
+    let got = bytes.len();
+    match got == expected {
+        true => Ok(Reader::new(bytes)),
+        false => Err(WireError::WrongLength { expected, got }),
+    }
+}

@@ -80,6 +80,8 @@ pub enum WireError {
     BadDistance(u8),
     /// An unknown value of [`Onward`](crate::hops::Onward).
     UnknownOnward(u8),
+    /// An unknown version and kind of a [`Check`](crate::check::Check).
+    UnknownCheck(u8, u8),
     /// A header's own length field is below the minimum of its kind; the value is in bytes.
     HeaderTooSmall(usize),
 }
@@ -113,6 +115,9 @@ impl fmt::Display for WireError {
             Self::WrongIpVersion(v) => write!(f, "IP version {v} does not belong to this header"),
             Self::BadDistance(d) => write!(f, "distance {d} on a path is out of range"),
             Self::UnknownOnward(v) => write!(f, "{v:#04x} is not known as what becomes of a request"),
+            Self::UnknownCheck(version, kind) => {
+                write!(f, "version {version} and kind {kind} of a check are not known")
+            }
             Self::HeaderTooSmall(n) => write!(f, "header length of {n} is below the minimum"),
         }
     }

@@ -1,7 +1,7 @@
 //! The nodes of a relayed path: the body of a request that goes along the path, and of what each node
 //! says about itself (weft only). docs/protocol/link.md, "HopsRequest" and "Hop".
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{Reader, Writer, whole};
 use crate::{NodeAddr, WireError};
 
 /// The largest distance of a node that says something about itself. A request ends there.
@@ -142,14 +142,6 @@ impl Hop {
         let mut bytes = [0; Self::LEN];
         let _ = self.emit(&mut bytes);
         bytes
-    }
-}
-
-fn whole(bytes: &[u8], expected: usize) -> Result<Reader<'_>, WireError> {
-    let got = bytes.len();
-    match got == expected {
-        true => Ok(Reader::new(bytes)),
-        false => Err(WireError::WrongLength { expected, got }),
     }
 }
 

@@ -18,7 +18,7 @@
 //! # Layers, outermost first
 //! - [`fmp`]: the frames between neighbours. Inside a sealed frame, [`fmp::InnerHeader`] names a
 //!   link message, whose *body* follows: [`link`], [`mmp`], [`tree`], [`filter`], [`lookup`],
-//!   [`sighting`], [`keepalive`], [`hops`].
+//!   [`sighting`], [`keepalive`], [`hops`], [`check`].
 //! - [`link::SessionDatagram`] carries a session message: [`fsp`] for the headers, [`session`] for
 //!   the handshake, [`signal`] for errors in the clear. Inside a sealed message, [`fsp::FspInner`]
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
@@ -38,6 +38,7 @@ extern crate std;
 
 mod addr;
 pub mod address;
+pub mod check;
 pub mod checksum;
 mod coords;
 mod cursor;
