@@ -20,6 +20,10 @@ pub enum Trouble {
     NothingArrives,
 }
 
+/// A peer without a path that was heard within this time counts as one that is being connected to, in
+/// ms.
+const LOST: u64 = 3_000;
+
 /// The state of a peer at one moment. Times are ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Look {
@@ -37,12 +41,21 @@ impl Look {
         let (link, session) = (&peer.link, &peer.session);
         let targets = link.has_target();
         if peer.paths.path().is_none() {
+            let lost_at = match session.is_up() {
+                true => session.liveness.last_heard().saturating_add(LOST),
+                false => 0,
+            };
             let (state, standing) = match (targets, link.failures) {
                 (true, 0) => (PeerState::Linking, Standing::Connecting),
                 (true, _) => (PeerState::Linking, Standing::Offline),
+                // Its path has just ended, and another one is looked for.
+                (false, _) if now < lost_at => (PeerState::Known, Standing::Connecting),
                 (false, _) => (PeerState::Known, Standing::Offline),
             };
-            return Self::calm(state, standing);
+            return Self {
+                next: later(now, [lost_at]),
+                ..Self::calm(state, standing)
+            };
         }
         let silent_at = match config.mesh && link.health.is_silent() {
             true => 0,

@@ -182,6 +182,8 @@ pub struct PeerStatus {
     /// What keeps packets from passing although there is a link or a session, and the time since
     /// the last sign that they pass.
     pub trouble: Option<(Trouble, u64)>,
+    /// Time since something authentic of the peer was last received, over its link or in its session.
+    pub heard: Option<u64>,
     /// Time since the last IP packet of the session was received.
     pub packet_in: Option<u64>,
     /// Time since the last IP packet of the session was sent.
@@ -300,6 +302,7 @@ impl PeerStatus {
             trouble: look
                 .trouble
                 .map(|(trouble, since)| (trouble, now.saturating_sub(since))),
+            heard: peer.last_heard().map(|at| now.saturating_sub(at)),
             packet_in: session.passing.came().map(|at| now.saturating_sub(at)),
             packet_out: session.passing.went().map(|at| now.saturating_sub(at)),
             told: (session.passing.told() > 0).then(|| now.saturating_sub(session.passing.told())),

@@ -41,6 +41,12 @@ impl Peer {
         self.link.peer
     }
 
+    /// Returns when something authentic was last received, if it ever was.
+    pub(crate) fn last_heard(&self) -> Option<u64> {
+        let link = self.link.liveness.totals().last_rx;
+        Some(link.max(self.session.liveness.last_heard())).filter(|at| *at > 0)
+    }
+
     /// Returns when the peer next needs attention, and for what.
     pub(super) fn due(&self, ctx: &Context) -> (u64, &'static str) {
         let look = if self.configured { self.progress.next } else { u64::MAX };
