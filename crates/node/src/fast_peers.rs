@@ -74,6 +74,12 @@ impl FastPeers {
         self.peers.get(peer)?.downgraded_unix
     }
 
+    /// Whether a peer has ever used fast frames.
+    #[must_use]
+    pub fn has(&self, peer: &PublicKey) -> bool {
+        self.peers.contains_key(peer)
+    }
+
     /// All peers that have ever used fast frames, by key.
     pub fn iter(&self) -> impl Iterator<Item = &PublicKey> {
         self.peers.keys()

@@ -30,6 +30,7 @@
 
 pub mod backup;
 pub mod broker;
+pub mod checks;
 pub mod config;
 pub mod control;
 pub mod daemon;
