@@ -1,0 +1,269 @@
+//! Faults of the host, looked for while a client asks for what depends on them.
+//!
+//! The broker looks, since the rules of nftables are root's. A look serves all requests of the second
+//! after it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use weft_host::faults::{Examined, Fault, Skipped, Wanted, host};
+use weft_networks::of_exit;
+use weft_wire::Subnet;
+
+use super::run::Daemon;
+use crate::broker::{Broker, Client};
+use crate::dns::{LoopProbe, Responder, is_answering, upstream};
+use crate::status::FaultsStatus;
+
+/// How long the results of a look are used.
+const FRESH: Duration = Duration::from_secs(1);
+/// The counter of packets that found the table of flows full.
+const FLOWS_FULL: &str = "flows_full";
+/// The check of the name server of an exit.
+const RESOLVER: &str = "resolver";
+/// The port of name servers.
+const DNS: u16 = 53;
+/// The share of the time that looks may take: one in this number.
+const SHARE: u32 = 20;
+
+/// The results of the last look.
+pub(super) struct Faults {
+    broker: Option<Client>,
+    done: mpsc::Sender<Found>,
+    found: mpsc::Receiver<Found>,
+    last: Option<Look>,
+    /// When the look that is under way has begun.
+    began: Option<Instant>,
+    /// The packets for which the table of flows had no room, at the last look.
+    refused: u64,
+}
+
+/// What a look has found.
+pub(super) struct Found {
+    examined: Examined,
+    /// How long the system had to work for it.
+    took: Duration,
+}
+
+/// A look that is done.
+struct Look {
+    began: Instant,
+    found: Found,
+}
+
+impl Faults {
+    pub(super) fn new(broker: Option<&Broker>) -> Self {
+        let (done, found) = mpsc::channel(1);
+        Self {
+            broker: broker.map(Broker::client),
+            done,
+            found,
+            last: None,
+            began: None,
+            refused: 0,
+        }
+    }
+
+    /// Returns the results of the look that is under way; never `None` while this value lives. Safe to
+    /// cancel.
+    pub(super) async fn next(&mut self) -> Option<Found> {
+        self.found.recv().await
+    }
+
+    /// Whether a look is under way.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.began.is_some()
+    }
+
+    fn is_fresh(&self, now: Instant) -> bool {
+        let until = self
+            .last
+            .as_ref()
+            .map(|last| last.began + FRESH.max(last.found.took * SHARE));
+        until.is_some_and(|until| now < until)
+    }
+
+    fn note(&mut self, now: Instant, found: Found) {
+        let began = self.began.take().unwrap_or(now);
+        self.last = Some(Look { began, found });
+    }
+
+    fn all(&self) -> &[Fault] {
+        self.last.as_ref().map_or(&[], |last| &last.found.examined.faults)
+    }
+
+    /// The fault that keeps packets of others from a subnet behind this host, or from all addresses of a
+    /// version.
+    pub(super) fn about(&self, to: Subnet) -> Option<&Fault> {
+        let to = to.to_string();
+        self.all().iter().find(|fault| fault.to.as_ref() == Some(&to))
+    }
+
+    /// The fault that a check has found.
+    pub(super) fn of(&self, check: &str) -> Option<&Fault> {
+        self.all().iter().find(|fault| fault.check == check)
+    }
+
+    /// Whether the name server to which members are sent does not answer.
+    pub(super) fn is_nameless(&self) -> bool {
+        self.of(RESOLVER).is_some()
+    }
+
+    /// The age of the last look.
+    pub(super) fn age(&self, now: Instant) -> Option<Duration> {
+        let last = self.last.as_ref()?;
+        Some(now.saturating_duration_since(last.began))
+    }
+
+    /// The status; `None` without a look.
+    pub(super) fn status(&self) -> Option<FaultsStatus> {
+        let last = self.last.as_ref()?;
+        Some(FaultsStatus {
+            age_ms: u64::try_from(last.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            found: last.found.examined.faults.clone(),
+            skipped: last.found.examined.skipped.clone(),
+        })
+    }
+}
+
+async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>) -> Found {
+    let is_exit = wanted.exit.contains(&true);
+    let kernel = async {
+        let began = Instant::now();
+        let found = match &broker {
+            Some(broker) => broker.examine(wanted).await,
+            None => Err("the broker did not start".to_owned()),
+        };
+        (found, began.elapsed())
+    };
+    let resolver = async {
+        match &broker {
+            Some(broker) if is_exit => unanswered(broker).await,
+            _ => Ok(None),
+        }
+    };
+    let ((found, took), resolver, looping) = tokio::join!(kernel, resolver, sent_back(probe));
+    let skipped = |check: &str, why| Skipped {
+        check: check.to_owned(),
+        why,
+    };
+    let mut examined = found.unwrap_or_else(|why| Examined {
+        faults: Vec::new(),
+        skipped: vec![skipped("host", why)],
+    });
+    match resolver {
+        Ok(fault) => examined.faults.extend(fault),
+        Err(why) => examined.skipped.push(skipped(RESOLVER, why)),
+    }
+    examined.faults.extend(looping);
+    Found { examined, took }
+}
+
+/// Whether the name server to which this host sends the queries of members is silent.
+async fn unanswered(broker: &Client) -> Result<Option<Fault>, String> {
+    let servers = broker.name_servers().await?;
+    let servers: Vec<SocketAddr> = servers.lines().filter_map(|line| line.parse().ok()).collect();
+    let Some(server) = upstream(&servers) else {
+        return Err("this host names no server on another host".to_owned());
+    };
+    let server = SocketAddr::new(server, DNS);
+    Ok((!is_answering(server).await).then(|| Fault {
+        check: RESOLVER.to_owned(),
+        what: format!("the name server {server} does not answer"),
+        why: "members that use this exit find no names".to_owned(),
+        fix: Some("name another server in the resolver of this host, as in /etc/resolv.conf".to_owned()),
+        to: None,
+    }))
+}
+
+/// Whether a server to which this node passes queries on sends them back.
+async fn sent_back(probe: Option<LoopProbe>) -> Option<Fault> {
+    let server = probe?.run().await.ok()??;
+    Some(Fault {
+        check: "dns".to_owned(),
+        what: format!("the name server {server} sends queries back to weft"),
+        why: "names of all other hosts are not found".to_owned(),
+        fix: Some(
+            "give it servers of its own, as `server=ADDRESS` and `no-resolv` in dnsmasq.conf: it has read \
+             /etc/resolv.conf, which names weft"
+                .to_owned(),
+        ),
+        to: None,
+    })
+}
+
+impl Daemon {
+    /// Begins a look at the host, unless one is under way or the last one is fresh. Returns whether the
+    /// results are to come.
+    pub(super) fn look_at_host(&mut self) -> bool {
+        if self.faults.is_fresh(Instant::now()) {
+            return false;
+        }
+        if self.faults.began.is_none() {
+            self.faults.began = Some(Instant::now());
+            let (wanted, broker, done) = (self.expected(), self.faults.broker.clone(), self.faults.done.clone());
+            let probe = self.facts.dns.as_ref().map(Responder::loop_probe);
+            tokio::spawn(async move {
+                let _ = done.send(look(wanted, broker, probe).await).await;
+            });
+        }
+        true
+    }
+
+    /// Notes what a look has found.
+    pub(super) fn handle_examined(&mut self, mut found: Found) {
+        found.examined.faults.extend(self.full_table());
+        self.faults.note(Instant::now(), found);
+        self.tell_exits();
+        self.answer_ready();
+    }
+
+    /// Whether the table of flows had no room since the last look.
+    fn full_table(&mut self) -> Option<Fault> {
+        let counters = self.facts.counters(&self.node, &self.lanes.snapshots());
+        let refused = counters.get(FLOWS_FULL).copied().unwrap_or(0);
+        let since = refused.saturating_sub(std::mem::replace(&mut self.faults.refused, refused));
+        (since > 0).then(|| Fault {
+            check: "flows".to_owned(),
+            what: format!(
+                "the table of flows of weft is full: {since} packets of new flows were dropped since the last look"
+            ),
+            why: "new connections with peers begin late or not at all".to_owned(),
+            fix: Some("end the program that opens so many; `ss -tuna` lists connections".to_owned()),
+            to: None,
+        })
+    }
+
+    /// Whether others send to subnets behind this host.
+    pub(super) fn has_subnets_behind(&self) -> bool {
+        !self.expected().behind.is_empty()
+    }
+
+    /// What this node expects of its host.
+    fn expected(&self) -> Wanted {
+        let config = &self.configuration.config;
+        let mut ports: Vec<u16> = self.facts.listen.iter().map(std::net::SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let served = self.exits.served().into_iter().flat_map(of_exit);
+        let served: Vec<bool> = served.map(|all| all.address().is_ipv4()).collect();
+        let approved = self.networks.own_routes();
+        let offered = config.networks.advertise_routes.iter();
+        let behind = offered.filter(|subnet| approved.contains(subnet));
+        let subnets = self.routes.wanted();
+        let subnets = subnets.filter_map(|route| Subnet::new(route.destination, route.prefix_len).ok());
+        let subnets = subnets.map(|subnet| host(subnet, 1));
+        let members = self
+            .members
+            .iter()
+            .map(|(key, _)| IpAddr::V6(key.node_addr().to_ipv6()));
+        Wanted {
+            ports,
+            exit: [served.contains(&true), served.contains(&false)],
+            by_exit: self.exits.carried(),
+            behind: config.tun.routes.iter().chain(behind).copied().collect(),
+            inside: subnets.chain(members).collect(),
+        }
+    }
+}
