@@ -1,0 +1,169 @@
+//! Checks of peers: those that a client sees are asked whether they are there.
+
+use weft_core::{Path, PeerState, PeerStatus as CorePeer, Standing};
+use weft_noise::PublicKey;
+use weft_os::clock::{boottime_ms, unix_s};
+use weft_wire::check::{self, Check};
+use weft_wire::session::DataPorts;
+
+use super::run::Daemon;
+use super::status_builder::Facts;
+use super::why::why;
+use crate::checks::GONE;
+
+const PORTS: DataPorts = DataPorts {
+    src: check::PORT,
+    dst: check::PORT,
+};
+
+/// A peer that was heard within this time is there, in ms.
+const ANSWERS: u64 = 3_000;
+
+impl Facts {
+    /// Corrects the standing of a peer by what is known from asking it. Returns for how many
+    /// milliseconds it has given no answer, if so.
+    pub(super) fn judge(&self, peer: &mut CorePeer, now: u64) -> Option<u64> {
+        let heard = heard(peer, now);
+        let known = self.checks.heard(&peer.key, heard);
+        peer.heard = (known > 0).then(|| now.saturating_sub(known));
+        if !can_be_asked(peer) {
+            return None;
+        }
+        let silence = self.checks.silence(now, &peer.key, heard)?;
+        let gone = peer.heard.is_none_or(|heard| heard >= GONE);
+        let standing = if gone { Standing::Offline } else { Standing::Connecting };
+        peer.standing = peer.standing.min(standing);
+        peer.standing_since = peer.standing_since.min(silence);
+        Some(silence)
+    }
+}
+
+impl Facts {
+    /// The reason for the state of a peer, as text for the user.
+    pub(super) fn why(&self, peer: &CorePeer, now: u64) -> String {
+        let mut peer = peer.clone();
+        let silence = self.judge(&mut peer, now);
+        self.why_judged(&peer, silence)
+    }
+
+    /// The same for a peer that [`judge`](Self::judge) has looked at, with its result.
+    pub(super) fn why_judged(&self, peer: &CorePeer, silence: Option<u64>) -> String {
+        let Some(silence) = silence else {
+            return why(peer, &self.inquiries);
+        };
+        let heard = peer.heard.map_or_else(
+            || "it was never heard".to_owned(),
+            |ms| format!("it was last heard {} s ago", ms / 1_000),
+        );
+        let by = match peer.path {
+            Some(Path::Relayed(via)) => format!(" through {}", self.name(&via)),
+            _ => String::new(),
+        };
+        format!("no answer{by} for {:.1} s; {heard}", silence as f64 / 1_000.0)
+    }
+}
+
+/// When something of a peer was last received; 0: never.
+fn heard(peer: &CorePeer, now: u64) -> u64 {
+    peer.heard.map_or(0, |ago| now.saturating_sub(ago))
+}
+
+/// Whether only an answer tells that a peer is there. A link without a session has its heartbeats.
+fn can_be_asked(peer: &CorePeer) -> bool {
+    match peer.state {
+        PeerState::Session | PeerState::Payload => true,
+        PeerState::Linked => matches!(peer.path, Some(Path::Relayed(_))),
+        PeerState::Known | PeerState::Linking => false,
+    }
+}
+
+impl Daemon {
+    /// Asks the peers that were not heard lately, or one of them, whether they are there.
+    pub(super) fn check_peers(&mut self, only: Option<&PublicKey>) {
+        let now = boottime_ms();
+        self.facts.checks.retain(now, |key| self.members.contains(key));
+        let peers: Vec<CorePeer> = match only {
+            None => self.node.peer_status(now).collect(),
+            Some(key) => self.node.status_of(now, key.node_addr()).into_iter().collect(),
+        };
+        for peer in peers.iter().filter(|peer| can_be_asked(peer)) {
+            // FIPS nodes do not answer.
+            if peer.version.is_none() && !self.facts.fast.has(&peer.key) {
+                continue;
+            }
+            let rtt = peer.session_quality.rtt_us.map(|us| u64::from(us) / 1_000);
+            if let Some(number) = self.facts.checks.ask(now, peer.key, heard(peer, now), rtt) {
+                // A question that is not sent has no answer.
+                if !self.send_check(&peer.key, Check::Ask(number)) {
+                    self.facts.checks.forget(&peer.key);
+                }
+            }
+        }
+    }
+
+    /// Repeats questions that have no answer.
+    pub(super) fn drive_checks(&mut self) {
+        for (peer, number) in self.facts.checks.repeat(boottime_ms()) {
+            self.send_check(&peer, Check::Ask(number));
+        }
+    }
+
+    /// Handles a message of a peer.
+    pub(super) fn handle_check(&mut self, peer: &PublicKey, bytes: &[u8]) {
+        let now = boottime_ms();
+        match Check::parse(bytes) {
+            Ok(Check::Ask(number)) if self.facts.checks.may_answer(now, *peer) => {
+                self.send_check(peer, Check::Answer(number));
+            }
+            Ok(Check::AskExit(number)) if self.facts.checks.may_answer(now, *peer) => self.tell_exit(*peer, number),
+            Ok(Check::Ask(_) | Check::AskExit(_)) => {}
+            Ok(Check::Exit(number, state)) => {
+                if self.exits.handle_state(now, peer, number, state) {
+                    self.answer_ready();
+                }
+            }
+            Ok(Check::Answer(number)) => {
+                if self.facts.checks.handle_answer(now, peer, number) {
+                    self.answer_ready();
+                }
+            }
+            Err(error) => tracing::debug!(peer = self.facts.name(peer), %error, "a check is ignored"),
+        }
+    }
+
+    /// The reason why no answer to an echo came, as text for the user.
+    pub(super) fn why_no_echo(&self, peer: &CorePeer) -> String {
+        let now = boottime_ms();
+        let [own, other] = [self.networks.own(), &peer.key].map(|key| self.network_name(key));
+        let rules = self.why(&own, &other, None, "icmp", unix_s());
+        if let Ok(why) = rules.as_ref()
+            && !why.allowed
+        {
+            let reason = why.reasons.last().map_or("a rule", String::as_str);
+            return format!("denied by rules: {reason}; `weft why {own} {other} icmp`");
+        }
+        let mut judged = peer.clone();
+        let silence = self.facts.judge(&mut judged, now);
+        match (silence, judged.heard) {
+            (None, Some(heard)) if heard < ANSWERS && judged.standing >= Standing::Connected => {
+                "the node is there, but this echo did not come back: a firewall of its host drops echoes".to_owned()
+            }
+            _ => self.facts.why_judged(&judged, silence),
+        }
+    }
+
+    /// The name of a member in a network of this node, or its npub.
+    fn network_name(&self, key: &PublicKey) -> String {
+        let mut names = self
+            .networks
+            .iter()
+            .filter_map(|network| network.state().names.get(key));
+        names.next().map_or_else(|| key.to_string(), ToString::to_string)
+    }
+
+    /// Sends a message, or returns false: there is no room for it. It may be lost on the way as well.
+    pub(super) fn send_check(&mut self, peer: &PublicKey, check: Check) -> bool {
+        let sent = self.node.send_service(boottime_ms(), peer, PORTS, &check.to_bytes());
+        sent.is_ok()
+    }
+}
