@@ -4,11 +4,14 @@
 //! slow. It passes reports to the core and commands to the lanes, keeps the core's time, answers
 //! the control socket, and writes the state that must outlive the daemon.
 
+mod checks;
 mod configuration;
 mod echo;
 mod events;
 mod exit;
+mod exit_check;
 mod farewells;
+mod faults;
 mod further_sockets;
 mod hints;
 mod hops;
@@ -19,6 +22,7 @@ mod interface;
 mod lan;
 mod lanes;
 mod lifetimes;
+mod looks;
 mod member_routes;
 mod members;
 mod membership;
@@ -88,6 +92,7 @@ use crate::relay::Tls;
 use crate::state::{StateDir, StateError};
 use configuration::Configuration;
 use exit::Exits;
+use faults::Faults;
 use hints::Hints;
 use host::HostWatch;
 use host_names::HostLookups;
@@ -268,7 +273,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let rules = compile(&key, &networks, &config.by_hand(), &config.local_rules, unix_s());
     node.set_rules(rules.peers.clone());
     members.apply(&Members::default(), &mut node, now);
-    node.listen(vec![weft_stream::PORT, weft_reach::PORT]);
+    node.listen(vec![weft_stream::PORT, weft_reach::PORT, weft_wire::check::PORT]);
     let mut addresses = LastAddresses::load(&state.paths().last_addresses());
     addresses.retain(|key| members.contains(key));
     let mut hints = Hints::default();
@@ -340,6 +345,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let host = HostWatch::new(watch, keeper, broker.as_ref().ok());
         let configuration = Configuration::start(config, &broker, confirm);
         let exits = Exits::start(&broker);
+        let faults = Faults::new(broker.as_ref().ok());
         let parts = run::Parts {
             node,
             lanes,
@@ -348,6 +354,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             addresses,
             configuration,
             exits,
+            faults,
             members,
             networks,
             saving: Saving::start(files).map_err(DaemonError::Runtime)?,

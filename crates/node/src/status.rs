@@ -33,8 +33,8 @@ pub use self::networks::{
     Why,
 };
 pub use self::node::{
-    DnsState, DnsStatus, ExitStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState,
-    PerfStatus, ServesStatus, TunStatus,
+    DnsState, DnsStatus, ExitStatus, FaultsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
+    PerfState, PerfStatus, ServesStatus, TunStatus,
 };
 pub use self::peer::{
     ClonesStatus, FramesKind, FramesStatus, HostStatus, LinkPathStatus, LinkStatus, PathChangeStatus, PathSizeStatus,

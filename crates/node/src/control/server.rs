@@ -150,6 +150,12 @@ impl Reply {
         let _ = self.to.send(answer.map(Answered::Once));
     }
 
+    /// Those whose form of the document the client gets.
+    #[must_use]
+    pub const fn audience(&self) -> Audience {
+        self.audience
+    }
+
     /// Answers with events, until the subscriber or the client ends.
     #[must_use]
     pub fn stream(self) -> Subscriber {

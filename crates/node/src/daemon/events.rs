@@ -11,12 +11,13 @@ use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_ms};
 
 use super::run::Daemon;
-use super::why::why;
 use crate::control::{Reply, Subscriber};
 use crate::status::{Event, EventKind};
 
 /// The interval between two looks while a client listens.
 const LOOK: Duration = Duration::from_secs(1);
+/// The interval between two questions to the peers whether they are there.
+const CHECK: Duration = Duration::from_secs(10);
 /// The pause before a look that something has caused, so that one look covers what comes together.
 const SOON: Duration = Duration::from_millis(100);
 /// The most events of one look. Those beyond it come with the next one; a queue has room for several
@@ -29,6 +30,8 @@ pub(super) struct Events {
     subscribers: Vec<Subscriber>,
     known: BTreeMap<PublicKey, Seen>,
     next: Option<Instant>,
+    /// When peers were last asked whether they are there.
+    checked: Option<Instant>,
 }
 
 /// What clients know of a peer.
@@ -145,6 +148,10 @@ impl Daemon {
             return;
         }
         self.events.next = Some(now + LOOK);
+        if self.events.checked.is_none_or(|at| now >= at + CHECK) {
+            self.events.checked = Some(now);
+            self.check_peers(None);
+        }
         if self.look_for_events() >= AT_ONCE {
             self.events.hurry(now);
         }
@@ -162,8 +169,12 @@ impl Daemon {
             return 0;
         }
         let changed: BTreeSet<PublicKey> = changes.iter().map(|change| change.key).collect();
-        let peers = self.node.peer_status(boottime_ms());
-        let peers = peers.filter(|peer| changed.contains(&peer.key));
+        let now = boottime_ms();
+        let peers = self.node.peer_status(now).filter(|peer| changed.contains(&peer.key));
+        let peers = peers.map(|mut peer| {
+            self.facts.judge(&mut peer, now);
+            peer
+        });
         let peers: BTreeMap<PublicKey, PeerStatus> = peers.map(|peer| (peer.key, peer)).collect();
         let number = changes.len();
         for change in changes {
@@ -174,11 +185,13 @@ impl Daemon {
     }
 
     fn seen(&self) -> BTreeMap<PublicKey, Seen> {
-        let seen = |peer: PeerStatus| {
+        let now = boottime_ms();
+        let seen = |mut peer: PeerStatus| {
+            self.facts.judge(&mut peer, now);
             let name = self.facts.names.get(&peer.key).map(ToString::to_string);
             (peer.key, Seen::new(&peer, name))
         };
-        self.node.peer_status(boottime_ms()).map(seen).collect()
+        self.node.peer_status(now).map(seen).collect()
     }
 
     fn describe(&self, peers: &BTreeMap<PublicKey, PeerStatus>, change: Change) -> Event {
@@ -189,7 +202,7 @@ impl Daemon {
             address: Some(change.key.node_addr().to_ipv6()),
             standing: peer.map(|peer| peer.standing),
             path: peer.and_then(|peer| Some(self.facts.path(&peer.path?))),
-            why: peer.map(|peer| why(peer, &self.facts.inquiries)),
+            why: peer.map(|peer| self.facts.why(peer, boottime_ms())),
             ..Event::of_daemon(change.kind, unix_ms())
         }
     }

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use weft_core::{Frames, PeerStatus};
 use weft_host::exit::{ServeExit, UseExit};
+use weft_host::faults::{EXIT, Fault};
 use weft_host::surroundings::Surroundings;
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
@@ -19,10 +20,11 @@ use weft_os::clock::boottime_ms;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
+use super::exit_check::ExitChecks;
 use super::members::NotFound;
 use super::run::Daemon;
 use super::subnets;
-use super::why::{why, why_frames, why_trouble};
+use super::why::{why_frames, why_trouble};
 use crate::broker::{Broker, Client};
 use crate::config::Config;
 use crate::status::{ExitStatus, ServesStatus};
@@ -61,6 +63,8 @@ pub(super) struct Exits {
     ordered: bool,
     /// When the exit was last asked for a session, in ms.
     asked: u64,
+    /// What exits say about themselves.
+    pub(super) checks: ExitChecks,
 }
 
 impl Exits {
@@ -76,6 +80,7 @@ impl Exits {
             now: Effects::default(),
             ordered: false,
             asked: 0,
+            checks: ExitChecks::default(),
         }
     }
 
@@ -100,6 +105,11 @@ impl Exits {
         if timeout(ENDING, ended).await.is_err() {
             tracing::warn!("what was changed for an exit is not put back in time; the next start does it");
         }
+    }
+
+    /// Whether packets go by an exit, for IPv4 and for IPv6.
+    pub(super) fn carried(&self) -> [bool; 2] {
+        self.now.used.map_or([false; 2], |exit| [exit.ipv4, exit.ipv6])
     }
 
     /// What this node forwards as exit.
@@ -297,7 +307,10 @@ impl Daemon {
     fn passes(&self, peer: &PeerStatus) -> Result<(), String> {
         let name = self.facts.name(&peer.key);
         if peer.link_age.is_none() && peer.session_age.is_none() && peer.path.is_none() {
-            return Err(format!("{name} is not reached: {}", why(peer, &self.facts.inquiries)));
+            return Err(format!(
+                "{name} is not reached: {}",
+                self.facts.why(peer, boottime_ms())
+            ));
         }
         if let Some((trouble, _)) = peer.trouble {
             return Err(format!("{name} is not reached: {}", why_trouble(trouble)));
@@ -344,13 +357,20 @@ impl Daemon {
         let used = self.exits.now.used.is_some();
         let obstacle = self.obstacle(exit, now).or(refused);
         let obstacle = obstacle.or_else(|| (!used).then(|| "being set up".to_owned()));
+        let state = exit.and_then(|(key, _)| self.exits.state_of(now, &key));
+        let obstacle = obstacle.or_else(|| self.exit_fault(exit?.0, now));
         let strict = config.tun.exit_strict;
         let why = match &obstacle {
+            None if state.is_some_and(|(state, _)| state.nameless) => format!(
+                "packets pass, but queries for names get no answer: the name server of {named} is silent; `weft doctor` there \
+                 names it"
+            ),
             None => "packets pass".to_owned(),
             Some(why) if strict && used => {
                 format!("{why}; nothing else leaves this machine until that ends, or `weft set --no-exit` is given")
             }
             Some(why) if strict => format!("{why}; packets leave without it"),
+            Some(why) if used => why.clone(),
             Some(why) => format!("{why}; packets leave without it until that ends"),
         };
         Some(ExitStatus {
@@ -363,7 +383,37 @@ impl Daemon {
             used,
             pass: obstacle.is_none(),
             why,
+            told_ms: state.map(|(_, age)| age),
         })
+    }
+
+    /// What keeps packets from passing that goes to the exit, as looks have shown: at the exit, on the way to
+    /// it, or on this host.
+    fn exit_fault(&self, exit: PublicKey, now: u64) -> Option<String> {
+        let name = self.facts.name(&exit);
+        let peer = self.node.status_of(now, exit.node_addr());
+        let silent = peer.and_then(|mut peer| {
+            let silence = self.facts.judge(&mut peer, now)?;
+            Some(format!(
+                "{name} is not reached: {}",
+                self.facts.why_judged(&peer, Some(silence))
+            ))
+        });
+        let here = || self.faults.of(EXIT).map(Fault::in_brief);
+        let there = || {
+            let (state, age) = self.exits.state_of(now, &exit)?;
+            let versions = match (state.ipv4.1, state.ipv6.1) {
+                (true, true) => "all packets",
+                (true, false) => "IPv4",
+                (false, true) => "IPv6",
+                (false, false) => return None,
+            };
+            Some(format!(
+                "{name} has said {} s ago that a fault of its host stops {versions}: `weft doctor` there names it",
+                age / 1_000
+            ))
+        };
+        silent.or_else(here).or_else(there)
     }
 
     /// The status of this node as exit.
@@ -373,8 +423,13 @@ impl Daemon {
         }
         let served = self.exits.served();
         let refused = self.exits.now.refused[1].as_ref();
+        let fault = served
+            .into_iter()
+            .flat_map(of_exit)
+            .find_map(|all| self.faults.about(all));
         let why = match (served, refused) {
             (_, Some(why)) => format!("the system refuses it: {why}"),
+            (Some(_), None) if let Some(fault) = fault => fault.in_brief(),
             (Some(_), None) => "members may send to all other addresses".to_owned(),
             (None, None) if self.networks.own_exit().is_some() => "being set up".to_owned(),
             (None, None) if offered(&self.surroundings, self.routes.index()).is_empty() => {
@@ -398,6 +453,7 @@ impl Daemon {
             .flat_map(of_exit)
             .any(|subnet| subnet == all);
         match self.serves_status() {
+            Some(_) if served && let Some(fault) = self.faults.about(all) => (false, fault.in_brief()),
             Some(status) => (served, status.why),
             None => (
                 false,

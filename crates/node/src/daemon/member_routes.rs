@@ -69,6 +69,7 @@ impl Daemon {
             }
             (false, _) => (false, "waits for an administrator: `weft route approve`".to_owned()),
             (true, true) if offered && exit => self.serving(subnet),
+            (true, true) if offered && let Some(fault) = self.faults.about(subnet) => (false, fault.in_brief()),
             (true, true) if offered => (true, "members may send to it".to_owned()),
             (true, true) => (
                 false,

@@ -222,7 +222,14 @@ impl Daemon {
         list
     }
 
-    fn why(&self, from: &str, to: &str, behind: Option<IpAddr>, service: &str, unix: u64) -> Result<Why, String> {
+    pub(super) fn why(
+        &self,
+        from: &str,
+        to: &str,
+        behind: Option<IpAddr>,
+        service: &str,
+        unix: u64,
+    ) -> Result<Why, String> {
         let (protocol, port) = why::service(service)?;
         let exit = to == "exit";
         let question = Question {

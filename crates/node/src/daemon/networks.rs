@@ -21,6 +21,8 @@ impl Daemon {
     pub(super) fn handle_segment(&mut self, peer: PublicKey, ports: DataPorts, bytes: &[u8]) {
         if ports.dst == weft_stream::PORT {
             self.documents.handle_segment(boottime_ms(), peer, bytes);
+        } else if ports.dst == weft_wire::check::PORT {
+            self.handle_check(&peer, bytes);
         } else if ports.dst == weft_reach::PORT {
             self.handle_reach_message(&peer, bytes);
         }

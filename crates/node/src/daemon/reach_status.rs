@@ -67,7 +67,7 @@ impl Daemon {
                 Some(reason) => format!("the path is direct: {reason}"),
                 None => "the path is direct".to_owned(),
             },
-            (None, _) => why::why(peer, &self.facts.inquiries),
+            (None, _) => self.facts.why(peer, boottime_ms()),
             (Some(Path::Relayed(_)), _) if !self.configuration.config.reach.punch => {
                 "the path goes through other nodes, and this node looks for no direct one: reach.punch = false".to_owned()
             }

@@ -26,11 +26,13 @@ use super::echo::{Echoes, Waiting};
 use super::events::Events;
 use super::exit::Exits;
 use super::farewells::Farewells;
+use super::faults::Faults;
 use super::hops::HopInquiries;
 use super::host::HostWatch;
 use super::host_names::HostLookups;
 use super::lan::Lan;
 use super::lifetimes::Lifetimes;
+use super::looks::Looks;
 use super::members::{Members, NotFound};
 use super::moves::MoveLog;
 use super::netcheck::Netcheck;
@@ -75,6 +77,8 @@ pub(super) struct Daemon {
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
     pub(super) exits: Exits,
+    pub(super) faults: Faults,
+    pub(super) looks: Looks,
     pub(super) members: Members,
     pub(super) networks: Networks,
     pub(super) reaching: Reaching,
@@ -125,6 +129,7 @@ pub(super) struct Parts {
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
     pub(super) exits: Exits,
+    pub(super) faults: Faults,
     pub(super) members: Members,
     pub(super) networks: Networks,
     pub(super) saving: Saving,
@@ -154,6 +159,7 @@ impl Daemon {
             addresses,
             configuration,
             exits,
+            faults,
             members,
             networks,
             saving,
@@ -183,6 +189,8 @@ impl Daemon {
             addresses,
             configuration,
             exits,
+            faults,
+            looks: Looks::default(),
             members,
             networks,
             reaching,
@@ -248,11 +256,12 @@ impl Daemon {
                         self.report(lane, report);
                     }
                 }
-                Some(request) = control.next() => self.answer(request),
+                Some(request) = control.next() => self.take_request(request),
                 Some(done) = self.configuration.next() => self.reconfigure(done),
                 Some(found) = self.lan.next() => self.handle_lan(found),
                 Some((relay, event)) = self.nostr.next() => self.handle_relay(relay, event),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
+                Some(found) = self.faults.next() => self.handle_examined(found),
                 Some(done) = self.saving.next() => self.handle_written(done),
                 // The networks rest while a change is written that can still be undone.
                 Some((records, proven)) = self.verifier.next(), if !rests => {
@@ -340,6 +349,7 @@ impl Daemon {
             self.lan.timeout(),
             self.nostr.timeout(),
             Some(self.host.timeout()),
+            Some(self.facts.checks.timeout(boottime_ms())),
         ];
         let networks = networks.into_iter().flatten();
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
@@ -355,6 +365,7 @@ impl Daemon {
             self.lan.again(),
             self.netcheck.deadline(),
             self.hops.deadline(),
+            self.looks.deadline(),
         ];
         let others = others.into_iter().flatten().map(|at| at.saturating_duration_since(now));
         node.into_iter()
@@ -387,6 +398,7 @@ impl Daemon {
             self.lanes.set_traced(false);
         }
         self.drive_host(now);
+        self.drive_looks();
     }
 
     fn event(&mut self, event: &Event) {
@@ -572,7 +584,7 @@ impl Daemon {
         }
     }
 
-    fn answer(&mut self, request: ControlRequest) {
+    pub(super) fn answer(&mut self, request: ControlRequest) {
         let ControlRequest { command, reply } = request;
         let now = boottime_ms();
         self.facts.inquiries.look(Instant::now());
@@ -582,6 +594,7 @@ impl Daemon {
                 let lanes = self.lanes.snapshots();
                 let mut status = self.facts.status(&self.node, &lanes, &self.configuration, traced, now);
                 (status.node.exit, status.node.serves) = (self.exit_status(now), self.serves_status());
+                status.node.faults = self.faults.status();
                 (status.node.tun.lacks, status.node.tun.alarm) = self.probe_interface();
                 status.node.stun = self.stun_status(now);
                 status.node.nostr_relays = self.nostr_relays(now);
@@ -663,7 +676,7 @@ impl Daemon {
             address: waiting.peer.to_ipv6(),
             rtt_ms: answered.then_some(rtt.as_secs_f64() * 1e3),
             path: status.path.map(|path| self.facts.path(&path)),
-            why: (!answered).then(|| why::why(&status, &self.facts.inquiries)),
+            why: (!answered).then(|| self.why_no_echo(&status)),
         };
         reply.ok(&pong);
     }

@@ -15,6 +15,7 @@ use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
+use weft_os::random::random_bytes;
 use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, SocketId, Totals, plain};
 use weft_plane::Snapshot;
@@ -31,7 +32,8 @@ use super::perf::PerfServer;
 use super::rights::DaemonRights;
 use super::routes::PeerRoutes;
 use super::subnets::Subnets;
-use super::why::{why, why_frames, why_path};
+use super::why::{why_frames, why_path};
+use crate::checks::Checks;
 use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
@@ -59,6 +61,8 @@ pub(super) struct Facts {
     config: Option<PathBuf>,
     /// The reasons why dialled peers do not answer.
     pub(super) inquiries: Inquiries,
+    /// Whether peers are there that were asked.
+    pub(super) checks: Checks,
     /// The host names of peers.
     pub(super) hosts: Hosts,
     /// The host names of each peer that has any.
@@ -148,6 +152,7 @@ impl Facts {
                 each: Vec::new(),
             },
             inquiries: Inquiries::new(sockets.iter().map(UdpSocket::local_address).collect()),
+            checks: Checks::new(random_number()),
             hosts,
             named: named(config),
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
@@ -226,6 +231,7 @@ impl Facts {
                 rights: Some(self.rights.status()),
                 exit: None,
                 serves: None,
+                faults: None,
                 stun: Vec::new(),
                 nostr_relays: Vec::new(),
                 port_mapping: None,
@@ -419,16 +425,20 @@ impl Facts {
         let further = !self.devices.is_empty();
         let mut devices = further.then(|| Devices::open(self.tunnel()).ok()).flatten();
         let peers = peers.into_iter();
-        peers.map(|peer| self.peer(&peer, devices.as_mut())).collect()
+        peers.map(|peer| self.peer(peer, devices.as_mut())).collect()
     }
 
-    fn peer(&self, peer: &CorePeer, of_system: Option<&mut Devices>) -> PeerStatus {
+    fn peer(&self, mut peer: CorePeer, of_system: Option<&mut Devices>) -> PeerStatus {
+        let silence = self.judge(&mut peer, boottime_ms());
+        let peer = &peer;
         PeerStatus {
             npub: peer.key.to_string(),
             name: self.names.get(&peer.key).map(|name| name.as_str().to_owned()),
             address: peer.key.node_addr().to_ipv6(),
             state: peer.state,
-            why: why(peer, &self.inquiries) + &self.why_no_address(peer),
+            why: self.why_judged(peer, silence) + &self.why_no_address(peer),
+            heard_s: peer.heard.map(|ms| ms / 1000),
+            unanswered_s: silence.map(|ms| ms / 1000),
             hosts: self.host_names(&peer.key),
             since_s: peer.since / 1000,
             standing: peer.standing,
@@ -626,4 +636,11 @@ fn named(config: &Config) -> BTreeMap<PublicKey, Vec<PeerAddress>> {
         (peer.key, named.cloned().collect::<Vec<_>>())
     });
     peers.filter(|(_, named)| !named.is_empty()).collect()
+}
+
+/// A number that others cannot guess; a constant if the system gives none, which only means that it can.
+fn random_number() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = random_bytes(&mut bytes);
+    u64::from_ne_bytes(bytes)
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weft_core::{Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, Trouble};
+use weft_core::{Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, Standing, Trouble};
 
 use super::inquiries::{Inquiries, in_words};
 
@@ -75,6 +75,9 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     let down = down.unwrap_or_default();
     let relayed = matches!(peer.path, Some(Path::Relayed(_)));
     match peer.state {
+        PeerState::Known if peer.standing == Standing::Connecting => {
+            format!("its path has ended, and another one is looked for{down}")
+        }
         PeerState::Known => {
             format!("no address is configured, and no neighbour leads there; waiting for the peer to dial{down}")
         }
@@ -111,11 +114,17 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
                 ms / 1000
             ),
             Some(_) => "link up; agreeing end-to-end keys".to_owned(),
-            None => "link up, idle".to_owned(),
+            None => "link up, idle".to_owned() + &why_heard(peer),
         },
         PeerState::Session => why_idle(peer),
         PeerState::Payload => "packets pass in both directions".to_owned(),
     }
+}
+
+/// When an idle peer was last heard.
+fn why_heard(peer: &PeerStatus) -> String {
+    let heard = peer.heard.map(|ms| format!(", last heard {} s ago", ms / 1_000));
+    heard.unwrap_or_default()
 }
 
 /// The reason why there is no link with a peer that is dialled; `None` if its answer may still
@@ -173,10 +182,11 @@ fn why_idle(peer: &PeerStatus) -> String {
         (true, false) => "packets come, but none goes out".to_owned(),
         _ => match peer.packet_in.into_iter().chain(peer.packet_out).min() {
             Some(ms) => format!(
-                "idle: end-to-end keys agreed, the last packet passed {} s ago",
-                ms / 1000
+                "idle: end-to-end keys agreed, the last packet passed {} s ago{}",
+                ms / 1000,
+                why_heard(peer)
             ),
-            None => "idle: end-to-end keys agreed, no packet yet".to_owned(),
+            None => format!("idle: end-to-end keys agreed, no packet yet{}", why_heard(peer)),
         },
     }
 }

@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use weft_host::faults::{Fault, Skipped};
 
 use super::{ClonesStatus, MappingStatus, NostrRelayStatus, RightsStatus, StunStatus};
 
@@ -64,6 +65,9 @@ pub struct NodeStatus {
     /// This node as exit of others; `None` unless it offers that (`tun.advertise_exit`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<ServesStatus>,
+    /// What keeps packets from passing on this host; `None` if that was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<FaultsStatus>,
     /// What the STUN servers of the configuration say (`reach.stun`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stun: Vec<StunStatus>,
@@ -107,6 +111,21 @@ pub struct ExitStatus {
     pub pass: bool,
     /// The reason, as text for the user.
     pub why: String,
+    /// Milliseconds since the exit has looked whether it forwards, if it has said so within a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_ms: Option<u64>,
+}
+
+/// What keeps packets from passing on this host, although weft has set up all that is its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultsStatus {
+    /// Milliseconds since the look.
+    pub age_ms: u64,
+    /// Each fault.
+    pub found: Vec<Fault>,
+    /// What was not looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<Skipped>,
 }
 
 /// A node as exit of others.

@@ -26,6 +26,12 @@ pub struct PeerStatus {
     pub hosts: Vec<HostStatus>,
     /// How long it has been in this state.
     pub since_s: u64,
+    /// Seconds since something authentic of it was last received; `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_s: Option<u64>,
+    /// Seconds for which it has been asked whether it is there without an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unanswered_s: Option<u64>,
     /// The state in fewer terms, for the user.
     #[serde(default)]
     pub standing: Standing,
