@@ -20,6 +20,7 @@ use weft_node::status::Reloaded;
 use weft_noise::PublicKey;
 
 use self::change::Change;
+pub(crate) use self::change::place;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
@@ -279,11 +280,11 @@ pub(crate) fn confirm(paths: &StatePaths) -> Result<(), Failure> {
 pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Failure> {
     match action {
         ConfigAction::Show { file } => {
-            let path = change::place(paths, file.as_deref());
+            let path = change::addressed(paths, file.as_deref())?;
             Out::new().text(&config::read_text(&path)?)
         }
         ConfigAction::Check { file } => {
-            let path = change::place(paths, file.as_deref());
+            let path = change::addressed(paths, file.as_deref())?;
             let config = Config::load(&path)?;
             let peers = match config.peers.len() {
                 1 => "1 peer".to_owned(),

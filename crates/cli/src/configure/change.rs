@@ -1,6 +1,6 @@
 //! One change of the configuration: the file first, then the daemon.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,15 +14,49 @@ use weft_os::clock::unix_s;
 use super::Options;
 use crate::failure::Failure;
 
-/// The configuration that a command addresses: the given one, or that of the running daemon, or that
-/// of the state directory.
-pub(super) fn place(paths: &StatePaths, given: Option<&Path>) -> PathBuf {
-    if let Some(given) = given {
-        return given.to_owned();
+/// The configuration that a command addresses: the given one, or that of the state directory. `named`:
+/// that of the running daemon, whose word counts for a file of the state directory alone: it may be in
+/// other hands, and the command may be root's.
+///
+/// # Errors
+/// The file that the daemon names, which is another one.
+pub(crate) fn place(paths: &StatePaths, given: Option<&Path>, named: Option<&Path>) -> Result<PathBuf, PathBuf> {
+    let own = given.map_or_else(|| paths.config(), Path::to_owned);
+    let Some(named) = named.filter(|named| given.is_none() && *named != own) else {
+        return Ok(own);
+    };
+    // The state directory may be a link.
+    let real = |path: Option<&Path>| path.and_then(|path| fs::canonicalize(path).ok());
+    let same = |one, other| real(one).is_some_and(|one| real(other) == Some(one));
+    if same(Some(named), Some(&own)) {
+        return Ok(own);
     }
-    let status = control::call::<Status>(&paths.control(), &ControlCommand::Status {});
-    let running = status.ok().and_then(|status| status.node.config);
-    running.unwrap_or_else(|| paths.config())
+    let plain = fs::symlink_metadata(named).is_ok_and(|file| file.is_file());
+    match plain && same(named.parent(), Some(paths.directory())) {
+        true => Ok(named.to_owned()),
+        false => Err(named.to_owned()),
+    }
+}
+
+/// The configuration that a command addresses, after a question to the daemon.
+///
+/// # Errors
+/// The daemon runs with another file than this command would take.
+pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<PathBuf, Failure> {
+    let named = match given {
+        Some(_) => None,
+        None => {
+            let status = control::call::<Status>(&paths.control(), &ControlCommand::Status {});
+            status.ok().and_then(|status| status.node.config)
+        }
+    };
+    place(paths, given, named.as_deref()).map_err(|named| {
+        Failure::Usage(format!(
+            "the daemon runs with {}, which is not in its state directory; name the file: --config {}",
+            named.display(),
+            named.display()
+        ))
+    })
 }
 
 /// A change that is about to be made. No other command changes the file meanwhile.
@@ -38,7 +72,7 @@ pub(super) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Reads the present configuration.
     pub(super) fn open(paths: &'a StatePaths, options: &Options) -> Result<Self, Failure> {
-        let path = place(paths, options.config.as_deref());
+        let path = addressed(paths, options.config.as_deref())?;
         let lock = lock(&path)?;
         let text = config::read_text(&path).map_err(|error| match error {
             ConfigError::NotFound(path) => Failure::NoConfig(path),
@@ -129,4 +163,47 @@ fn lock(path: &Path) -> Result<File, Failure> {
         }
         .into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_daemon_names_no_file_elsewhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let paths = StatePaths::new(state.clone());
+        let file = |name: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, "").unwrap();
+            path
+        };
+        let (elsewhere, other) = (file("elsewhere.toml"), file("state/other.toml"));
+        let link = state.join("link.toml");
+        symlink(&elsewhere, &link).unwrap();
+        let named = |named: &Path| place(&paths, None, Some(named));
+        assert_eq!(place(&paths, None, None), Ok(paths.config()));
+        assert_eq!(named(&paths.config()), Ok(paths.config()));
+        assert_eq!(named(&other), Ok(other.clone()));
+        for bad in [
+            &elsewhere,
+            &link,
+            &state.join("missing.toml"),
+            &state.join("../elsewhere.toml"),
+            Path::new("/proc/self/environ"),
+        ] {
+            assert_eq!(named(bad), Err(bad.to_owned()));
+        }
+        // The user's own word counts, and a state directory that is a link is the same one.
+        assert_eq!(place(&paths, Some(&elsewhere), Some(&other)), Ok(elsewhere));
+        let alias = directory.path().join("alias");
+        symlink(&state, &alias).unwrap();
+        fs::write(paths.config(), "").unwrap();
+        let aliased = StatePaths::new(alias);
+        assert_eq!(place(&aliased, None, Some(&paths.config())), Ok(aliased.config()));
+    }
 }
