@@ -2,18 +2,18 @@
 
 mod checks;
 mod facts;
-mod firewall;
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use rustix::fs::{Mode, OFlags};
 use serde_json::json;
+use weft_host::faults::Skipped;
 use weft_node::state::StatePaths;
 
 use self::checks::{Finding, Repair};
@@ -35,13 +35,6 @@ pub(crate) struct Args {
     /// Print the document weft.doctor/1
     #[arg(long)]
     json: bool,
-}
-
-/// What was not looked at.
-#[derive(Debug, Serialize)]
-pub(crate) struct Skipped {
-    check: &'static str,
-    why: String,
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
@@ -74,7 +67,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
             "fixed": fixed,
             "skipped": skipped,
         }))?,
-        false => out.text(&text(&findings, &fixed, &refused, &skipped))?,
+        false => out.text(&text(&findings, (&fixed, &refused, args.fix), &skipped))?,
     }
     match findings.is_empty() {
         true => Ok(()),
@@ -82,7 +75,12 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn text(findings: &[Finding], fixed: &[Finding], refused: &[String], skipped: &[Skipped]) -> String {
+/// `repaired`: what `--fix` has put right, what it could not, and whether it was given.
+fn text(
+    findings: &[Finding],
+    (fixed, refused, repaired): (&[Finding], &[String], bool),
+    skipped: &[Skipped],
+) -> String {
     let mut text = String::new();
     let mut line = |line: String| {
         text.push_str(&human::plain(&line));
@@ -102,6 +100,8 @@ fn text(findings: &[Finding], fixed: &[Finding], refused: &[String], skipped: &[
     }
     if findings.is_empty() {
         line("nothing found that keeps this node from working".to_owned());
+    } else if repaired {
+        line("what is left needs a decision of yours, or another program: --fix does not put it right".to_owned());
     } else if findings.iter().any(|finding| finding.repair.is_some()) {
         line("`sudo weft doctor --fix` puts right what needs no decision".to_owned());
     }
@@ -116,7 +116,7 @@ fn repair(finding: &Finding) -> io::Result<()> {
             let path: PathBuf = format!("/proc/sys/{}", name.replace('.', "/")).into();
             fs::write(path, value)
         }
-        Some(Repair::Mode { path, mode }) => fs::set_permissions(path, Permissions::from_mode(*mode)),
+        Some(Repair::Mode { path, mode }) => set_mode(path, *mode),
         Some(Repair::Module(name)) => {
             let mut command = Command::new("modprobe");
             let status = command.arg(name).stdin(Stdio::null()).stderr(Stdio::null()).status()?;
@@ -125,5 +125,43 @@ fn repair(finding: &Finding) -> io::Result<()> {
                 false => Err(io::Error::other(format!("modprobe {name}: {status}"))),
             }
         }
+    }
+}
+
+/// Changes the mode of a file in a directory that another user may write to: what a link leads to, and
+/// a file with another name elsewhere, stays as it is.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    match found.is_file() && found.nlink() == 1 {
+        true => file.set_permissions(Permissions::from_mode(mode)),
+        false => Err(io::Error::other("it is no file of its own")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_mode_is_changed_of_a_file_with_one_name_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        for name in ["key", "other"] {
+            fs::write(at(name), "x").unwrap();
+            fs::set_permissions(at(name), Permissions::from_mode(0o644)).unwrap();
+        }
+        symlink(at("other"), at("link")).unwrap();
+        fs::hard_link(at("other"), at("second")).unwrap();
+        set_mode(&at("key"), 0o600).unwrap();
+        assert_eq!(mode("key"), 0o600);
+        for name in ["link", "second", "missing"] {
+            assert!(set_mode(&at(name), 0o600).is_err(), "{name}");
+        }
+        assert_eq!(mode("other"), 0o644);
     }
 }

@@ -134,7 +134,9 @@ fn node_lines(status: &Status) -> Vec<String> {
         .alarm
         .as_ref()
         .map(|alarm| format!("{}: {alarm}", node.tun.name));
-    let lines = lines.into_iter().chain(lacks).chain(alarm);
+    let faults = node.faults.iter().flat_map(|faults| &faults.found);
+    let faults = faults.map(|fault| format!("{}: {}", fault.check, plain(&fault.in_brief())));
+    let lines = lines.into_iter().chain(lacks).chain(alarm).chain(faults);
     let all = lines.chain(exit).chain(serves).chain(clones);
     let all = all
         .chain(lanes)

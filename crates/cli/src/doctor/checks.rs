@@ -1,12 +1,16 @@
 //! The checks: from facts to findings. Pure.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use weft_host::faults::packet_filter::Packet;
 use weft_node::status::DnsState;
 
-use super::facts::{Daemon, Facts, Ipv6, Key, Tun, Unkept};
-use super::firewall::Packet;
+use weft_host::faults::{EXIT, Fault};
+use weft_host::interface::is_plain;
+
+use super::facts::{Daemon, Facts, Ipv6, Key, OwnName, Tun, Unkept};
 
 /// The first second of 2025: no host that runs this program has an earlier date.
 const EARLIEST: u64 = 1_735_689_600;
@@ -19,7 +23,7 @@ const LATEST: u64 = 4_102_444_800;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     /// The check, in one word.
-    pub(super) check: &'static str,
+    pub(super) check: String,
     /// What is so.
     pub(super) what: String,
     /// Why it matters.
@@ -51,9 +55,9 @@ impl Repair {
 }
 
 impl Finding {
-    fn new(check: &'static str, what: impl Into<String>, why: impl Into<String>) -> Self {
+    fn new(check: &str, what: impl Into<String>, why: impl Into<String>) -> Self {
         Self {
-            check,
+            check: check.to_owned(),
             what: what.into(),
             why: why.into(),
             fix: None,
@@ -79,11 +83,12 @@ impl Finding {
 
 /// All findings.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
-    let checks = [daemon, service, key, disk, tun, ipv6, rp_filter, buffers, dns, clock];
+    let checks = [daemon, service, key, disk, tun, ipv6, buffers, dns, clock];
     let one = checks.iter().filter_map(|check| check(facts));
     one.chain(interface(facts))
         .chain(unkept(facts))
         .chain(firewall(facts))
+        .chain(faults(facts))
         .chain(clones(facts))
         .collect()
 }
@@ -118,17 +123,21 @@ fn service(facts: &Facts) -> Option<Finding> {
 fn key(facts: &Facts) -> Option<Finding> {
     match &facts.key {
         Key::Usable | Key::Unknown => None,
-        Key::Open { path, mode } => Some(
-            Finding::new(
+        Key::Open { path, mode, own } => {
+            let finding = Finding::new(
                 "key",
                 format!("the key {} has the mode {mode:04o}", path.display()),
                 "other users may take the identity of this node, and the daemon does not start",
-            )
-            .with_repair(Repair::Mode {
+            );
+            let repair = Repair::Mode {
                 path: path.clone(),
                 mode: 0o600,
-            }),
-        ),
+            };
+            Some(match own {
+                true => finding.with_repair(repair),
+                false => finding.with_fix(repair.command()),
+            })
+        }
         Key::Unusable(error) => Some(Finding::new(
             "key",
             error.clone(),
@@ -233,28 +242,16 @@ fn ipv6(facts: &Facts) -> Option<Finding> {
 }
 
 fn off(interface: &str, why: &str) -> Finding {
+    let finding = Finding::new("ipv6", format!("IPv6 is switched off on {interface}"), why);
+    if !is_plain(interface) {
+        return finding;
+    }
     let repair = Repair::Sysctl {
         name: format!("net.ipv6.conf.{interface}.disable_ipv6"),
         value: "0".to_owned(),
     };
     // The kernel has taken the addresses away; the daemon notices the change, and sets them again.
-    Finding::new("ipv6", format!("IPv6 is switched off on {interface}"), why).with_repair(repair)
-}
-
-fn rp_filter(facts: &Facts) -> Option<Finding> {
-    // The kernel takes the higher of the two: 1 is strict, 2 is loose.
-    let effective = facts.rp_filter.map(|(all, own)| all.max(own));
-    (facts.ipv4_inside && effective == Some(1)).then(|| {
-        Finding::new(
-            "rp_filter",
-            format!("the reverse path filter is strict on {}", facts.interface),
-            "IPv4 packets of a peer are dropped if the route back is another one",
-        )
-        .with_repair(Repair::Sysctl {
-            name: format!("net.ipv4.conf.{}.rp_filter", facts.interface),
-            value: "2".to_owned(),
-        })
-    })
+    finding.with_repair(repair)
 }
 
 fn buffers(facts: &Facts) -> Option<Finding> {
@@ -276,11 +273,28 @@ fn dns(facts: &Facts) -> Option<Finding> {
         return None;
     };
     let (state, why) = running.dns.as_ref()?;
-    (*state == DnsState::Failed).then(|| {
+    if *state == DnsState::Failed {
         let what = format!("names are not answered: {why}");
         let finding = Finding::new("dns", what, "nodes are reached by address only");
-        finding.with_fix("end the other program, or sudo weft set dns.listen ADDRESS")
-    })
+        return Some(finding.with_fix("end the other program, or sudo weft set dns.listen ADDRESS"));
+    }
+    let (found, own) = running.own_name.as_ref()?;
+    let said = match found {
+        OwnName::Found(all) if all.contains(&IpAddr::V6(*own)) => return None,
+        OwnName::Found(all) => format!(
+            "leads to {}",
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        ),
+        OwnName::Missing(why) => format!("is not found: {why}"),
+        OwnName::Silent => "gets no answer within a second".to_owned(),
+    };
+    let what = format!("the name of this node {said}");
+    let finding = Finding::new(
+        "dns",
+        what,
+        "the resolver of this host does not ask weft, though it is set up to",
+    );
+    Some(finding.with_fix("cat /etc/resolv.conf, or resolvectl status: they name the servers that programs ask"))
 }
 
 fn clock(facts: &Facts) -> Option<Finding> {
@@ -294,30 +308,44 @@ fn clock(facts: &Facts) -> Option<Finding> {
     })
 }
 
+/// What a daemon would find that does not run.
 fn firewall(facts: &Facts) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for port in &facts.ports {
-        if let Some(chain) = facts.ruleset.dropped_by(&Packet::udp(*port)) {
-            let why = "nodes that dial this one get no answer; only those that it dials itself are reached";
-            findings.push(
-                Finding::new("firewall", format!("the chain {chain} drops UDP to port {port}"), why)
-                    .with_fix(format!("sudo nft insert rule {chain} udp dport {port} accept")),
-            );
+    let finding = |port: &u16| {
+        let chain = facts.ruleset.dropped_by(&Packet::udp(*port), &[])?;
+        let what = format!("the chain {chain} drops UDP to port {port}");
+        let why = "nodes that dial this one get no answer; only those that it dials itself are reached";
+        let fix = format!("sudo nft insert rule {chain} udp dport {port} accept");
+        Some(Finding::new("firewall", what, why).with_fix(fix))
+    };
+    facts.ports.iter().filter_map(finding).collect()
+}
+
+/// What the daemon has found on this host.
+fn faults(facts: &Facts) -> Vec<Finding> {
+    let Daemon::Answers(running) = &facts.daemon else {
+        return Vec::new();
+    };
+    let finding = |fault: &Fault| {
+        let finding = Finding {
+            fix: fault.fix.clone(),
+            ..Finding::new(&fault.check, fault.what.clone(), fault.why.clone())
+        };
+        // The setting is not taken from the daemon, which may be in other hands.
+        match fault.check == "rp_filter" && facts.strict && is_plain(&facts.interface) {
+            true => finding.with_repair(Repair::Sysctl {
+                name: format!("net.ipv4.conf.{}.rp_filter", facts.interface),
+                value: "2".to_owned(),
+            }),
+            false => finding,
         }
-    }
-    let inside = Packet::echo(&facts.interface);
-    if let Some(chain) = facts.ruleset.dropped_by(&inside) {
-        let name = &facts.interface;
-        findings.push(
-            Finding::new(
-                "firewall",
-                format!("the chain {chain} drops what comes in on {name}"),
-                "peers reach no program of this host, and not even a ping is answered",
-            )
-            .with_fix(format!("sudo nft insert rule {chain} iifname {name} accept")),
-        );
-    }
-    findings
+    };
+    // A fault on the way to the exit is one of its own.
+    let named = running.faults.iter().any(|fault| fault.check == EXIT);
+    let exit = running.exit.as_ref().filter(|_| !named).map(|(exit, why)| {
+        let what = format!("packets do not pass by the exit {exit}: {why}");
+        Finding::new(EXIT, what, "all addresses outside of the networks are reached by it")
+    });
+    running.faults.iter().map(finding).chain(exit).collect()
 }
 
 fn clones(facts: &Facts) -> Vec<Finding> {
@@ -342,20 +370,21 @@ fn clones(facts: &Facts) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::facts::{Disk, Running, Service};
-    use super::super::firewall::Ruleset;
     use super::*;
+    use weft_host::faults::packet_filter::Ruleset;
 
     fn healthy() -> Facts {
         Facts {
-            daemon: Daemon::Answers(Running::default()),
+            daemon: Daemon::Answers(Box::default()),
             service: None,
             key: Key::Usable,
             tun: Tun::Usable,
             interface: "weft0".to_owned(),
             ipv6: Ipv6::On,
-            ipv4_inside: true,
-            rp_filter: Some((0, 2)),
+            strict: false,
             ports: vec![2121],
             ruleset: Ruleset::default(),
             buffers: None,
@@ -369,7 +398,7 @@ mod tests {
     }
 
     /// The names of the findings after a change of a healthy host.
-    fn found(change: impl FnOnce(&mut Facts)) -> Vec<&'static str> {
+    fn found(change: impl FnOnce(&mut Facts)) -> Vec<String> {
         let mut facts = healthy();
         change(&mut facts);
         all(&facts).into_iter().map(|finding| finding.check).collect()
@@ -388,7 +417,7 @@ mod tests {
                 active: active.to_owned(),
             })
         };
-        let answers = |running| Daemon::Answers(running);
+        let answers = |running| Daemon::Answers(Box::new(running));
         assert_eq!(
             found(|facts| facts.daemon = Daemon::Silent("no daemon".to_owned())),
             ["daemon"]
@@ -406,7 +435,8 @@ mod tests {
         assert_eq!(
             found(|facts| facts.key = Key::Open {
                 path: "k".into(),
-                mode: 0o644
+                mode: 0o644,
+                own: true,
             }),
             ["key"]
         );
@@ -417,18 +447,10 @@ mod tests {
         assert_eq!(found(|facts| facts.ipv6 = Ipv6::Missing), ["ipv6"]);
         let own = "fd00::1".parse().unwrap();
         assert_eq!(found(|facts| facts.ipv6 = Ipv6::NoAddress(own)), ["ipv6"]);
-        for (filter, strict) in [
-            ((1, 0), true),
-            ((0, 1), true),
-            ((1, 2), false),
-            ((2, 1), false),
-            ((0, 0), false),
-        ] {
-            let found = found(|facts| facts.rp_filter = Some(filter));
-            assert_eq!(found.len(), usize::from(strict), "{filter:?}");
-        }
-        let without_ipv4 = |facts: &mut Facts| (facts.rp_filter, facts.ipv4_inside) = (Some((1, 1)), false);
-        assert_eq!(found(without_ipv4), [""; 0]);
+        let rejects = json!({"nftables": [{"chain": {"family": "inet", "table": "filter", "name": "input",
+            "hook": "input", "type": "filter", "policy": "drop"}}]});
+        let ruleset = Ruleset::parse(&rejects, "");
+        assert_eq!(found(|facts| facts.ruleset = ruleset), ["firewall"]);
         assert_eq!(
             found(|facts| facts.buffers = Some(("net.core.rmem_max", 1))),
             ["buffers"]
@@ -443,6 +465,20 @@ mod tests {
                 ..Running::default()
             };
             assert_eq!(found(|facts| facts.daemon = answers(running)).len(), named, "{state:?}");
+        }
+        let own = "fd00::1".parse().unwrap();
+        for (found_name, named) in [
+            (OwnName::Found(vec![IpAddr::V6(own)]), 0),
+            (OwnName::Found(vec!["192.0.2.1".parse().unwrap()]), 1),
+            (OwnName::Missing("no such name".to_owned()), 1),
+            (OwnName::Silent, 1),
+        ] {
+            let running = Running {
+                dns: Some((DnsState::System, String::new())),
+                own_name: Some((found_name, own)),
+                ..Running::default()
+            };
+            assert_eq!(found(|facts| facts.daemon = answers(running)).len(), named);
         }
         for (read_only, room) in [(true, (ROOM, 1)), (false, (ROOM - 1, 1)), (false, (ROOM, 0))] {
             let disk = Some(Disk {
@@ -482,17 +518,44 @@ mod tests {
 
     #[test]
     fn each_repair_has_its_command() {
-        let mut facts = healthy();
-        facts.rp_filter = Some((1, 0));
-        let finding = all(&facts).remove(0);
+        let fault = |check: &str| Fault {
+            check: check.to_owned(),
+            what: "so".to_owned(),
+            why: "because".to_owned(),
+            fix: Some("sudo sysctl -w net.ipv4.conf.weft0.rp_filter=2".to_owned()),
+            to: None,
+        };
+        let repair = |strict: bool, interface: &str, check: &str| {
+            let mut facts = healthy();
+            (facts.strict, facts.interface) = (strict, interface.to_owned());
+            facts.daemon = Daemon::Answers(Box::new(Running {
+                faults: vec![fault(check)],
+                ..Running::default()
+            }));
+            let finding = all(&facts).remove(0);
+            assert_eq!((&*finding.check, finding.fix), (check, fault(check).fix));
+            finding.repair
+        };
         assert_eq!(
-            finding.fix.as_deref(),
-            Some("sudo sysctl -w net.ipv4.conf.weft0.rp_filter=2")
+            repair(true, "weft0", "rp_filter"),
+            Some(Repair::Sysctl {
+                name: "net.ipv4.conf.weft0.rp_filter".to_owned(),
+                value: "2".to_owned()
+            })
         );
-        facts = healthy();
+        // What the daemon says alone changes nothing.
+        for (strict, interface, check) in [
+            (false, "weft0", "rp_filter"),
+            (true, "../../../kernel", "rp_filter"),
+            (true, "weft0", "forwarding"),
+        ] {
+            assert_eq!(repair(strict, interface, check), None, "{interface} {check}");
+        }
+        let mut facts = healthy();
         facts.key = Key::Open {
             path: "/var/lib/weft/identity.key".into(),
             mode: 0o640,
+            own: true,
         };
         let finding = all(&facts).remove(0);
         assert_eq!(
@@ -500,5 +563,10 @@ mod tests {
             Some("sudo chmod 600 /var/lib/weft/identity.key")
         );
         assert!(finding.repair.is_some());
+        if let Key::Open { own, .. } = &mut facts.key {
+            *own = false;
+        }
+        let elsewhere = all(&facts).remove(0);
+        assert_eq!((elsewhere.fix, elsewhere.repair), (finding.fix, None));
     }
 }

@@ -2,13 +2,18 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::geteuid;
 use serde_json::Value;
-use weft_node::config::{Config, ConfigError};
+use weft_host::faults::packet_filter::Ruleset;
+use weft_host::faults::{Fault, Skipped};
+use weft_node::config::{Config, ConfigError, ResolvConfSetting};
 use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::state::StatePaths;
@@ -17,9 +22,14 @@ use weft_os::clock::unix_s;
 use weft_os::netlink::Netlink;
 use weft_os::udp::{BindOptions, UdpSocket};
 
-use super::Skipped;
-use super::firewall::Ruleset;
-use crate::service;
+use crate::{configure, service};
+
+/// How long the resolver of this host has for the name of this node.
+const RESOLVES: Duration = Duration::from_secs(1);
+/// The file of resolv.conf(5).
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+/// The checks of which the daemon tells.
+const HOST: &str = "firewall, forwarding, route, rp_filter, connections";
 
 /// What the checks look at.
 #[derive(Debug)]
@@ -32,11 +42,10 @@ pub(super) struct Facts {
     /// The name of the interface.
     pub(super) interface: String,
     pub(super) ipv6: Ipv6,
-    /// Whether IPv4 packets pass inside.
-    pub(super) ipv4_inside: bool,
-    /// The reverse path filter of all interfaces, and of this one.
-    pub(super) rp_filter: Option<(u8, u8)>,
-    /// The UDP ports of the daemon.
+    /// Where the reverse path filter is strict: for all interfaces, or for this one. The kernel takes the
+    /// higher value.
+    pub(super) strict: bool,
+    /// The UDP ports of the configuration, if no daemon says what keeps packets from them.
     pub(super) ports: Vec<u16>,
     pub(super) ruleset: Ruleset,
     /// The sysctl that limits socket buffers, and the value that is needed.
@@ -49,7 +58,7 @@ pub(super) struct Facts {
 /// The daemon.
 #[derive(Debug)]
 pub(super) enum Daemon {
-    Answers(Running),
+    Answers(Box<Running>),
     /// It does not answer, for this reason.
     Silent(String),
     /// It cannot start with its configuration.
@@ -64,8 +73,26 @@ pub(super) struct Running {
     pub(super) clones: Vec<(Option<String>, String)>,
     /// What the interface lacks, and the alarm about it.
     pub(super) interface: (Vec<String>, Option<String>),
+    /// What the resolver of this host answers to a query for the name of this node, if it is to send such
+    /// queries to weft, and the address that it should have answered.
+    pub(super) own_name: Option<(OwnName, Ipv6Addr)>,
+    /// The exit by which packets do not pass, and why.
+    pub(super) exit: Option<(String, String)>,
+    /// What keeps packets from passing on this host.
+    pub(super) faults: Vec<Fault>,
     /// Networks whose records are not saved or cannot be read: the name, and why.
     pub(super) unkept: Vec<(String, Unkept)>,
+}
+
+/// What the name of this node leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum OwnName {
+    /// These addresses.
+    Found(Vec<IpAddr>),
+    /// Nothing, for this reason.
+    Missing(String),
+    /// The resolver does not answer in time.
+    Silent,
 }
 
 /// What is wrong with the file of a network.
@@ -100,6 +127,8 @@ pub(super) enum Key {
     Open {
         path: PathBuf,
         mode: u32,
+        /// Whether it is in the state directory, whose files a repair may change.
+        own: bool,
     },
     Unusable(String),
     /// Not looked at.
@@ -135,21 +164,37 @@ impl Facts {
     /// Looks at this host, and says what it could not look at.
     pub(super) fn gather(paths: &StatePaths) -> (Self, Vec<Skipped>) {
         let mut skipped = Vec::new();
-        let mut skip = |check, why: &str| {
+        let mut skip = |check: &str, why: &str| {
             skipped.push(Skipped {
-                check,
+                check: check.to_owned(),
                 why: why.to_owned(),
             });
         };
         let root = geteuid().is_root();
         let status = control::call_visible(&paths.control(), &ControlCommand::Status {});
-        let config = Config::load(
-            &match &status {
-                Ok(Visible::Full::<Status, PublicStatus>(status)) => status.node.config.clone(),
-                _ => None,
+        let named = match &status {
+            Ok(Visible::Full::<Status, PublicStatus>(status)) => status.node.config.as_deref(),
+            _ => None,
+        };
+        let (place, other) = match configure::place(paths, None, named) {
+            Ok(place) => (place, None),
+            Err(other) => (paths.config(), Some(other)),
+        };
+        let other_config = other.is_some();
+        let config = match other {
+            // The word of a daemon is no reason to look at a file, or to change what it names.
+            Some(other) => {
+                skip(
+                    "key",
+                    &format!(
+                        "the daemon runs with {}, which this command does not look at",
+                        other.display()
+                    ),
+                );
+                Ok(Config::default())
             }
-            .unwrap_or_else(|| paths.config()),
-        );
+            None => Config::load(&place),
+        };
         let mut facts = Self {
             daemon: daemon(paths, &status, &config),
             service: service::states().map(|(enabled, active)| Service { enabled, active }),
@@ -157,8 +202,7 @@ impl Facts {
             tun: tun(),
             interface: Config::default().tun.name,
             ipv6: Ipv6::On,
-            ipv4_inside: false,
-            rp_filter: None,
+            strict: false,
             ports: Vec::new(),
             ruleset: Ruleset::default(),
             buffers: None,
@@ -171,12 +215,17 @@ impl Facts {
         let mut own = None;
         match &status {
             Ok(Visible::Full(status)) => {
-                facts.note(status);
+                facts.interface.clone_from(&status.node.tun.name);
                 own = Some(status.node.address);
+                match &status.node.faults {
+                    Some(faults) => faults.skipped.iter().for_each(|one| skip(&one.check, &one.why)),
+                    None => skip(HOST, "the daemon does not say what keeps packets from passing"),
+                }
             }
             Ok(Visible::Public(status)) => {
                 facts.interface.clone_from(&status.node.interface);
                 own = Some(status.node.address);
+                skip(HOST, "the daemon tells its owners alone; use sudo");
             }
             Err(_) => {
                 let config = config
@@ -193,31 +242,23 @@ impl Facts {
         match root || paths.control_directory().is_none() {
             true => {
                 facts.key = match &config {
-                    Ok(config) => key(&paths.key(config)),
-                    Err(ConfigError::NotFound(_)) => key(&paths.key(&Config::default())),
+                    Ok(_) if other_config => Key::Unknown,
+                    Ok(config) => key(paths, &paths.key(config)),
+                    Err(ConfigError::NotFound(_)) => key(paths, &paths.key(&Config::default())),
                     Err(_) => Key::Unknown,
                 };
                 facts.buffers = buffers();
             }
             false => skip("key, buffers", "they are those of root's daemon; use sudo"),
         }
-        match (root, rules()) {
-            (false, _) => skip("firewall", "only root may read its rules; use sudo"),
-            (true, Ok(ruleset)) => facts.ruleset = ruleset,
-            (true, Err(why)) => skip("firewall", &why),
+        if status.is_err() {
+            match (root, rules()) {
+                (false, _) => skip("firewall", "only root may read its rules; use sudo"),
+                (true, Ok(ruleset)) => facts.ruleset = ruleset,
+                (true, Err(why)) => skip("firewall", &why),
+            }
         }
         (facts, skipped)
-    }
-
-    /// Notes what the daemon says of itself.
-    fn note(&mut self, status: &Status) {
-        let node = &status.node;
-        self.interface.clone_from(&node.tun.name);
-        self.ports = node.listen.iter().map(std::net::SocketAddr::port).collect();
-        let is_ipv4 = |list: &[String]| list.iter().any(|network| !network.contains(':'));
-        let behind =
-            |peer: &weft_node::status::PeerStatus| peer.routes.as_ref().is_some_and(|routes| is_ipv4(&routes.list));
-        self.ipv4_inside = is_ipv4(&node.tun.addresses) || is_ipv4(&node.tun.routes) || status.peers.iter().any(behind);
     }
 
     /// `own`: the address of the node, if a daemon runs.
@@ -232,7 +273,7 @@ impl Facts {
             _ => Ipv6::On,
         };
         let filter = |of: &str| number(format!("/proc/sys/net/ipv4/conf/{of}/rp_filter"));
-        self.rp_filter = filter("all").zip(filter(name));
+        self.strict = filter("all").max(filter(name)) == Some(1);
     }
 }
 
@@ -267,9 +308,9 @@ fn daemon(
     config: &Result<Config, ConfigError>,
 ) -> Daemon {
     match (status, config) {
-        (Ok(Visible::Full(status)), _) => Daemon::Answers(running(paths, status)),
+        (Ok(Visible::Full(status)), _) => Daemon::Answers(Box::new(running(paths, status, config))),
         // It answers, though with less, or refuses this user.
-        (Ok(Visible::Public(_)) | Err(ControlError::Refused(Refusal { .. })), _) => Daemon::Answers(Running::default()),
+        (Ok(Visible::Public(_)) | Err(ControlError::Refused(Refusal { .. })), _) => Daemon::Answers(Box::default()),
         (Err(ControlError::NotRunning(_)), Err(error)) if !is_absent(error) => Daemon::BadConfig(error.to_string()),
         (Err(error), _) => Daemon::Silent(error.to_string()),
     }
@@ -280,7 +321,7 @@ fn is_absent(error: &ConfigError) -> bool {
     matches!(error, ConfigError::NotFound { .. } | ConfigError::Unreadable { .. })
 }
 
-fn running(paths: &StatePaths, status: &Status) -> Running {
+fn running(paths: &StatePaths, status: &Status, config: &Result<Config, ConfigError>) -> Running {
     let seen = |clones: &ClonesStatus| {
         let seen: Vec<_> = clones.seen.iter().map(ToString::to_string).collect();
         seen.join(" and at ")
@@ -294,8 +335,46 @@ fn running(paths: &StatePaths, status: &Status) -> Running {
         dns: status.node.dns.as_ref().map(|dns| (dns.state, dns.why.clone())),
         clones: own.chain(peers).collect(),
         interface: (status.node.tun.lacks.clone(), status.node.tun.alarm.clone()),
+        own_name: own_name(status, config),
+        exit: status
+            .node
+            .exit
+            .iter()
+            .find(|exit| !exit.pass)
+            .map(|exit| (exit.exit.clone(), exit.why.clone())),
+        faults: status
+            .node
+            .faults
+            .iter()
+            .flat_map(|faults| faults.found.clone())
+            .collect(),
         unkept: unkept(paths),
     }
+}
+
+/// Asks the resolver of this host for the name of the node, as programs do. `None` if that is not set up,
+/// or in another file than that of this host.
+fn own_name(status: &Status, config: &Result<Config, ConfigError>) -> Option<(OwnName, Ipv6Addr)> {
+    let setup = &config.as_ref().ok()?.dns.resolv_conf;
+    let elsewhere = matches!(setup, ResolvConfSetting::At(path) if path != Path::new(RESOLV_CONF));
+    let state = status.node.dns.as_ref()?.state;
+    if state != DnsState::System || elsewhere {
+        return None;
+    }
+    let name = format!("{}.fips", status.node.npub);
+    let (done, found) = mpsc::channel();
+    // A resolver that does not answer keeps the thread, which ends with this process.
+    thread::spawn(move || {
+        let found = (name.as_str(), 0).to_socket_addrs();
+        let found = found.map(|all| all.map(|address| address.ip()).collect());
+        let _ = done.send(found.map_err(|error| error.to_string()));
+    });
+    let own = match found.recv_timeout(RESOLVES) {
+        Ok(Ok(found)) => OwnName::Found(found),
+        Ok(Err(why)) => OwnName::Missing(why),
+        Err(_) => OwnName::Silent,
+    };
+    Some((own, status.node.address))
 }
 
 fn unkept(paths: &StatePaths) -> Vec<(String, Unkept)> {
@@ -310,10 +389,14 @@ fn unkept(paths: &StatePaths) -> Vec<(String, Unkept)> {
     networks.into_iter().filter_map(wrong).collect()
 }
 
-fn key(path: &Path) -> Key {
+fn key(paths: &StatePaths, path: &Path) -> Key {
     match keyfile::load(path) {
         Ok(_) => Key::Usable,
-        Err(KeyFileError::Mode { path, mode }) => Key::Open { path, mode },
+        Err(KeyFileError::Mode { path, mode }) => Key::Open {
+            own: path.parent() == Some(paths.directory()),
+            path,
+            mode,
+        },
         // The daemon makes it at its first start.
         Err(KeyFileError::Missing(_)) => Key::Unknown,
         Err(error) => Key::Unusable(error.to_string()),
@@ -351,5 +434,5 @@ fn rules() -> Result<Ruleset, String> {
         return Err(format!("nft: {}", text.lines().next().unwrap_or("no reason")));
     }
     let document: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("nft: {error}"))?;
-    Ok(Ruleset::parse(&document))
+    Ok(Ruleset::parse(&document, ""))
 }
