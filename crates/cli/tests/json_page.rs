@@ -62,10 +62,13 @@ fn keys(value: &Value) -> Fields {
 }
 
 /// The titles of the sections, by the type that they describe.
-const OBJECTS: [(&str, &str); 58] = [
+const OBJECTS: [(&str, &str); 61] = [
     ("NodeStatus", "node"),
     ("ExitStatus", "exit"),
     ("ServesStatus", "exit of others"),
+    ("FaultsStatus", "faults"),
+    ("Fault", "fault"),
+    ("Skipped", "skipped check"),
     ("PeerStatus", "peer"),
     ("StrangerStatus", "stranger"),
     ("TurnedAwayStatus", "turned away"),

@@ -38,6 +38,7 @@ mod beside {
     mod errors;
     mod exit;
     mod fast;
+    mod faults;
     mod first_steps;
     pub(crate) mod homes;
     mod hops;
@@ -50,6 +51,7 @@ mod beside {
     mod lab;
     mod lab_ends;
     mod lan;
+    mod lights;
     mod local_users;
     mod meet;
     mod member_routes;

@@ -233,7 +233,7 @@ fn shell(daemon: &Daemon, text: &str) {
 }
 
 #[test]
-fn doctor_finds_a_broken_host_and_puts_right_what_is_safe() {
+fn doctor_finds_what_is_wrong_on_a_host() {
     beside(|| {
         if !require_nft() {
             return;
@@ -277,30 +277,29 @@ fn doctor_finds_a_broken_host_and_puts_right_what_is_safe() {
         shell(&pair.a, "sysctl -qw net.ipv4.conf.all.rp_filter=0");
         shell(&pair.a, &format!("sysctl -qw net.ipv4.conf.{interface}.rp_filter=0"));
         assert_eq!(found(&[], "findings"), [""; 0]);
+        // The reverse path filter drops nothing while the way back is by the interface.
+        shell(&pair.a, "sysctl -qw net.ipv4.conf.all.rp_filter=1");
+        assert_eq!(found(&[], "findings"), [""; 0]);
         shell(
             &pair.a,
             &format!(
-                "sysctl -qw net.ipv4.conf.all.rp_filter=1; sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1
+                "sysctl -qw net.ipv6.conf.{interface}.disable_ipv6=1
                  nft add table inet test
                  nft 'add chain inet test input {{ type filter hook input priority 0; policy drop; }}'
                  nft add rule inet test input ct state established,related accept"
             ),
         );
         // The daemon switches IPv6 on again, and sets up what the kernel took away with it.
-        let expected = ["rp_filter", "firewall", "firewall"];
+        let expected = ["firewall", "firewall"];
         wait_until(PATIENCE, "IPv6 is on again", || found(&[], "findings") == expected);
         let (code, text) = doctor(&[]);
         assert_eq!(code, 5);
         for part in [
             "port 2121",
             "sudo nft insert rule inet test input udp dport 2121 accept",
-            "rp_filter=2",
-            "--fix",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
-        assert_eq!(found(&["--fix"], "fixed"), ["rp_filter"]);
-        assert_eq!(found(&[], "findings"), ["firewall", "firewall"]);
         let whole =
             format!("ip -6 address show dev {interface} | grep -q fd && ip -6 route get fd00::1 | grep -q {interface}");
         shell(&pair.a, &whole);
@@ -313,7 +312,8 @@ fn doctor_finds_a_broken_host_and_puts_right_what_is_safe() {
             &pair.a,
             &format!("nft insert rule inet test input iifname {interface} accept"),
         );
-        assert_eq!(found(&[], "findings"), [""; 0]);
+        // A look serves those of the second after it.
+        wait_until(PATIENCE, "nothing is found", || found(&[], "findings").is_empty());
         let (mut a, mut b) = (pair.a.identity().state.clone(), pair);
         a.push("identity.key");
         std::fs::set_permissions(&a, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
