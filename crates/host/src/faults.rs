@@ -1,8 +1,7 @@
 //! Faults of a host: what keeps packets from passing although the node has set up all that is its own.
 //!
-//! [`Facts::read`] looks at the kernel, and [`find`] says what is wrong. No setting is changed: a fault names the
-//! command that does it. A fault is never a guess; what cannot be looked at is said to
-//! be so.
+//! [`Facts::read`] looks at the kernel, and [`find`] says what is wrong. No setting is changed: a fault
+//! names the command that does it. A fault is never a guess; [`Skipped`] names what cannot be looked at.
 //!
 //! To add a check: a field of [`Facts`], and a function in [`find`].
 
@@ -17,7 +16,7 @@ use weft_wire::Subnet;
 
 use self::facts::setting;
 pub use self::facts::{Facts, Wanted, Way, examine, host};
-use self::packet_filter::Packet;
+use self::packet_filter::{Packet, Ruleset};
 use crate::exit::rules::{SERVE, USE};
 
 /// The check of what leads to the exit of a node ([`Fault::check`]).
@@ -57,6 +56,8 @@ pub struct Examined {
     pub faults: Vec<Fault>,
     /// What was not looked at.
     pub skipped: Vec<Skipped>,
+    /// The name server to which queries of members are passed on.
+    pub name_server: Option<IpAddr>,
 }
 
 impl Fault {
@@ -99,19 +100,24 @@ pub fn find(facts: &Facts) -> Vec<Fault> {
     faults
 }
 
+/// Datagrams to these ports of this host that its rules drop.
+#[must_use]
+pub fn dropped_ports(ruleset: &Ruleset, ports: &[u16]) -> Vec<Fault> {
+    let fault = |port: &u16| {
+        let chain = ruleset.dropped_by(&Packet::udp(*port), &[USE, SERVE])?;
+        Some(Fault::new(
+            "firewall",
+            format!("the chain {chain} drops UDP to port {port}"),
+            "nodes that dial this one get no answer; only those that it dials itself are reached",
+            format!("sudo nft insert rule {chain} udp dport {port} accept"),
+        ))
+    };
+    ports.iter().filter_map(fault).collect()
+}
+
 /// Packets for this host that its own rules drop.
 fn dropped_here(facts: &Facts) -> Vec<Fault> {
-    let mut faults = Vec::new();
-    for port in &facts.ports {
-        if let Some(chain) = facts.ruleset.dropped_by(&Packet::udp(*port), &[USE, SERVE]) {
-            faults.push(Fault::new(
-                "firewall",
-                format!("the chain {chain} drops UDP to port {port}"),
-                "nodes that dial this one get no answer; only those that it dials itself are reached",
-                format!("sudo nft insert rule {chain} udp dport {port} accept"),
-            ));
-        }
-    }
+    let mut faults = dropped_ports(&facts.ruleset, &facts.ports);
     let name = &facts.interface;
     if let Some(chain) = facts.ruleset.dropped_by(&Packet::echo(name), &[USE, SERVE]) {
         faults.push(Fault::new(
@@ -262,7 +268,6 @@ mod tests {
     use serde_json::json;
 
     use super::facts::Forwarding;
-    use super::packet_filter::Ruleset;
     use super::*;
 
     fn subnet(text: &str) -> Subnet {
@@ -456,7 +461,7 @@ mod tests {
             ("net.ipv6.conf.lan.force_forwarding", "1"),
         ];
         assert_eq!(closed(true, forced), [""; 0]);
-        // What the system does not say is no fault.
+        // A setting that cannot be read is no fault.
         assert_eq!(closed(false, &[]), [""; 0]);
     }
 }

@@ -31,7 +31,7 @@ pub mod zone;
 
 pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_SAME, MAX_UDP};
 pub use lookup::Lookups;
-pub use probe::{LoopProbe, is_answering, upstream};
+pub use probe::{LoopProbe, is_answering};
 pub use resolved::{RegisterError, Resolved};
 pub use responder::{Responder, Setup, off};
 pub use search::{BadSearch, Search};

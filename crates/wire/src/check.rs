@@ -81,7 +81,7 @@ impl Check {
         }
     }
 
-    /// The message. All kinds have one length, so an answer is no longer than its question.
+    /// Returns the message. All kinds have the same length, so an answer amplifies nothing.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let (kind, number, state) = match self {

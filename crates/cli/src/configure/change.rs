@@ -52,8 +52,8 @@ pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<Path
     };
     place(paths, given, named.as_deref()).map_err(|named| {
         Failure::Usage(format!(
-            "the daemon runs with {}, which is not in its state directory; name the file: --config {}",
-            named.display(),
+            "the daemon runs with {}, which is not in its state directory; name that file in the command \
+             (--config FILE; `weft config` takes it as its last word)",
             named.display()
         ))
     })

@@ -4,11 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use weft_host::faults::packet_filter::Packet;
-use weft_node::status::DnsState;
-
-use weft_host::faults::{EXIT, Fault};
+use weft_host::faults::{EXIT, Fault, dropped_ports};
 use weft_host::interface::is_plain;
+use weft_node::status::DnsState;
 
 use super::facts::{Daemon, Facts, Ipv6, Key, OwnName, Tun, Unkept};
 
@@ -310,14 +308,23 @@ fn clock(facts: &Facts) -> Option<Finding> {
 
 /// What a daemon would find that does not run.
 fn firewall(facts: &Facts) -> Vec<Finding> {
-    let finding = |port: &u16| {
-        let chain = facts.ruleset.dropped_by(&Packet::udp(*port), &[])?;
-        let what = format!("the chain {chain} drops UDP to port {port}");
-        let why = "nodes that dial this one get no answer; only those that it dials itself are reached";
-        let fix = format!("sudo nft insert rule {chain} udp dport {port} accept");
-        Some(Finding::new("firewall", what, why).with_fix(fix))
+    let faults = dropped_ports(&facts.ruleset, &facts.ports);
+    faults.iter().map(|fault| of_fault(fault, facts)).collect()
+}
+
+fn of_fault(fault: &Fault, facts: &Facts) -> Finding {
+    let finding = Finding {
+        fix: fault.fix.clone(),
+        ..Finding::new(&fault.check, fault.what.clone(), fault.why.clone())
     };
-    facts.ports.iter().filter_map(finding).collect()
+    // The setting is not taken from the daemon, which may be in other hands.
+    match fault.check == "rp_filter" && facts.strict && is_plain(&facts.interface) {
+        true => finding.with_repair(Repair::Sysctl {
+            name: format!("net.ipv4.conf.{}.rp_filter", facts.interface),
+            value: "2".to_owned(),
+        }),
+        false => finding,
+    }
 }
 
 /// What the daemon has found on this host.
@@ -325,27 +332,14 @@ fn faults(facts: &Facts) -> Vec<Finding> {
     let Daemon::Answers(running) = &facts.daemon else {
         return Vec::new();
     };
-    let finding = |fault: &Fault| {
-        let finding = Finding {
-            fix: fault.fix.clone(),
-            ..Finding::new(&fault.check, fault.what.clone(), fault.why.clone())
-        };
-        // The setting is not taken from the daemon, which may be in other hands.
-        match fault.check == "rp_filter" && facts.strict && is_plain(&facts.interface) {
-            true => finding.with_repair(Repair::Sysctl {
-                name: format!("net.ipv4.conf.{}.rp_filter", facts.interface),
-                value: "2".to_owned(),
-            }),
-            false => finding,
-        }
-    };
     // A fault on the way to the exit is one of its own.
     let named = running.faults.iter().any(|fault| fault.check == EXIT);
     let exit = running.exit.as_ref().filter(|_| !named).map(|(exit, why)| {
         let what = format!("packets do not pass by the exit {exit}: {why}");
         Finding::new(EXIT, what, "all addresses outside of the networks are reached by it")
     });
-    running.faults.iter().map(finding).chain(exit).collect()
+    let found = running.faults.iter().map(|fault| of_fault(fault, facts));
+    found.chain(exit).collect()
 }
 
 fn clones(facts: &Facts) -> Vec<Finding> {

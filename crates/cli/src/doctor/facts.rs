@@ -182,7 +182,7 @@ impl Facts {
         };
         let other_config = other.is_some();
         let config = match other {
-            // The word of a daemon is no reason to look at a file, or to change what it names.
+            // A daemon in other hands may name any file.
             Some(other) => {
                 skip(
                     "key",

@@ -1,5 +1,6 @@
 //! Carries exits out on this host, and puts everything back.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -243,6 +244,12 @@ impl Host {
         if self.used.is_some_and(|exit| !exit.strict) {
             let _ = self.leave_exit().await;
         }
+    }
+
+    /// The name server to which queries of other nodes are passed on, while this host forwards for them.
+    #[must_use]
+    pub fn name_server(&self) -> Option<IpAddr> {
+        self.served.as_ref()?.dns
     }
 
     /// All rules of nftables.

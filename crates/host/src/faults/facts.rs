@@ -10,9 +10,8 @@ use super::packet_filter::Ruleset;
 use super::{Examined, Skipped, find};
 use crate::interface::plain_name;
 
-/// Addresses for documentation, two for each version of IP: no network but that of the Internet has
-/// them (RFC 5737, RFC 3849), and the others (RFC 791, RFC 4291) lie in the other half. Nothing is sent
-/// there.
+/// Addresses to which the default route leads, two for each version of IP: those for documentation
+/// (RFC 5737, RFC 3849, RFC 9637), and one of the lower half of IPv4. Nothing is sent there.
 const ELSEWHERE: [[IpAddr; 2]; 2] = [
     [
         IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
@@ -171,7 +170,11 @@ pub fn examine(wanted: &Wanted, interface: u32, rules: Result<Ruleset, String>) 
             Vec::new()
         }
     };
-    Examined { faults, skipped }
+    Examined {
+        faults,
+        skipped,
+        name_server: None,
+    }
 }
 
 /// Whether the kernel has rules that nft does not show.
@@ -204,31 +207,27 @@ impl Look<'_> {
             };
             let Ok(all) = all else { continue };
             let out = self.default_route(ipv6)?;
-            ways.push(self.way(all, out));
+            ways.push(self.way(Way::new(all, self.addresses), out));
         }
         for subnet in &wanted.behind {
             let way = Way::new(*subnet, self.addresses);
             let out = self.netlink.interface_towards(way.destination)?;
             // A subnet that is an address of this host needs no way.
             if out.is_none_or(|out| self.name_of(out).as_deref() != Some("lo")) {
-                ways.push(self.way(*subnet, out));
+                ways.push(self.way(way, out));
             }
         }
         Ok(ways)
     }
 
-    fn way(&self, to: Subnet, out: Option<u32>) -> Way {
+    fn way(&self, mut way: Way, out: Option<u32>) -> Way {
         let out = out.filter(|out| *out != self.interface);
-        let out = out.and_then(|index| self.name_of(index));
-        let settings = Forwarding { read: &setting_of };
-        let closed = out
-            .as_ref()
-            .map(|out| settings.closed(to.address().is_ipv6(), self.name, out));
-        Way {
-            out,
-            closed: closed.unwrap_or_default(),
-            ..Way::new(to, self.addresses)
+        way.out = out.and_then(|index| self.name_of(index));
+        if let Some(out) = &way.out {
+            let settings = Forwarding { read: &setting_of };
+            way.closed = settings.closed(way.to.address().is_ipv6(), self.name, out);
         }
+        way
     }
 
     /// The interface of the default route with the lowest metric, the node's own left out.
@@ -251,13 +250,19 @@ impl Look<'_> {
     ) -> Result<Vec<(IpAddr, Option<String>)>, NetlinkError> {
         let mut astray = Vec::new();
         for address in addresses {
-            let own = self.addresses.iter().any(|own| own.address == address);
+            let mut own = self.addresses.iter();
+            // A host without addresses of this version sends none.
+            if own.all(|own| own.address.is_ipv4() != address.is_ipv4())
+                || self.addresses.iter().any(|own| own.address == address)
+            {
+                continue;
+            }
             let by = match self.netlink.interface_towards(address) {
-                // A kernel without IPv6.
-                Err(NetlinkError::Refused { .. }) => continue,
+                // A route that forbids or drops packets.
+                Err(NetlinkError::Refused { .. }) => None,
                 by => by?,
             };
-            if !own && by != Some(self.interface) {
+            if by != Some(self.interface) {
                 astray.push((address, by.and_then(|index| self.name_of(index))));
             }
         }

@@ -504,7 +504,7 @@ mod tests {
         ] {
             assert_eq!(decode(&[5, kind, b'/']), Err(BadMessage::Body(kind)));
         }
-        // Numbers of ports and subnets that are too high, or for which there are no bytes.
+        // Counts of ports and subnets above the maximum, and counts without the bytes that they announce.
         for body in [&[0][..], &[0, 1, 0], &[0, 0, 1], &[0, 17], &[16, 0, 0], &[0, 0, 0, 1]] {
             let body = [&[5, EXAMINE], body, &[0; 40][..usize::from(body == [0, 17]) * 35]].concat();
             assert_eq!(decode(&body), Err(BadMessage::Body(EXAMINE)), "{body:?}");

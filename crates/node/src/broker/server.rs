@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use weft_host::exit::ServeExit;
 use weft_host::exit::host::Host;
 use weft_host::exit::watch::Watch;
-use weft_host::faults::{Wanted, examine};
+use weft_host::faults::{Examined, Wanted, examine};
 use weft_host::interface::plain_name;
 use weft_host::managers::Unmanaged;
 use weft_noise::PublicKey;
@@ -26,7 +26,7 @@ use super::message::{MAX_REPLY, MAX_REQUEST, Reply, Request};
 use crate::config::{self, Pending};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
-use crate::dns::{RegisterError, Resolved, upstream};
+use crate::dns::{RegisterError, Resolved};
 use crate::statefile::with_suffix;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
@@ -308,7 +308,10 @@ impl Broker {
 
     async fn examine(&mut self, wanted: &Wanted) -> Reply {
         let rules = self.host.ruleset().await;
-        let examined = examine(wanted, self.options.interface, rules);
+        let examined = Examined {
+            name_server: self.host.name_server(),
+            ..examine(wanted, self.options.interface, rules)
+        };
         match serde_json::to_string(&examined) {
             Ok(text) if text.len() < MAX_REPLY => Reply::Text(text),
             Ok(_) => Reply::Failed("too much is wrong to be told".to_owned()),
@@ -351,6 +354,15 @@ impl Broker {
             None => Reply::Refused,
         }
     }
+}
+
+/// The first of these DNS servers that members of an exit can be sent to: it is not on this host, and
+/// its address needs no zone. IPv4 goes first.
+fn upstream(servers: &[SocketAddr]) -> Option<IpAddr> {
+    let needs_zone = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let servers = servers.iter().map(SocketAddr::ip);
+    let usable = servers.filter(|ip| !ip.is_loopback() && !needs_zone(ip));
+    usable.min_by_key(IpAddr::is_ipv6)
 }
 
 /// The servers that programs of this system ask, and behind them those that systemd-resolved asks:

@@ -36,9 +36,7 @@ impl Facts {
         peer.standing_since = peer.standing_since.min(silence);
         Some(silence)
     }
-}
 
-impl Facts {
     /// The reason for the state of a peer, as text for the user.
     pub(super) fn why(&self, peer: &CorePeer, now: u64) -> String {
         let mut peer = peer.clone();
@@ -161,7 +159,7 @@ impl Daemon {
         names.next().map_or_else(|| key.to_string(), ToString::to_string)
     }
 
-    /// Sends a message, or returns false: there is no room for it. It may be lost on the way as well.
+    /// Sends a message. Returns false if the session has no room for it; the network may still lose it.
     pub(super) fn send_check(&mut self, peer: &PublicKey, check: Check) -> bool {
         let sent = self.node.send_service(boottime_ms(), peer, PORTS, &check.to_bytes());
         sent.is_ok()

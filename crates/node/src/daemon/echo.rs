@@ -3,10 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use weft_os::random::random_bytes;
 use weft_packet::{Command, SendCommand};
 use weft_wire::NodeAddr;
 
 use crate::control::Reply;
+
+/// Returns a number that others cannot guess. A system without randomness gives a constant, with which
+/// the answers of others may match.
+pub(super) fn random_number() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = random_bytes(&mut bytes);
+    u64::from_ne_bytes(bytes)
+}
 
 /// An echo without an answer so far.
 pub(super) struct Waiting {

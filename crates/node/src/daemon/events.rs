@@ -53,6 +53,9 @@ impl Seen {
     }
 }
 
+/// A peer, and for how many ms it has given no answer.
+type Judged = (PeerStatus, Option<u64>);
+
 /// A change of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Change {
@@ -172,10 +175,10 @@ impl Daemon {
         let now = boottime_ms();
         let peers = self.node.peer_status(now).filter(|peer| changed.contains(&peer.key));
         let peers = peers.map(|mut peer| {
-            self.facts.judge(&mut peer, now);
-            peer
+            let silence = self.facts.judge(&mut peer, now);
+            (peer.key, (peer, silence))
         });
-        let peers: BTreeMap<PublicKey, PeerStatus> = peers.map(|peer| (peer.key, peer)).collect();
+        let peers: BTreeMap<PublicKey, Judged> = peers.collect();
         let number = changes.len();
         for change in changes {
             let event = self.describe(&peers, change);
@@ -194,15 +197,15 @@ impl Daemon {
         self.node.peer_status(now).map(seen).collect()
     }
 
-    fn describe(&self, peers: &BTreeMap<PublicKey, PeerStatus>, change: Change) -> Event {
+    fn describe(&self, peers: &BTreeMap<PublicKey, Judged>, change: Change) -> Event {
         let peer = peers.get(&change.key);
         Event {
             npub: Some(change.key.to_string()),
             name: change.name,
             address: Some(change.key.node_addr().to_ipv6()),
-            standing: peer.map(|peer| peer.standing),
-            path: peer.and_then(|peer| Some(self.facts.path(&peer.path?))),
-            why: peer.map(|peer| self.facts.why(peer, boottime_ms())),
+            standing: peer.map(|(peer, _)| peer.standing),
+            path: peer.and_then(|(peer, _)| Some(self.facts.path(&peer.path?))),
+            why: peer.map(|(peer, silence)| self.facts.why_judged(peer, *silence)),
             ..Event::of_daemon(change.kind, unix_ms())
         }
     }

@@ -13,7 +13,7 @@ use weft_wire::Subnet;
 
 use super::run::Daemon;
 use crate::broker::{Broker, Client};
-use crate::dns::{LoopProbe, Responder, is_answering, upstream};
+use crate::dns::{LoopProbe, Responder, is_answering};
 use crate::status::FaultsStatus;
 
 /// How long the results of a look are used.
@@ -128,53 +128,40 @@ impl Faults {
 }
 
 async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>) -> Found {
-    let is_exit = wanted.exit.contains(&true);
-    let kernel = async {
+    let host = async {
         let began = Instant::now();
         let found = match &broker {
             Some(broker) => broker.examine(wanted).await,
             None => Err("the broker did not start".to_owned()),
         };
-        (found, began.elapsed())
-    };
-    let resolver = async {
-        match &broker {
-            Some(broker) if is_exit => unanswered(broker).await,
-            _ => Ok(None),
+        let took = began.elapsed();
+        let mut examined = found.unwrap_or_else(|why| Examined {
+            skipped: vec![Skipped {
+                check: "host".to_owned(),
+                why,
+            }],
+            ..Examined::default()
+        });
+        if let Some(server) = examined.name_server {
+            examined.faults.extend(unanswered(server).await);
         }
+        Found { examined, took }
     };
-    let ((found, took), resolver, looping) = tokio::join!(kernel, resolver, sent_back(probe));
-    let skipped = |check: &str, why| Skipped {
-        check: check.to_owned(),
-        why,
-    };
-    let mut examined = found.unwrap_or_else(|why| Examined {
-        faults: Vec::new(),
-        skipped: vec![skipped("host", why)],
-    });
-    match resolver {
-        Ok(fault) => examined.faults.extend(fault),
-        Err(why) => examined.skipped.push(skipped(RESOLVER, why)),
-    }
-    examined.faults.extend(looping);
-    Found { examined, took }
+    let (mut found, looping) = tokio::join!(host, sent_back(probe));
+    found.examined.faults.extend(looping);
+    found
 }
 
-/// Whether the name server to which this host sends the queries of members is silent.
-async fn unanswered(broker: &Client) -> Result<Option<Fault>, String> {
-    let servers = broker.name_servers().await?;
-    let servers: Vec<SocketAddr> = servers.lines().filter_map(|line| line.parse().ok()).collect();
-    let Some(server) = upstream(&servers) else {
-        return Err("this host names no server on another host".to_owned());
-    };
+/// Whether the name server to which this host passes queries of members on is silent.
+async fn unanswered(server: IpAddr) -> Option<Fault> {
     let server = SocketAddr::new(server, DNS);
-    Ok((!is_answering(server).await).then(|| Fault {
+    (!is_answering(server).await).then(|| Fault {
         check: RESOLVER.to_owned(),
         what: format!("the name server {server} does not answer"),
         why: "members that use this exit find no names".to_owned(),
         fix: Some("name another server in the resolver of this host, as in /etc/resolv.conf".to_owned()),
         to: None,
-    }))
+    })
 }
 
 /// Whether a server to which this node passes queries on sends them back.
@@ -237,20 +224,25 @@ impl Daemon {
 
     /// Whether others send to subnets behind this host.
     pub(super) fn has_subnets_behind(&self) -> bool {
-        !self.expected().behind.is_empty()
+        self.behind().next().is_some()
+    }
+
+    /// The subnets behind this host that others send to.
+    fn behind(&self) -> impl Iterator<Item = Subnet> {
+        let config = &self.configuration.config;
+        let approved = self.networks.own_routes();
+        let offered = config.networks.advertise_routes.iter();
+        let offered = offered.filter(move |subnet| approved.contains(subnet));
+        config.tun.routes.iter().chain(offered).copied()
     }
 
     /// What this node expects of its host.
     fn expected(&self) -> Wanted {
-        let config = &self.configuration.config;
         let mut ports: Vec<u16> = self.facts.listen.iter().map(std::net::SocketAddr::port).collect();
         ports.sort_unstable();
         ports.dedup();
         let served = self.exits.served().into_iter().flat_map(of_exit);
         let served: Vec<bool> = served.map(|all| all.address().is_ipv4()).collect();
-        let approved = self.networks.own_routes();
-        let offered = config.networks.advertise_routes.iter();
-        let behind = offered.filter(|subnet| approved.contains(subnet));
         let subnets = self.routes.wanted();
         let subnets = subnets.filter_map(|route| Subnet::new(route.destination, route.prefix_len).ok());
         let subnets = subnets.map(|subnet| host(subnet, 1));
@@ -262,7 +254,7 @@ impl Daemon {
             ports,
             exit: [served.contains(&true), served.contains(&false)],
             by_exit: self.exits.carried(),
-            behind: config.tun.routes.iter().chain(behind).copied().collect(),
+            behind: self.behind().collect(),
             inside: subnets.chain(members).collect(),
         }
     }

@@ -12,7 +12,7 @@ use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::Compiled;
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
-use weft_os::random::{SystemRng, random_bytes};
+use weft_os::random::SystemRng;
 use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
 use weft_reach::stun;
@@ -22,7 +22,7 @@ use weft_wire::fast::LEAST_PAYLOAD;
 
 use super::DaemonError;
 use super::configuration::{Configuration, Order};
-use super::echo::{Echoes, Waiting};
+use super::echo::{Echoes, Waiting, random_number};
 use super::events::Events;
 use super::exit::Exits;
 use super::farewells::Farewells;
@@ -176,11 +176,7 @@ impl Daemon {
             log,
             continuity,
         } = parts;
-        let mut token = [0; 8];
-        // Without randomness there would be no key either; a constant token would only be
-        // guessable.
-        let _ = random_bytes(&mut token);
-        let echoes = Echoes::new(u64::from_ne_bytes(token));
+        let echoes = Echoes::new(random_number());
         Self {
             node,
             lanes,

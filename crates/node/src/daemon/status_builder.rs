@@ -15,13 +15,13 @@ use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
-use weft_os::random::random_bytes;
 use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, SocketId, Totals, plain};
 use weft_plane::Snapshot;
 use weft_wire::fast;
 
 use super::configuration::Configuration;
+use super::echo::random_number;
 use super::hints::Hints;
 use super::inquiries::Inquiries;
 use super::interface::Interface;
@@ -636,11 +636,4 @@ fn named(config: &Config) -> BTreeMap<PublicKey, Vec<PeerAddress>> {
         (peer.key, named.cloned().collect::<Vec<_>>())
     });
     peers.filter(|(_, named)| !named.is_empty()).collect()
-}
-
-/// A number that others cannot guess; a constant if the system gives none, which only means that it can.
-fn random_number() -> u64 {
-    let mut bytes = [0; 8];
-    let _ = random_bytes(&mut bytes);
-    u64::from_ne_bytes(bytes)
 }

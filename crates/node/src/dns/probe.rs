@@ -1,7 +1,7 @@
 //! Probes of name servers, for those who ask whether names work.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,16 +15,6 @@ use super::server::Shared;
 const LIMIT: Duration = Duration::from_millis(600);
 /// The zone below which a query of a probe asks: no name is there.
 const LOOP: &str = "loop-test.weft";
-
-/// The first of these servers that members of an exit can be sent to: it is not on this host, and its
-/// address needs no zone. IPv4 goes first.
-#[must_use]
-pub fn upstream(servers: &[SocketAddr]) -> Option<IpAddr> {
-    let needs_zone = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    let servers = servers.iter().map(SocketAddr::ip);
-    let usable = servers.filter(|ip| !ip.is_loopback() && !needs_zone(ip));
-    usable.min_by_key(IpAddr::is_ipv6)
-}
 
 /// Whether a server answers queries.
 pub async fn is_answering(server: SocketAddr) -> bool {
@@ -107,20 +97,5 @@ mod tests {
         assert!(is_answering(servers[0]).await);
         let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         assert!(!is_answering(silent.local_addr().unwrap()).await);
-    }
-
-    #[test]
-    fn the_server_for_members_is_on_another_host() {
-        for (servers, expected) in [
-            (
-                &["127.0.0.53:53", "[fe80::1%2]:53", "[2001:db8::53]:53", "192.0.2.53:53"][..],
-                Some("192.0.2.53"),
-            ),
-            (&["[2001:db8::53]:53"], Some("2001:db8::53")),
-            (&["127.0.0.1:53", "[::1]:53", "[fe80::1]:53"], None),
-        ] {
-            let servers: Vec<SocketAddr> = servers.iter().filter_map(|text| text.parse().ok()).collect();
-            assert_eq!(upstream(&servers), expected.map(|text| text.parse().unwrap()));
-        }
     }
 }

@@ -123,7 +123,7 @@ fn an_echo_that_the_rules_deny_is_no_broken_network() {
                 .unwrap();
             String::from_utf8_lossy(&ping.stdout).contains(denied)
         });
-        // What the rules deny is no trouble of the peer.
+        // A denied echo leaves the standing of the peer as it is.
         for _ in 0..4 {
             let _ = trio
                 .laptop
