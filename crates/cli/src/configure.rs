@@ -10,11 +10,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft_node::config::edit::{self, PeerChange};
-use weft_node::config::{self, Config};
+use weft_config::Config;
+use weft_config::edit::{self, PeerChange};
+use weft_config::host_name::PeerAddress;
+use weft_config::peer::{PeerName, PeerRef};
 use weft_node::control::{self, ControlCommand};
-use weft_node::host_name::PeerAddress;
-use weft_node::peer::{PeerName, PeerRef};
 use weft_node::state::StatePaths;
 use weft_node::status::Reloaded;
 use weft_noise::PublicKey;
@@ -281,7 +281,7 @@ pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Fai
     match action {
         ConfigAction::Show { file } => {
             let path = change::addressed(paths, file.as_deref())?;
-            Out::new().text(&config::read_text(&path)?)
+            Out::new().text(&weft_config::read_text(&path)?)
         }
         ConfigAction::Check { file } => {
             let path = change::addressed(paths, file.as_deref())?;

@@ -4,10 +4,10 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use weft_config::ConfigError;
+use weft_config::edit::EditError;
 use weft_node::backup::BackupError;
 use weft_node::broker::BrokerError;
-use weft_node::config::ConfigError;
-use weft_node::config::edit::EditError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
 use weft_node::keyfile::encrypted::EncryptedKeyError;

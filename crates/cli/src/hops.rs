@@ -1,7 +1,7 @@
 //! `weft why PEER --hops`: the nodes of the path to a peer.
 
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{HopStatus, HopsStatus};
 

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use weft_config::{Config, ConfigError};
 use weft_node::Identity;
-use weft_node::config::{Config, ConfigError};
 use weft_node::control::{self, ControlCommand};
 use weft_node::host_addresses;
 use weft_node::keyfile;

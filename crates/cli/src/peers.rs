@@ -1,7 +1,7 @@
 //! `weft peers`: the peers and the neighbours that are not configured, or one peer in detail.
 
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand, Visible};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{Peers, PublicPeers};
 

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand, Refusal};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{PathStatus, PeerStatus, Peers, Status};
 use weft_perf::client::{self, ClientError, Second};

@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand, ControlError, MAX_PING_MS, Visible};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{Peers, Pong, PublicPeers};
 

@@ -1,7 +1,7 @@
 //! `weft why PEER`: why packets take their path, and what was tried to reach the peer directly.
 
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{AttemptStatus, ReachStatus};
 

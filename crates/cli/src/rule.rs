@@ -5,8 +5,8 @@ use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use weft_config::peer::{BadPeerRef, PeerRef};
 use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, RuleChange};
-use weft_node::peer::{BadPeerRef, PeerRef};
 use weft_node::state::StatePaths;
 use weft_node::status::{NetworkList, NetworkStatus, Why};
 use weft_os::clock::unix_s;

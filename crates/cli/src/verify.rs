@@ -2,8 +2,8 @@
 
 use bip39::Language;
 use serde_json::json;
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand, Refusal, Visible};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{PublicStatus, Standing, Status};
 use weft_noise::PublicKey;
@@ -116,8 +116,9 @@ fn words(one: &PublicKey, other: &PublicKey) -> Result<[&'static str; WORDS], Fa
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use weft_noise::SecretKey;
+
+    use super::*;
 
     fn key(byte: u8) -> PublicKey {
         SecretKey::from_bytes(&[byte; 32]).unwrap().public()

@@ -3,8 +3,8 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand, ControlError, ErrorCode, Visible};
-use weft_node::peer::PeerRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{Peers, Pong, PublicPeers, Standing};
 

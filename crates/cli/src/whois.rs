@@ -1,7 +1,7 @@
 //! `weft whois`: the node that an address, a name or a key belongs to.
 
+use weft_config::peer::NodeRef;
 use weft_node::control::{self, ControlCommand};
-use weft_node::peer::NodeRef;
 use weft_node::state::StatePaths;
 use weft_node::status::{Whois, WhoisNetwork, WhoisNode};
 

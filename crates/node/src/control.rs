@@ -20,7 +20,7 @@ pub use clients::{Audience, OWNERS_GROUP, Owners};
 pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 pub use stream::{QUEUE, Subscriber};
 
-use crate::peer::{NodeRef, PeerRef};
+use weft_config::peer::{NodeRef, PeerRef};
 
 /// The `schema` of a request.
 pub const SCHEMA: &str = "weft.control/1";
@@ -92,7 +92,7 @@ pub enum ControlCommand {
     /// [`crate::status::Reloaded`].
     Reload {
         /// Takes the change back after this many seconds unless it is confirmed. The caller has
-        /// kept the text before it ([`Pending`](crate::config::Pending)).
+        /// kept the text before it ([`Pending`](weft_config::Pending)).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confirm_s: Option<u32>,
     },

@@ -62,6 +62,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_config::Config;
 use weft_core::{Admit, Node};
 use weft_host::interest::Interest;
 use weft_host::interface::Keeper;
@@ -81,7 +82,6 @@ use weft_stream::Documents;
 use weft_wire::NodeAddr;
 
 use crate::broker::{self, Broker};
-use crate::config::Config;
 use crate::control;
 use crate::fast_peers::FastPeers;
 use crate::hosts::Hosts;
@@ -452,7 +452,7 @@ fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_cor
         version: env!("CARGO_PKG_VERSION"),
         unproven_per_second,
         lanes,
-        seal_whole: config.fast.privacy == crate::config::Privacy::Full,
+        seal_whole: config.fast.privacy == weft_config::Privacy::Full,
         mesh: config.mesh.enabled,
         transit: config.mesh.transit,
         link_reports: config.reports.link,

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use weft_reach::candidate::{Refused, check};
 
-use crate::host_name::HostName;
+use weft_config::host_name::HostName;
 
 /// Maximum number of addresses of a name.
 pub const MAX_ADDRESSES: usize = 8;

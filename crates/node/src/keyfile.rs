@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use weft_noise::{Identity, KeyError, SecretKey};
+use weft_os::process::effective_uid;
 use weft_os::random::{SystemRng, random_bytes};
 use zeroize::Zeroizing;
 
@@ -217,10 +218,7 @@ pub enum BadSecret {
 }
 
 fn check_access(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyFileError> {
-    let own = effective_uid().map_err(|source| KeyFileError::Unreadable {
-        path: path.to_owned(),
-        source,
-    })?;
+    let own = effective_uid();
     if metadata.uid() != own {
         return Err(KeyFileError::Owner {
             path: path.to_owned(),
@@ -236,17 +234,6 @@ fn check_access(path: &Path, metadata: &fs::Metadata) -> Result<(), KeyFileError
         });
     }
     Ok(())
-}
-
-/// The effective user of this process. The owner of `/proc/self` would be root in a process that
-/// has gained capabilities, so its `status` is read.
-pub(crate) fn effective_uid() -> io::Result<u32> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix("Uid:"))
-        .and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no Uid in /proc/self/status"))
 }
 
 /// Creates the file `path`, which must not exist; removes it on failure.

@@ -115,7 +115,10 @@ mod tests {
             fs::write(&path, &bad).unwrap();
             assert_eq!(LastAddresses::load(&path), LastAddresses::default(), "{bad}");
             assert!(!path.exists());
-            assert_eq!(fs::read_to_string(statefile::with_suffix(&path, ".bad")).unwrap(), bad);
+            assert_eq!(
+                fs::read_to_string(weft_os::file::with_suffix(&path, ".bad")).unwrap(),
+                bad
+            );
         }
     }
 }

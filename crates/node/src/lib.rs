@@ -3,7 +3,6 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`daemon`] | the running node |
-//! | [`config`] | the TOML file, checked setting by setting |
 //! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
 //! | [`state`] | the state directory: its lock, its files |
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
@@ -15,7 +14,6 @@
 //! | `uplinks` | the interfaces through which the host reaches other networks |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`backup`] | the networks beside the encrypted key |
-//! | [`peer`] | names of peers, and how a command refers to one |
 //! | [`control`] | the control socket, client and server |
 //! | [`status`] | the documents that the control socket returns |
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
@@ -31,14 +29,12 @@
 pub mod backup;
 pub mod broker;
 pub mod checks;
-pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod dns;
 pub mod fast_peers;
 pub mod hops;
 pub mod host_addresses;
-pub mod host_name;
 pub mod hosts;
 pub mod keyfile;
 mod lan;
@@ -46,7 +42,6 @@ pub mod last_addresses;
 pub mod logging;
 pub mod netcheck;
 pub mod network_files;
-pub mod peer;
 pub mod port_mapping;
 pub mod relay;
 pub mod state;

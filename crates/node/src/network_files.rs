@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use weft_networks::kept::KeptError;
 use weft_networks::{Network, kept};
 use weft_noise::PublicKey;
+use weft_os::file::with_suffix;
 use weft_roster::network_id::NetworkId;
 
 use crate::statefile;
@@ -212,7 +213,7 @@ pub fn load_presences(directory: &Path, network: &mut Network, times: (u64, u64)
 pub fn set_aside(directory: &Path, suffix: &str) -> io::Result<Vec<PathBuf>> {
     let mut aside = Vec::new();
     for path in files(directory) {
-        let to = statefile::with_suffix(&path, suffix);
+        let to = with_suffix(&path, suffix);
         fs::rename(&path, &to)?;
         aside.push(to);
     }
@@ -226,8 +227,8 @@ const MAX_ASIDE: usize = 9;
 /// stays until it is written again.
 fn keep_aside(path: &Path) -> io::Result<()> {
     let names = (1..=MAX_ASIDE).map(|number| match number {
-        1 => statefile::with_suffix(path, ".bad"),
-        _ => statefile::with_suffix(path, &format!(".bad{number}")),
+        1 => with_suffix(path, ".bad"),
+        _ => with_suffix(path, &format!(".bad{number}")),
     });
     let names: Vec<PathBuf> = names.collect();
     let known = |name: &PathBuf| matches!((fs::read(name), fs::read(path)), (Ok(one), Ok(other)) if one == other);

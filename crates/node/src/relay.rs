@@ -14,17 +14,16 @@ use tokio::time::{Instant, interval, sleep_until, timeout};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config};
+use weft_config::host_name::PeerAddress;
+use weft_config::relay::RelayUrl;
 use weft_nostr::json;
 use weft_os::udp::mark;
 
 use crate::dns::Lookups;
-use crate::host_name::PeerAddress;
 
 mod tls;
-mod url;
 
 pub use tls::{Tls, TlsError};
-pub use url::{BadRelayUrl, RelayUrl};
 
 /// How long the name servers, the TCP handshake with one address, and TLS with the request may take.
 const PATIENCE: Duration = Duration::from_secs(10);

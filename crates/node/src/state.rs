@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, chown, lchown};
 use std::path::{Path, PathBuf};
 
+use weft_config::Config;
+use weft_os::file::with_suffix;
 use weft_os::lock::{FileLock, LockError};
-use weft_os::process::{Ids, give_file, is_service_group};
+use weft_os::process::{Ids, effective_uid, give_file, is_service_group};
 
-use crate::config::Config;
-use crate::keyfile::effective_uid;
 use crate::network_files;
 
 /// The state directory of root's daemon.
@@ -57,7 +57,7 @@ impl StatePaths {
                 .map(PathBuf::from)
                 .filter(|path| path.is_absolute())
         };
-        if effective_uid().is_ok_and(|uid| uid == 0) {
+        if effective_uid() == 0 {
             return Ok(Self::system());
         }
         absolute("XDG_STATE_HOME")
@@ -149,7 +149,7 @@ impl StatePaths {
         let names = documents
             .chain(network_files::files(&self.directory))
             .chain(network_files::presence_files(&self.directory))
-            .flat_map(|path| ["", ".new", ".bad"].map(|suffix| crate::statefile::with_suffix(&path, suffix)));
+            .flat_map(|path| ["", ".new", ".bad"].map(|suffix| with_suffix(&path, suffix)));
         names.chain([self.directory.join("control.sock")])
     }
 
@@ -237,7 +237,7 @@ impl StateDir {
         }
         // Of the directory itself, not of a link. Only root can replace it after this check.
         let found = fs::symlink_metadata(directory).map_err(failed)?;
-        let own = effective_uid().map_err(failed)?;
+        let own = effective_uid();
         let daemon = ids.map_or(own, |ids| ids.uid);
         if !found.is_dir() {
             return Err(failed(io::ErrorKind::NotADirectory.into()));
@@ -274,7 +274,7 @@ impl StateDir {
 /// configuration: a directory of another user, and one into which a group or all users may write.
 /// The group of root's daemon may, under the sticky bit; see [`StateDir::hand_over`].
 fn check_directory(path: &Path, metadata: &fs::Metadata) -> Result<(), StateError> {
-    let own = effective_uid().map_err(|source| StateError::unusable(path, source))?;
+    let own = effective_uid();
     let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
     if owner != own && owner != 0 {
         let path = path.to_owned();

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
+use weft_os::file::with_suffix;
 
 /// The longest file that is read, in bytes: about 100,000 peers.
 const MAX_LEN: u64 = 16 << 20;
@@ -142,12 +143,6 @@ fn read<T: DeserializeOwned>(path: &Path, schema: &str) -> io::Result<BTreeMap<P
 
 fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
-}
-
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(suffix);
-    path.with_file_name(name)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
-use weft_node::config::Config;
+use weft_config::Config;
 use weft_node::state::{StateDir, StateError, StatePaths};
 use weft_os::process::UserChange;
 

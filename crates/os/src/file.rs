@@ -1,7 +1,7 @@
 //! Files in ways that the standard library does not offer.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
@@ -13,6 +13,14 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 /// of them, and the other errors of the system.
 pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+/// The path of a file beside `path`: its name with `suffix` behind it.
+#[must_use]
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
 }
 
 #[cfg(test)]

@@ -81,6 +81,12 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
+/// The effective user of this process.
+#[must_use]
+pub fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// The number of threads of this process. If there are several it checks again for up to 50 ms,
 /// because the kernel lists a joined thread for a moment longer.
 ///

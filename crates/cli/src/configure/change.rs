@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weft_node::config::edit::EditError;
-use weft_node::config::{self, Config, ConfigError, Pending};
+use weft_config::edit::EditError;
+use weft_config::{Config, ConfigError, Pending};
 use weft_node::control::{self, ControlCommand, ControlError};
 use weft_node::state::StatePaths;
 use weft_node::status::{Reloaded, Status};
@@ -74,7 +74,7 @@ impl<'a> Change<'a> {
     pub(super) fn open(paths: &'a StatePaths, options: &Options) -> Result<Self, Failure> {
         let path = addressed(paths, options.config.as_deref())?;
         let lock = lock(&path)?;
-        let text = config::read_text(&path).map_err(|error| match error {
+        let text = weft_config::read_text(&path).map_err(|error| match error {
             ConfigError::NotFound(path) => Failure::NoConfig(path),
             error => error.into(),
         })?;
@@ -119,10 +119,10 @@ impl<'a> Change<'a> {
             Some(limit) => Pending::begin(&self.path, unix_s(), limit)?,
             None => false,
         };
-        let written = config::write_text(&self.path, &new).map_err(Failure::from);
+        let written = weft_config::write_text(&self.path, &new).map_err(Failure::from);
         let reloaded = written.and_then(|_| self.reload());
         if reloaded.is_err() {
-            config::write_text(&self.path, &self.text)?;
+            weft_config::write_text(&self.path, &self.text)?;
             // A change that waited before this one still does.
             if kept {
                 Pending::confirm(&self.path)?;

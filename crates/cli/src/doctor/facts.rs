@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 use serde_json::Value;
+use weft_config::{Config, ConfigError, ResolvConfSetting};
 use weft_host::faults::packet_filter::Ruleset;
 use weft_host::faults::{Fault, Skipped};
-use weft_node::config::{Config, ConfigError, ResolvConfSetting};
 use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::state::StatePaths;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use weft_node::peer::PeerRef;
+use weft_config::peer::PeerRef;
 use weft_os::process::drop_all_privileges;
 use weft_perf::limits::Limits;
 use weft_perf::server::{self, Server, ServerError};

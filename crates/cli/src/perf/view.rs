@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use weft_config::peer::PeerRef;
 use weft_node::control::{self, ControlCommand};
-use weft_node::peer::PeerRef;
 use weft_node::status::{PathStatus, Peers};
 use weft_node::trace::{LaneTrace, TraceDocument};
 use weft_perf::endpoint::{DaemonLook, DaemonView};

@@ -42,7 +42,6 @@ use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::Wanted;
 use weft_wire::Subnet;
 
-use crate::config;
 use crate::dns::Search;
 
 /// The version of the messages.
@@ -57,7 +56,7 @@ const _: () = assert!(2 + 1 + 16 + MAX_LANS * 17 <= MAX_REQUEST);
 const MAX_LOOKED_AT: [usize; 3] = [16, 32, 32];
 const _: () = assert!(2 + 1 + 2 + MAX_LOOKED_AT[0] * 2 + MAX_LOOKED_AT[1] * 17 + MAX_LOOKED_AT[2] * 16 <= MAX_REQUEST);
 /// The longest reply in bytes, its length not counted.
-pub const MAX_REPLY: usize = MAX_REQUEST + config::MAX_LEN;
+pub const MAX_REPLY: usize = MAX_REQUEST + weft_config::MAX_LEN;
 
 const SET_RESOLVER: u8 = 1;
 const READ_CONFIG: u8 = 2;

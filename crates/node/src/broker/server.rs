@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
+use weft_config::Pending;
 use weft_host::exit::ServeExit;
 use weft_host::exit::host::Host;
 use weft_host::exit::watch::Watch;
@@ -17,17 +18,16 @@ use weft_host::faults::{Examined, Wanted, examine};
 use weft_host::interface::plain_name;
 use weft_host::managers::Unmanaged;
 use weft_noise::PublicKey;
+use weft_os::file::with_suffix;
 use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
 use weft_os::socket::interface_index;
 use weft_os::sysctl::enable_ipv6;
 
 use super::asynchronous;
 use super::message::{MAX_REPLY, MAX_REQUEST, Reply, Request};
-use crate::config::{self, Pending};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
-use crate::statefile::with_suffix;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
 /// environment may be a user's.
@@ -300,7 +300,7 @@ impl Broker {
             }
             Request::EnableIpv6 => self.switch_ipv6_on(),
             Request::Examine(wanted) => self.examine(wanted).await,
-            Request::ReadConfig => self.with_config(|path| config::read_text(path).map(Reply::Text)),
+            Request::ReadConfig => self.with_config(|path| weft_config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
         }
@@ -341,7 +341,7 @@ impl Broker {
         }
     }
 
-    fn with_config(&self, carry_out: impl FnOnce(&Path) -> Result<Reply, config::ConfigError>) -> Reply {
+    fn with_config(&self, carry_out: impl FnOnce(&Path) -> Result<Reply, weft_config::ConfigError>) -> Reply {
         match &self.options.config {
             Some(path) => carry_out(path).unwrap_or_else(|error| Reply::Failed(error.to_string())),
             None => Reply::Failed("the daemon has no configuration file".to_owned()),

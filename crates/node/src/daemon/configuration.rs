@@ -6,9 +6,9 @@
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use weft_config::Config;
 
 use crate::broker::{Broker, Client};
-use crate::config::Config;
 use crate::control::{ErrorCode, Refusal, Reply};
 
 /// Maximum number of requests that wait; a further one is refused.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
+use weft_config::Config;
 use weft_core::{Frames, PeerStatus};
 use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::{EXIT, Fault};
@@ -26,7 +27,6 @@ use super::run::Daemon;
 use super::subnets;
 use super::why::{why_frames, why_trouble};
 use crate::broker::{Broker, Client};
-use crate::config::Config;
 use crate::status::{ExitStatus, ServesStatus};
 
 /// The pause before an order is repeated that the system refused.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use weft_config::peer::PeerRef;
 use weft_core::{HopSaid, Path};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
@@ -10,7 +11,6 @@ use weft_packet::{Command, TableCommand};
 use super::run::Daemon;
 use crate::control::{ErrorCode, Refusal, Reply};
 use crate::hops::{Gap, Hops, PathNode, Step};
-use crate::peer::PeerRef;
 use crate::status::{Document as _, HopStatus, HopsStatus, PathStatus};
 
 /// Inquiries at the same time, at most.

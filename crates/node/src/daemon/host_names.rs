@@ -4,12 +4,12 @@
 use std::io;
 
 use tokio::sync::mpsc;
+use weft_config::host_name::HostName;
 use weft_os::clock::boottime_ms;
 
 use super::run::Daemon;
 use crate::broker::Broker;
 use crate::dns::Lookups;
-use crate::host_name::HostName;
 use crate::hosts::{AT_ONCE, Answers};
 
 /// The questions that are under way.

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_config::Config;
 use weft_host::interface::Wanted;
 use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError, Route};
@@ -13,7 +14,6 @@ use weft_wire::{FIPS_PREFIX, NodeAddr};
 
 use super::members::Members;
 use super::routes::{PeerRoutes, RouteError};
-use crate::config::Config;
 
 /// All mesh addresses: `fd00::/8`.
 const MESH: Ipv6Addr = Ipv6Addr::new((FIPS_PREFIX as u16) << 8, 0, 0, 0, 0, 0, 0, 0);

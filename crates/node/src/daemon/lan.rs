@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use weft_config::Announce;
 use weft_host::surroundings::Surroundings;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
@@ -14,7 +15,6 @@ use weft_reach::lan::{Announcement, MAX_NETWORKS, SERVICE, Secret};
 use weft_wire::Subnet;
 
 use super::run::Daemon;
-use crate::config::Announce;
 use crate::lan::{Found, Mdns, Seen, Service};
 
 /// The type of service that FIPS announces.

@@ -6,6 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_config::Config;
+use weft_config::host_name::PeerAddress;
+use weft_config::peer::{PeerName, PeerRef};
 use weft_core::{Node, PeerConfig};
 use weft_networks::hints::{self, Hint, HintSource};
 use weft_networks::{Networks, of_exit};
@@ -13,10 +16,7 @@ use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
-use crate::config::Config;
-use crate::host_name::PeerAddress;
 use crate::hosts::Hosts;
-use crate::peer::{PeerName, PeerRef};
 
 /// A node with which IP packets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]

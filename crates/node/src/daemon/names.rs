@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use weft_config::{Config, ResolvConfSetting};
 use weft_networks::Networks;
 use weft_networks::used_ipv4;
 use weft_noise::PublicKey;
@@ -10,7 +11,6 @@ use weft_os::netns;
 
 use super::members::Members;
 use crate::broker::Broker;
-use crate::config::{Config, ResolvConfSetting};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::MemberAddresses;
 use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
@@ -173,6 +173,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::sync::Arc;
 
+    use weft_config::peer::PeerRef;
     use weft_networks::{Ask, Document, NewInvite};
     use weft_noise::{Identity, SecretKey};
     use weft_os::random::SystemRng;
@@ -181,7 +182,6 @@ mod tests {
 
     use super::*;
     use crate::hosts::Hosts;
-    use crate::peer::PeerRef;
 
     const UNIX: u64 = 1_700_000_000;
 

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use weft_config::host_name::PeerAddress;
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
 use weft_reach::message::Kind;
@@ -12,7 +13,6 @@ use weft_reach::stun::{Failure, Message, TransactionId};
 
 use super::run::Daemon;
 use crate::control::{ErrorCode, Refusal, Reply};
-use crate::host_name::PeerAddress;
 use crate::netcheck::{self, Hairpin, Udp};
 use crate::status::{Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus};
 

@@ -7,6 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use weft_config::NostrConfig;
+use weft_config::host_name::PeerAddress;
+use weft_config::relay::RelayUrl;
 use weft_core::{Event, MAX_TRAVERSAL};
 use weft_noise::{Identity, PublicKey};
 use weft_nostr::advert::Advert;
@@ -17,10 +20,8 @@ use weft_os::random::SystemRng;
 use weft_wire::session::TraversalType;
 
 use super::run::Daemon;
-use crate::config::NostrConfig;
 use crate::dns::Lookups;
-use crate::host_name::PeerAddress;
-use crate::relay::{Relay, RelayEvent, RelayUrl, Tls};
+use crate::relay::{Relay, RelayEvent, Tls};
 use crate::status::NostrRelayStatus;
 
 /// Events of relays that wait. A relay whose events wait is not read.

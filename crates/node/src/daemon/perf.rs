@@ -19,13 +19,13 @@ use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
+use weft_config::{Config, PerfAllow};
 use weft_packet::{Bucket, Rate};
 use weft_perf::limits::Limits;
 use weft_perf::message::FromServer;
 use weft_perf::server::LONGEST_BESIDE;
 use weft_wire::FIPS_PREFIX;
 
-use crate::config::{Config, PerfAllow};
 use crate::status::{PerfState, PerfStatus};
 
 /// The pause between two tests, and after the system refuses to accept.
@@ -395,8 +395,9 @@ async fn refuse(mut stream: TcpStream, why: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use weft_config::{PeerConfig, PerfConfig};
+
     use super::*;
-    use crate::config::{PeerConfig, PerfConfig};
 
     fn config(perf: PerfAllow) -> Config {
         let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();

@@ -1,5 +1,6 @@
 //! A changed configuration takes effect.
 
+use weft_config::{Changes, Config};
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::{ByHand, compile};
 use weft_noise::PublicKey;
@@ -10,7 +11,6 @@ use super::configuration::{Done, Order};
 use super::members::Members;
 use super::run::Daemon;
 use super::{admission, status_builder::Facts, subnets};
-use crate::config::{Changes, Config};
 use crate::control::{ErrorCode, Refusal};
 use crate::status::{Document as _, Reloaded};
 

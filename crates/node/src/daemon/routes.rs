@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_config::Config;
 use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{Netlink, NetlinkError, Route};
 use weft_wire::Subnet;
 use weft_wire::fast::FULL_OVERHEAD;
 
 use super::members::Members;
-use crate::config::Config;
 
 /// The minimum MTU of an IPv6 route, in bytes.
 const LEAST_IPV6_MTU: u32 = 1280;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
+use weft_config::peer::PeerRef;
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
 use weft_host::surroundings::Surroundings;
 use weft_networks::Networks;
@@ -52,7 +53,6 @@ use super::why;
 use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
-use crate::peer::PeerRef;
 use crate::state::StateDir;
 use crate::status::{Document as _, Pong, Stopping, Version};
 use crate::trace::TraceDocument;

@@ -6,6 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Instant;
 
+use weft_config::Config;
+use weft_config::host_name::PeerAddress;
+use weft_config::peer::PeerName;
 use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
@@ -34,12 +37,9 @@ use super::routes::PeerRoutes;
 use super::subnets::Subnets;
 use super::why::{why_frames, why_path};
 use crate::checks::Checks;
-use crate::config::Config;
 use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
-use crate::host_name::PeerAddress;
 use crate::hosts::Hosts;
-use crate::peer::PeerName;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
     MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,

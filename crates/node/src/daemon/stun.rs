@@ -3,12 +3,12 @@
 
 use std::net::SocketAddr;
 
+use weft_config::host_name::PeerAddress;
 use weft_os::clock::boottime_ms;
 use weft_reach::Observer;
 use weft_reach::stun::servers::{Entry, Output};
 
 use super::run::Daemon;
-use crate::host_name::PeerAddress;
 use crate::status::StunStatus;
 
 impl Daemon {

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use weft_config::Config;
+use weft_config::peer::{NodeRef, PeerRef};
 use weft_networks::Networks;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
 use super::members::Members;
 use super::run::Daemon;
-use crate::config::Config;
 use crate::control::{ErrorCode, Refusal};
-use crate::peer::{NodeRef, PeerRef};
 use crate::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
 
 impl Daemon {

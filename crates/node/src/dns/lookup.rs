@@ -12,11 +12,11 @@ use simple_dns::rdata::RData;
 use simple_dns::{Packet, PacketFlag, RCODE};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use weft_config::host_name::HostName;
 
 use super::forward::{Forwarder, Transport};
 use super::message::{query, rtype};
 use crate::broker::Client;
-use crate::host_name::HostName;
 use crate::hosts::{Answer, Answers, LookupError};
 
 /// Maximum number of aliases (CNAME) from a name to its addresses.

@@ -4,12 +4,12 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_config::peer::PeerName;
 use weft_noise::PublicKey;
 use weft_wire::FIPS_PREFIX;
 
 use super::message::{Apex, Query, Rcode, Reject, rtype};
 use super::reverse;
-use crate::peer::PeerName;
 
 /// The domain that this node answers for. FIPS uses it; no other party has registered it.
 pub const DOMAIN: &str = "fips";

@@ -70,7 +70,7 @@ fn an_unusable_file_stays_until_the_records_are_back() {
         let (mut loaded, _) = NetworkFiles::load(directory.path(), networks.own());
         let saved = loaded.save(network);
         assert_eq!(saved.is_err(), newer, "{saved:?}");
-        let aside = statefile::with_suffix(&path, ".bad");
+        let aside = with_suffix(&path, ".bad");
         if newer {
             let error = saved.unwrap_err().to_string();
             assert!(
@@ -98,7 +98,7 @@ fn networks_of_another_key_are_set_aside_whole() {
     let path = files(directory.path()).pop().unwrap();
     let text = fs::read_to_string(&path).unwrap();
     let aside = set_aside(directory.path(), ".old-npub1abc").unwrap();
-    assert_eq!(aside, [statefile::with_suffix(&path, ".old-npub1abc")]);
+    assert_eq!(aside, [with_suffix(&path, ".old-npub1abc")]);
     assert!(files(directory.path()).is_empty() && load(directory.path(), networks.own()).is_empty());
     assert_eq!(fs::read_to_string(&aside[0]).unwrap(), text);
     assert!(set_aside(directory.path(), ".old-npub1abc").unwrap().is_empty());
@@ -117,10 +117,10 @@ fn what_is_kept_aside_is_not_written_over() {
         loaded.save(network).unwrap();
     }
     for (suffix, damage) in [(".bad", "first"), (".bad2", "second"), (".bad3", "third")] {
-        let aside = statefile::with_suffix(&path, suffix);
+        let aside = with_suffix(&path, suffix);
         assert_eq!(fs::read_to_string(aside).unwrap(), damage);
     }
-    assert!(!statefile::with_suffix(&path, ".bad4").exists());
+    assert!(!with_suffix(&path, ".bad4").exists());
 }
 
 #[test]

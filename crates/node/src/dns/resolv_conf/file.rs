@@ -16,7 +16,7 @@ use weft_os::process::host_domain;
 use super::{compose, is_ours, without_ours};
 use crate::dns::resolved;
 use crate::dns::search::Search;
-use crate::statefile::with_suffix;
+use weft_os::file::with_suffix;
 
 /// The most bytes that are read of a file.
 const MAX_LEN: u64 = 64 << 10;

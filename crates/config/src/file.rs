@@ -5,9 +5,10 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::Path;
 
+use weft_os::file::with_suffix;
+use weft_os::process::effective_uid;
+
 use super::{Config, ConfigError, MAX_LEN};
-use crate::keyfile::effective_uid;
-use crate::statefile::with_suffix;
 
 /// Reads the file `path`, which only this user and root may write.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
@@ -20,7 +21,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, ConfigError> {
     };
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(unreadable)?;
-    let own = effective_uid().map_err(unreadable)?;
+    let own = effective_uid();
     check_access(path, &file.metadata().map_err(unreadable)?, own)?;
     let mut file = file.take(MAX_LEN as u64 + 1);
     file.read_to_end(&mut bytes).map_err(unreadable)?;

@@ -8,8 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use weft_os::file::with_suffix;
+
 use super::{ConfigError, file};
-use crate::statefile::with_suffix;
 
 /// The first words of the first line of the kept text.
 const HEAD: &str = "# weft: changed at ";

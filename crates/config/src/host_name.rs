@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-use crate::config::DEFAULT_PORT;
+use crate::DEFAULT_PORT;
 
 /// Zones whose names lead into the mesh: the tunnel's datagrams would enter the tunnel.
 const MESH_ZONES: [&str; 2] = ["fips", "weft"];

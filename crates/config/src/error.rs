@@ -9,7 +9,7 @@ use weft_roster::rules::{MAX_RULES, RuleError};
 use super::MAX_LEN;
 use super::reader::printable;
 use crate::host_name::BadHostName;
-use crate::logging::BadFilter;
+use crate::log::BadFilter;
 use crate::peer::{BadPeerName, BadPeerRef};
 
 /// The reason why a configuration is not used. Its text is one line: file, line, setting, problem,

@@ -1,16 +1,32 @@
-//! The configuration: one TOML file, read at start and when it has changed.
+//! The configuration of a node: one TOML file, read at start and when it has changed.
 //!
 //! Every key and value is checked when it is read; the values in [`Config`] need no further check.
 //! Errors name the file, the line and the setting, and say what to write instead.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`edit`] | changes of the text that keep comments and order |
+//! | [`peer`] | names of peers, and how a command refers to one |
+//! | [`host_name`] | host names and addresses of peers |
+//! | [`relay`] | addresses of Nostr relays |
+//! | [`log`] | levels and formats of the log |
+//!
+//! To add a setting: docs/where-things-go.md.
+//!
+//! Never here: the running node (weft-node), facts of the host (weft-host).
 
 mod advice;
 mod changes;
 pub mod edit;
 mod error;
 mod file;
+pub mod host_name;
 mod lanes;
+pub mod log;
+pub mod peer;
 mod pending;
 mod reader;
+pub mod relay;
 mod settings;
 mod starter;
 mod values;
@@ -39,7 +55,7 @@ pub use pending::Pending;
 use reader::{Fault, Lines};
 
 use crate::host_name::{HostName, PeerAddress};
-use crate::logging::{LogFilter, LogFormat};
+use crate::log::{LogFilter, LogFormat};
 use crate::peer::{PeerName, PeerRef};
 use crate::relay::RelayUrl;
 

@@ -19,7 +19,7 @@ use super::{
     Announce, Config, LEAST_TUN_MTU, MAX_STUN_SERVERS, PeerConfig, PerfAllow, Privacy, Problem, UplinkUse, values,
 };
 use crate::host_name::PeerAddress;
-use crate::logging::LogFormat;
+use crate::log::LogFormat;
 
 /// Values that may occur once, each with the line where it does.
 type Once<T> = BTreeMap<T, usize>;

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use weft_config::log::LogFormat;
+use weft_config::{Config, ConfigError, PerfAllow, PerfConfig, ResolvConfSetting};
 use weft_core::ReportMode;
-use weft_node::config::{Config, ConfigError, PerfAllow, PerfConfig, ResolvConfSetting};
-use weft_node::logging::LogFormat;
 use weft_perf::limits::Limits;
 use weft_wire::Subnet;
 
@@ -500,7 +500,7 @@ fn files_that_cannot_be_read() {
     assert!(matches!(load(), ConfigError::NotFound { .. }));
     std::fs::write(&path, b"[udp]\n# \xff\n").unwrap();
     assert!(matches!(load(), ConfigError::NotText { line: 2, .. }));
-    std::fs::write(&path, vec![b'#'; weft_node::config::MAX_LEN + 1]).unwrap();
+    std::fs::write(&path, vec![b'#'; weft_config::MAX_LEN + 1]).unwrap();
     assert!(matches!(load(), ConfigError::TooLong { .. }));
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
