@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use weft_node::broker::{self, Options};
+use weft_host::broker::{self, Options};
 use weft_noise::PublicKey;
 
 use crate::failure::Failure;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use weft_config::ConfigError;
 use weft_config::edit::EditError;
+use weft_host::broker::BrokerError;
 use weft_node::backup::BackupError;
-use weft_node::broker::BrokerError;
 use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
 use weft_node::keyfile::encrypted::EncryptedKeyError;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use weft_config::{Config, ConfigError};
+use weft_host::host_addresses;
 use weft_node::Identity;
 use weft_node::control::{self, ControlCommand};
-use weft_node::host_addresses;
 use weft_node::keyfile;
 use weft_node::state::{StateDir, StatePaths};
 use weft_node::status::Status;

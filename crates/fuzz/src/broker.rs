@@ -1,6 +1,6 @@
 //! The fuzz target of the broker's messages: any bytes as a request, and as a reply.
 
-use weft_node::broker::{MAX_REPLY, Reply, Request};
+use weft_host::broker::{MAX_REPLY, Reply, Request};
 
 /// Reads `bytes` as both kinds of message.
 ///

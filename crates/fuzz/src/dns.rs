@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use weft_node::dns::Zone;
-use weft_node::dns::message::MAX_RESPONSE;
-use weft_node::dns::zone::{MemberAddresses, Outcome};
+use weft_host::dns::Zone;
+use weft_host::dns::message::MAX_RESPONSE;
+use weft_host::dns::zone::{MemberAddresses, Outcome};
 use weft_noise::{PublicKey, SecretKey};
 
 /// The configured name of every run.

@@ -35,11 +35,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a panic reports a broken promise")]
 
-#[cfg(feature = "node")]
+#[cfg(feature = "host")]
 mod broker;
 mod coalesce;
 mod core;
-#[cfg(feature = "node")]
+#[cfg(feature = "host")]
 mod dns;
 mod fast;
 pub mod forged;
@@ -60,10 +60,10 @@ mod split;
 mod stream;
 mod wire;
 
-#[cfg(feature = "node")]
+#[cfg(feature = "host")]
 pub use self::broker::broker;
 pub use self::core::core;
-#[cfg(feature = "node")]
+#[cfg(feature = "host")]
 pub use self::dns::dns;
 pub use coalesce::coalesce;
 pub use fast::fast;
@@ -102,8 +102,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("reach", reach),
     ("nostr", nostr),
     ("nvpn", nvpn),
-    #[cfg(feature = "node")]
+    #[cfg(feature = "host")]
     ("dns", dns),
-    #[cfg(feature = "node")]
+    #[cfg(feature = "host")]
     ("broker", broker),
 ];

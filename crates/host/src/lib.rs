@@ -16,17 +16,27 @@
 //! | [`faults`] | what else keeps packets from passing: found, and not changed |
 //! | [`managers`] | NetworkManager and systemd-networkd leave the interface alone |
 //! | [`pace`] | when a fact that was removed is set up again; pure |
+//! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
+//! | [`dns`] | names: a DNS responder, and the set-up of the system's resolver |
+//! | [`hosts`] | the addresses of host names, and when they are looked up; pure |
+//! | [`uplinks`] | the interfaces through which the host reaches other networks |
+//! | [`host_addresses`] | the addresses of the host at which the node listens |
 //!
 //! To add a fact of the interface: a variant of [`interface::Fact`], an arm in `missing`, and one in
 //! `Keeper::set_up`; the tests of `interface` and the chaos test then cover it.
 //!
 //! Never here: members, networks and sessions (weft-node), system calls (weft-os).
 
+pub mod broker;
+pub mod dns;
 pub mod exit;
 pub mod faults;
+pub mod host_addresses;
+pub mod hosts;
 pub mod interest;
 pub mod interface;
 pub mod managers;
 pub mod pace;
 pub mod surroundings;
+pub mod uplinks;
 pub mod watch;

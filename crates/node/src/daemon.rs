@@ -64,6 +64,8 @@ use std::time::Duration;
 
 use weft_config::Config;
 use weft_core::{Admit, Node};
+use weft_host::broker::{self, Broker};
+use weft_host::hosts::Hosts;
 use weft_host::interest::Interest;
 use weft_host::interface::Keeper;
 use weft_host::managers::Unmanaged;
@@ -81,10 +83,8 @@ use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
 use weft_stream::Documents;
 use weft_wire::NodeAddr;
 
-use crate::broker::{self, Broker};
 use crate::control;
 use crate::fast_peers::FastPeers;
-use crate::hosts::Hosts;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::network_files::{self, NetworkFiles};

@@ -3,15 +3,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`daemon`] | the running node |
-//! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
 //! | [`state`] | the state directory: its lock, its files |
 //! | [`fast_peers`] | the peers that have ever used fast frames, kept between runs |
 //! | [`last_addresses`] | the peers' last addresses, kept between runs |
 //! | [`hops`] | the nodes of a path, from an echo and from what they say |
-//! | [`host_addresses`] | the addresses of the host at which the node listens |
 //! | [`netcheck`] | conclusions about the network of the host |
 //! | [`port_mapping`] | the UDP port that the gateway of the host's network maps to the node |
-//! | `uplinks` | the interfaces through which the host reaches other networks |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`backup`] | the networks beside the encrypted key |
 //! | [`control`] | the control socket, client and server |
@@ -19,7 +16,6 @@
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //! | [`network_files`] | the files of private networks in the state directory |
 //! | `lan` | mDNS: services of the LAN |
-//! | [`dns`] | names: a DNS responder for `.fips` |
 //! | [`logging`] | logs on standard error |
 //!
 //! Never here: byte layouts (weft-wire), decisions of the protocol (weft-core), packets
@@ -27,15 +23,11 @@
 //! weft-networks), system calls (weft-os), the command line (weft).
 
 pub mod backup;
-pub mod broker;
 pub mod checks;
 pub mod control;
 pub mod daemon;
-pub mod dns;
 pub mod fast_peers;
 pub mod hops;
-pub mod host_addresses;
-pub mod hosts;
 pub mod keyfile;
 mod lan;
 pub mod last_addresses;
@@ -48,7 +40,6 @@ pub mod state;
 mod statefile;
 pub mod status;
 pub mod trace;
-mod uplinks;
 
 pub use weft_noise::Identity;
 

@@ -19,7 +19,7 @@ use weft_config::relay::RelayUrl;
 use weft_nostr::json;
 use weft_os::udp::mark;
 
-use crate::dns::Lookups;
+use weft_host::dns::Lookups;
 
 mod tls;
 

@@ -33,8 +33,8 @@ pub use self::networks::{
     Why,
 };
 pub use self::node::{
-    DnsState, DnsStatus, ExitStatus, FaultsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus,
-    PerfState, PerfStatus, ServesStatus, TunStatus,
+    ExitStatus, FaultsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus,
+    ServesStatus, TunStatus,
 };
 pub use self::peer::{
     ClonesStatus, FramesKind, FramesStatus, HostStatus, LinkPathStatus, LinkStatus, PathChangeStatus, PathSizeStatus,
@@ -49,6 +49,7 @@ pub use self::reach::{
 pub use self::rights::{GuardStatus, RightsStatus};
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
 pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
+pub use weft_host::dns::{DnsState, DnsStatus};
 
 /// A document with a schema.
 pub trait Document: Serialize + DeserializeOwned {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use weft_config::Config;
+use weft_host::broker::{Broker, Client};
 
-use crate::broker::{Broker, Client};
 use crate::control::{ErrorCode, Refusal, Reply};
 
 /// Maximum number of requests that wait; a further one is refused.

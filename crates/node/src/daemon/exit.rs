@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use weft_config::Config;
 use weft_core::{Frames, PeerStatus};
+use weft_host::broker::{Broker, Client};
 use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::{EXIT, Fault};
 use weft_host::surroundings::Surroundings;
@@ -26,7 +27,6 @@ use super::members::NotFound;
 use super::run::Daemon;
 use super::subnets;
 use super::why::{why_frames, why_trouble};
-use crate::broker::{Broker, Client};
 use crate::status::{ExitStatus, ServesStatus};
 
 /// The pause before an order is repeated that the system refused.

@@ -7,13 +7,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use weft_host::broker::{Broker, Client};
+use weft_host::dns::{LoopProbe, Responder, is_answering};
 use weft_host::faults::{Examined, Fault, Skipped, Wanted, host};
 use weft_networks::of_exit;
 use weft_wire::Subnet;
 
 use super::run::Daemon;
-use crate::broker::{Broker, Client};
-use crate::dns::{LoopProbe, Responder, is_answering};
 use crate::status::FaultsStatus;
 
 /// How long the results of a look are used.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weft_host::broker::{Broker, Client};
 use weft_host::interest::{Concern, Interest};
 use weft_host::interface::{Fact, Keeper, Outcome};
 use weft_host::surroundings::Surroundings;
@@ -13,7 +14,6 @@ use weft_os::netlink::Netlink;
 
 use super::interface::{mesh_route, wanted};
 use super::run::Daemon;
-use crate::broker::{Broker, Client};
 
 /// How long a change of addresses or routes waits for further ones before the node reacts to all of
 /// them.

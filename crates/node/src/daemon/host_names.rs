@@ -5,12 +5,12 @@ use std::io;
 
 use tokio::sync::mpsc;
 use weft_config::host_name::HostName;
+use weft_host::broker::Broker;
+use weft_host::dns::Lookups;
+use weft_host::hosts::{AT_ONCE, Answers};
 use weft_os::clock::boottime_ms;
 
 use super::run::Daemon;
-use crate::broker::Broker;
-use crate::dns::Lookups;
-use crate::hosts::{AT_ONCE, Answers};
 
 /// The questions that are under way.
 pub(super) struct HostLookups {

@@ -16,7 +16,7 @@ use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
-use crate::hosts::Hosts;
+use weft_host::hosts::Hosts;
 
 /// A node with which IP packets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]

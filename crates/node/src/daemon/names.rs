@@ -4,16 +4,16 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use weft_config::{Config, ResolvConfSetting};
+use weft_host::broker::Broker;
+use weft_host::dns::resolv_conf::{self, ResolvConf};
+use weft_host::dns::zone::MemberAddresses;
+use weft_host::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
 use weft_networks::Networks;
 use weft_networks::used_ipv4;
 use weft_noise::PublicKey;
 use weft_os::netns;
 
 use super::members::Members;
-use crate::broker::Broker;
-use crate::dns::resolv_conf::{self, ResolvConf};
-use crate::dns::zone::MemberAddresses;
-use crate::dns::{Endpoint, RegisterError, Resolved, Responder, Setup, System, Zone};
 
 /// The sockets, bound while the process may still bind any port, and the other results that must be
 /// obtained before it drops privileges.
@@ -174,6 +174,7 @@ mod tests {
     use std::sync::Arc;
 
     use weft_config::peer::PeerRef;
+    use weft_host::hosts::Hosts;
     use weft_networks::{Ask, Document, NewInvite};
     use weft_noise::{Identity, SecretKey};
     use weft_os::random::SystemRng;
@@ -181,7 +182,6 @@ mod tests {
     use weft_roster::names::Name;
 
     use super::*;
-    use crate::hosts::Hosts;
 
     const UNIX: u64 = 1_700_000_000;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_core::Path;
+use weft_host::host_addresses::of_one_version;
 use weft_networks::rules::why::{self, Question};
 use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
 use weft_noise::PublicKey;
@@ -19,7 +20,6 @@ use weft_wire::Subnet;
 use super::network_list::network_list;
 use super::run::Daemon;
 use crate::control::{self, ErrorCode, NetworkCommand, Reply};
-use crate::host_addresses::of_one_version;
 use crate::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
 
 impl Daemon {

@@ -11,6 +11,7 @@ use weft_config::NostrConfig;
 use weft_config::host_name::PeerAddress;
 use weft_config::relay::RelayUrl;
 use weft_core::{Event, MAX_TRAVERSAL};
+use weft_host::dns::Lookups;
 use weft_noise::{Identity, PublicKey};
 use weft_nostr::advert::Advert;
 use weft_nostr::rendezvous::{Now, Output, Rendezvous, Standing, State};
@@ -20,7 +21,6 @@ use weft_os::random::SystemRng;
 use weft_wire::session::TraversalType;
 
 use super::run::Daemon;
-use crate::dns::Lookups;
 use crate::relay::{Relay, RelayEvent, Tls};
 use crate::status::NostrRelayStatus;
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use weft_core::{Event, Path};
+use weft_host::host_addresses::host_addresses;
 use weft_networks::hints::HintSource;
 use weft_networks::presence::MAX_ADDRESSES;
 use weft_noise::PublicKey;
@@ -22,7 +23,6 @@ use weft_wire::session::DataPorts;
 use super::further_sockets::FurtherSockets;
 use super::probe_sockets::{Arrived, ProbeSockets};
 use super::run::Daemon;
-use crate::host_addresses::host_addresses;
 
 pub(super) const PORTS: DataPorts = DataPorts {
     src: weft_reach::PORT,

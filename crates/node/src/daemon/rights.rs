@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use weft_host::broker::Broker;
 use weft_os::process::{
     Access, Confinement, LockMemoryError, Part, PrivilegeError, Rights, UserChange, lock_memory, service_user,
 };
 
 use super::DaemonError;
-use crate::broker::Broker;
 use crate::state::StateDir;
 use crate::status::{GuardStatus, RightsStatus};
 

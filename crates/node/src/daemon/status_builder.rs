@@ -13,6 +13,9 @@ use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
 };
+use weft_host::dns::{self, Responder};
+use weft_host::hosts::Hosts;
+use weft_host::uplinks::Devices;
 use weft_networks::Networks;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
@@ -37,15 +40,12 @@ use super::routes::PeerRoutes;
 use super::subnets::Subnets;
 use super::why::{why_frames, why_path};
 use crate::checks::Checks;
-use crate::dns::{self, Responder};
 use crate::fast_peers::FastPeers;
-use crate::hosts::Hosts;
 use crate::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
     MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
     QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
 };
-use crate::uplinks::Devices;
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
 pub(super) struct Facts {

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weft_config::UplinkUse;
+use weft_host::uplinks::{Uplink, uplinks};
 use weft_os::clock::boottime_ms;
 use weft_os::socket::bind_to_interface;
 use weft_os::udp::UdpSocket;
 use weft_packet::SocketId;
 
 use super::run::Daemon;
-use crate::uplinks::{Uplink, uplinks};
 
 /// The sockets of further uplinks.
 #[derive(Debug, Default)]

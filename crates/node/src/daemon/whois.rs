@@ -175,7 +175,7 @@ mod tests {
         networks
             .create(Name::network("home").unwrap(), host, [7; 16], 1_000)
             .unwrap();
-        let members = Members::of(&config, &networks, &crate::hosts::Hosts::default());
+        let members = Members::of(&config, &networks, &weft_host::hosts::Hosts::default());
         let ipv4 = networks.own_ipv4().next().unwrap();
         let known = Known {
             config: &config,

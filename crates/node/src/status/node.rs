@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use weft_host::dns::DnsStatus;
 use weft_host::faults::{Fault, Skipped};
 
 use super::{ClonesStatus, MappingStatus, NostrRelayStatus, RightsStatus, StunStatus};
@@ -251,34 +252,6 @@ pub struct MeshStatus {
     pub lookups_failed: u64,
     /// Memory for what other nodes announced about the mesh, in bytes.
     pub state_bytes: usize,
-}
-
-/// Names: `NAME.fips` for configured peers, `npub1....fips` for every node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DnsStatus {
-    /// Which programs can use them.
-    pub state: DnsState,
-    /// The reason, as text for the user: "answered on 127.0.0.1:5354; set up in systemd-resolved".
-    pub why: String,
-    /// The addresses that answer, for UDP and TCP.
-    pub listen: Vec<SocketAddr>,
-}
-
-/// Which programs can use names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DnsState {
-    /// Disabled.
-    Off,
-    /// No address could be bound.
-    Failed,
-    /// Queries to the listed addresses are answered; the system's programs do not query them.
-    Local,
-    /// The system's resolver queries this node, so names work in every program.
-    System,
-    /// A state that this version does not know.
-    #[serde(other)]
-    Other,
 }
 
 /// Tests that other nodes may run with this node (`weft perf`).

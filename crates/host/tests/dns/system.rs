@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weft_node::dns::{RegisterError, Resolved, Search};
+use weft_host::dns::{RegisterError, Resolved, Search};
 use weft_os::test_support::write_program;
 
 /// A program in `directory` that records its arguments and then runs `script`.

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use simple_dns::rdata::RData;
 use simple_dns::{OPCODE, Packet, PacketFlag, QTYPE, RCODE, TYPE};
-use weft_node::dns::message::{MAX_RESPONSE, NEGATIVE_TTL, TTL, UDP_PAYLOAD};
-use weft_node::dns::zone::{MemberAddresses, Outcome};
+use weft_host::dns::message::{MAX_RESPONSE, NEGATIVE_TTL, TTL, UDP_PAYLOAD};
+use weft_host::dns::zone::{MemberAddresses, Outcome};
 
 use super::{address, key, of_opcode, query, with_edns, zone};
 
@@ -266,7 +266,7 @@ fn addresses_of_others_are_refused() {
 #[test]
 fn the_longest_name_of_an_address_fits() {
     let label = "x".repeat(63);
-    let mut zone = weft_node::dns::Zone::default();
+    let mut zone = weft_host::dns::Zone::default();
     let ipv6 = address(5);
     zone.add_member(&label, &label, MemberAddresses { ipv6, ipv4: None });
     let request = with_edns(query(&reverse(ipv6.into()), TYPE::PTR))

@@ -9,12 +9,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route};
 use weft_os::udp::MARK;
 
+use crate::surroundings::Surroundings;
+
 /// Uplinks for a version of IP. Those with the highest metrics are left out.
-pub(crate) const MOST: usize = 4;
+pub const MOST: usize = 4;
 
 /// Virtual interfaces whose packets travel inside those of another interface (`ip link add type`).
 const TUNNELS: [&str; 12] = [
@@ -36,13 +37,13 @@ const POINT_TO_POINT: [&str; 3] = ["ppp", "wwan", "rmnet"];
 
 /// An uplink for one version of IP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Uplink {
+pub struct Uplink {
     /// The name of the interface.
-    pub(crate) device: String,
+    pub device: String,
     /// Whether it is one for IPv6, or else for IPv4.
-    pub(crate) ipv6: bool,
+    pub ipv6: bool,
     /// Whether it has a carrier, and an address that other networks can answer.
-    pub(crate) usable: bool,
+    pub usable: bool,
 }
 
 /// Addresses for documentation (RFC 5737, RFC 3849), to which no network has a route of its own: what
@@ -58,7 +59,7 @@ const ELSEWHERE: [IpAddr; 2] = [
 ///
 /// # Errors
 /// Only if the exchange with the kernel fails.
-pub(crate) fn uplinks(surroundings: &Surroundings, own: u32) -> Result<Vec<Uplink>, NetlinkError> {
+pub fn uplinks(surroundings: &Surroundings, own: u32) -> Result<Vec<Uplink>, NetlinkError> {
     let mut netlink = Netlink::open()?;
     let mut preferred = [None; 2];
     for (preferred, elsewhere) in preferred.iter_mut().zip(ELSEWHERE) {
@@ -73,7 +74,7 @@ pub(crate) fn uplinks(surroundings: &Surroundings, own: u32) -> Result<Vec<Uplin
 }
 
 /// The interfaces through which the system sends, asked one address after the other.
-pub(crate) struct Devices {
+pub struct Devices {
     netlink: Netlink,
     interfaces: Vec<Interface>,
 }
@@ -84,7 +85,7 @@ impl Devices {
     ///
     /// # Errors
     /// Only if the exchange with the kernel fails.
-    pub(crate) fn open(own: &str) -> Result<Self, NetlinkError> {
+    pub fn open(own: &str) -> Result<Self, NetlinkError> {
         let mut netlink = Netlink::open()?;
         let mut interfaces = netlink.interfaces()?;
         interfaces.retain(|interface| interface.name != own);
@@ -92,7 +93,7 @@ impl Devices {
     }
 
     /// The name of the interface through which the system sends to an address, if it has a route.
-    pub(crate) fn towards(&mut self, address: IpAddr) -> Option<String> {
+    pub fn towards(&mut self, address: IpAddr) -> Option<String> {
         let index = self.netlink.interface_towards(address).ok().flatten()?;
         let interface = self.interfaces.iter().find(|interface| interface.index == index)?;
         Some(interface.name.clone())

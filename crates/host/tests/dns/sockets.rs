@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use simple_dns::{Packet, TYPE};
-use weft_node::dns::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST, RegisterError, Responder, Setup};
-use weft_node::status::DnsState;
+use weft_host::dns::DnsState;
+use weft_host::dns::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST, RegisterError, Responder, Setup};
 use weft_os::test_support::{uninterrupted, wait_until};
 
 use super::{key, query, zone};

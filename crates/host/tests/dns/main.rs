@@ -8,8 +8,8 @@ mod system;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use simple_dns::{CLASS, Name, OPCODE, Packet, PacketFlag, QTYPE, Question, TYPE, rdata::OPT};
-use weft_node::dns::Zone;
-use weft_node::dns::zone::MemberAddresses;
+use weft_host::dns::Zone;
+use weft_host::dns::zone::MemberAddresses;
 use weft_noise::{PublicKey, SecretKey};
 
 fn key(byte: u8) -> PublicKey {

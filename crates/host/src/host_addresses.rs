@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use weft_host::surroundings::Surroundings;
 use weft_os::netlink::{Netlink, NetlinkError};
 use weft_reach::nat::is_private;
+
+use crate::surroundings::Surroundings;
 
 /// The addresses at which other hosts reach this node: those of IPv4, or of IPv6 if there are none.
 /// Those that other networks reach come first.
@@ -24,7 +25,7 @@ pub fn of_one_version(own: u32, listen: &[SocketAddr]) -> Result<Vec<SocketAddr>
 
 /// The addresses of all interfaces but that with the index `own`, with the port of the socket of
 /// `listen` that serves them. Those of loopback and of a link alone are left out.
-pub(crate) fn host_addresses(surroundings: &Surroundings, own: u32, listen: &[SocketAddr]) -> Vec<SocketAddr> {
+pub fn host_addresses(surroundings: &Surroundings, own: u32, listen: &[SocketAddr]) -> Vec<SocketAddr> {
     let all = surroundings.addresses.iter().filter(|address| address.index != own);
     let usable = |ip: &IpAddr| match ip {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),

@@ -26,6 +26,7 @@ mod responder;
 mod reverse;
 mod search;
 mod server;
+mod status;
 mod system;
 pub mod zone;
 
@@ -36,5 +37,6 @@ pub use resolved::{RegisterError, Resolved};
 pub use responder::{Responder, Setup, off};
 pub use search::{BadSearch, Search};
 pub use server::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST};
+pub use status::{DnsState, DnsStatus};
 pub use system::System;
 pub use zone::Zone;

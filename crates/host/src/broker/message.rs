@@ -38,9 +38,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU16;
 
-use weft_host::exit::{ServeExit, UseExit};
-use weft_host::faults::Wanted;
 use weft_wire::Subnet;
+
+use crate::exit::{ServeExit, UseExit};
+use crate::faults::Wanted;
 
 use crate::dns::Search;
 
@@ -126,7 +127,7 @@ pub enum Request {
         search: Search,
     },
     /// Looks for what keeps packets from passing. Of more than 16 ports, 32 subnets and 32 addresses the
-    /// first count. The reply is a document [`Examined`](weft_host::faults::Examined).
+    /// first count. The reply is a document [`Examined`](crate::faults::Examined).
     Examine(Wanted),
 }
 

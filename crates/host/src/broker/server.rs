@@ -11,12 +11,6 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use weft_config::Pending;
-use weft_host::exit::ServeExit;
-use weft_host::exit::host::Host;
-use weft_host::exit::watch::Watch;
-use weft_host::faults::{Examined, Wanted, examine};
-use weft_host::interface::plain_name;
-use weft_host::managers::Unmanaged;
 use weft_noise::PublicKey;
 use weft_os::file::with_suffix;
 use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
@@ -28,6 +22,12 @@ use super::message::{MAX_REPLY, MAX_REQUEST, Reply, Request};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
+use crate::exit::ServeExit;
+use crate::exit::host::Host;
+use crate::exit::watch::Watch;
+use crate::faults::{Examined, Wanted, examine};
+use crate::interface::plain_name;
+use crate::managers::Unmanaged;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
 /// environment may be a user's.

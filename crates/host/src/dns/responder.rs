@@ -18,7 +18,7 @@ use super::server::{Clients, Endpoint, Shared};
 use super::system::{System, Way};
 use super::zone::Zone;
 use crate::broker::Client;
-use crate::status::{DnsState, DnsStatus};
+use crate::dns::{DnsState, DnsStatus};
 
 /// The parameters of a responder.
 #[derive(Debug)]

@@ -22,7 +22,7 @@ use super::search::Search;
 use super::server::{Clients, Endpoint, Shared};
 use super::zone::{DOMAIN, NETWORKS};
 use crate::broker::Client;
-use crate::status::{DnsState, DnsStatus};
+use crate::dns::{DnsState, DnsStatus};
 
 /// The delay before the next attempt after the registration failed: the system may still be
 /// starting.

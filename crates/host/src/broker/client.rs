@@ -14,13 +14,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use weft_host::exit::{ServeExit, UseExit};
-use weft_host::faults::{Examined, Wanted};
 
 use super::asynchronous;
 use super::message::{MAX_REPLY, Reply, Request};
 use super::server::Options;
 use crate::dns::Search;
+use crate::exit::{ServeExit, UseExit};
+use crate::faults::{Examined, Wanted};
 
 /// Time limit of a request: longer than those of the calls that it makes.
 const PATIENCE: Duration = Duration::from_secs(120);

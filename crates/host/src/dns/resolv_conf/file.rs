@@ -11,12 +11,12 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use weft_os::file::exchange;
+use weft_os::file::with_suffix;
 use weft_os::process::host_domain;
 
 use super::{compose, is_ours, without_ours};
 use crate::dns::resolved;
 use crate::dns::search::Search;
-use weft_os::file::with_suffix;
 
 /// The most bytes that are read of a file.
 const MAX_LEN: u64 = 64 << 10;
