@@ -14,9 +14,9 @@ use weft_config::Config;
 use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
-use weft_node::control::{self, ControlCommand};
+use weft_control::ControlCommand;
+use weft_control::status::Reloaded;
 use weft_node::state::StatePaths;
-use weft_node::status::Reloaded;
 use weft_noise::PublicKey;
 
 use self::change::Change;
@@ -268,12 +268,12 @@ fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
 }
 
 pub(crate) fn reload(paths: &StatePaths) -> Result<(), Failure> {
-    let done: Reloaded = control::call(&paths.control(), &ControlCommand::Reload { confirm_s: None })?;
+    let done: Reloaded = weft_control::call(&paths.control(), &ControlCommand::Reload { confirm_s: None })?;
     report("read again", &Some(done))
 }
 
 pub(crate) fn confirm(paths: &StatePaths) -> Result<(), Failure> {
-    let _: Reloaded = control::call(&paths.control(), &ControlCommand::Confirm {})?;
+    let _: Reloaded = weft_control::call(&paths.control(), &ControlCommand::Confirm {})?;
     Out::new().text("confirmed: the change stays\n")
 }
 

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use weft_config::ConfigError;
 use weft_config::edit::EditError;
+use weft_control::ControlError;
 use weft_host::broker::BrokerError;
 use weft_node::backup::BackupError;
-use weft_node::control::ControlError;
 use weft_node::daemon::DaemonError;
 use weft_node::keyfile::encrypted::EncryptedKeyError;
 use weft_node::keyfile::{BadSecret, KeyFileError};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
-use weft_node::control::{ControlError, EventStream};
+use weft_control::{ControlError, EventStream};
 
 /// Events that were read and not taken yet. The thread reads no further then, and the daemon ends a
 /// stream that is not read.

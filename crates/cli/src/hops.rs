@@ -1,9 +1,9 @@
 //! `weft why PEER --hops`: the nodes of the path to a peer.
 
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand};
+use weft_control::ControlCommand;
+use weft_control::status::{HopStatus, HopsStatus};
 use weft_node::state::StatePaths;
-use weft_node::status::{HopStatus, HopsStatus};
 
 use crate::failure::Failure;
 use crate::human;
@@ -13,9 +13,9 @@ pub(crate) fn why(paths: &StatePaths, peer: PeerRef, json: bool) -> Result<(), F
     let command = ControlCommand::Hops { peer };
     let mut out = Out::new();
     if json {
-        return out.json(&control::call_raw(&paths.control(), &command)?);
+        return out.json(&weft_control::call_raw(&paths.control(), &command)?);
     }
-    let status: HopsStatus = control::call(&paths.control(), &command)?;
+    let status: HopsStatus = weft_control::call(&paths.control(), &command)?;
     out.text(&text(&status, human::width()))
 }
 

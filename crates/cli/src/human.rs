@@ -5,7 +5,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use weft_node::status::{
+use weft_control::status::{
     ClonesStatus, ExitStatus, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
     MeshStatus, NostrRelayStatus, Offload, OffloadStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus,
     RightsStatus, ServesStatus, SessionStatus, SizeSource, Status, StrangerStatus, StunStatus, Traffic,

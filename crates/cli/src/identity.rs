@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use weft_config::{Config, ConfigError};
+use weft_control::ControlCommand;
+use weft_control::status::Status;
 use weft_host::host_addresses;
 use weft_node::Identity;
-use weft_node::control::{self, ControlCommand};
 use weft_node::keyfile;
 use weft_node::state::{StateDir, StatePaths};
-use weft_node::status::Status;
 use weft_os::netlink::Netlink;
 use weft_os::process::forbid_core_dumps;
 
@@ -121,7 +121,7 @@ fn import(file: &Path) -> Result<Identity, Failure> {
 /// An address of this host at which other machines reach the node: that of the running daemon, or of
 /// the configuration.
 fn own_address(paths: &StatePaths) -> Option<SocketAddr> {
-    let status = control::call::<Status>(&paths.control(), &ControlCommand::Status {});
+    let status = weft_control::call::<Status>(&paths.control(), &ControlCommand::Status {});
     let (listen, interface) = match status {
         Ok(status) => (status.node.listen, status.node.tun.name),
         Err(_) => {

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use serde_json::Value;
-use weft_node::control::ControlError;
+use weft_control::ControlError;
 
 use crate::failure::Failure;
 use crate::feed::Feed;

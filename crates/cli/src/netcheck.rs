@@ -1,8 +1,8 @@
 //! `weft netcheck`: what the network of this host lets through, and what each line rests on.
 
-use weft_node::control::{self, ControlCommand};
+use weft_control::ControlCommand;
+use weft_control::status::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 use weft_node::state::StatePaths;
-use weft_node::status::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 
 use crate::failure::Failure;
 use crate::human;
@@ -19,9 +19,9 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let command = ControlCommand::Netcheck {};
     let mut out = Out::new();
     if args.json {
-        return out.json(&control::call_raw(&paths.control(), &command)?);
+        return out.json(&weft_control::call_raw(&paths.control(), &command)?);
     }
-    let status: NetcheckStatus = control::call(&paths.control(), &command)?;
+    let status: NetcheckStatus = weft_control::call(&paths.control(), &command)?;
     out.text(&human::columns(&lines(&status), human::width()))
 }
 

@@ -16,15 +16,16 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::member::{AdminAction, MemberAction, admin, member};
-pub(crate) use self::text::hints;
-pub(crate) use membership::{ApproveArgs, DenyArgs, RequestsArgs, approve, deny, requests};
-use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand};
+use weft_control::status::{Invited, NetworkList, NetworkState, Status};
+use weft_control::{ControlCommand, ControlError, NetworkCommand};
 use weft_node::state::StatePaths;
-use weft_node::status::{Invited, NetworkList, NetworkState, Status};
 use weft_noise::PublicKey;
 use weft_roster::invite::Code;
 use weft_roster::names::Name;
+
+pub(crate) use self::member::{AdminAction, MemberAction, admin, member};
+pub(crate) use self::text::hints;
+pub(crate) use membership::{ApproveArgs, DenyArgs, RequestsArgs, approve, deny, requests};
 
 use self::qr::{Qr, Showing};
 use self::text::Wanted;
@@ -175,9 +176,9 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
         addresses: args.address,
     });
     if args.json {
-        return Out::new().json(&control::call_raw(&paths.control(), &command)?);
+        return Out::new().json(&weft_control::call_raw(&paths.control(), &command)?);
     }
-    let invited: Invited = control::call(&paths.control(), &command)?;
+    let invited: Invited = weft_control::call(&paths.control(), &command)?;
     let forced = if args.qr {
         Some(true)
     } else {
@@ -265,7 +266,7 @@ fn qr_code(code: &str, forced: Option<bool>) -> String {
 
 /// The name of the daemon's interface.
 fn interface(paths: &StatePaths) -> Result<String, ControlError> {
-    let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
+    let status: Status = weft_control::call(&paths.control(), &ControlCommand::Status {})?;
     Ok(status.node.tun.name)
 }
 
@@ -304,7 +305,7 @@ pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> 
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {
-    control::call(&paths.control(), &ControlCommand::Network(command))
+    weft_control::call(&paths.control(), &ControlCommand::Network(command))
 }
 
 fn show(paths: &StatePaths, args: &ListArgs, text: fn(&NetworkList, usize) -> String) -> Result<(), Failure> {
@@ -312,13 +313,13 @@ fn show(paths: &StatePaths, args: &ListArgs, text: fn(&NetworkList, usize) -> St
     let wanted = args.of.network.as_deref();
     let none = || Failure::NoNetwork(wanted.unwrap_or_default().escape_debug().to_string());
     if args.json {
-        let mut document = control::call_raw(&paths.control(), &command)?;
+        let mut document = weft_control::call_raw(&paths.control(), &command)?;
         if let Some(wanted) = wanted {
             text::keep(&mut document, wanted).ok_or_else(none)?;
         }
         return Out::new().json(&document);
     }
-    let mut list: NetworkList = control::call(&paths.control(), &command)?;
+    let mut list: NetworkList = weft_control::call(&paths.control(), &command)?;
     if wanted.is_some() {
         list.networks.retain(|network| text::is_named(network, wanted));
         list.asked.clear();

@@ -1,9 +1,9 @@
 //! `weft peers`: the peers and the neighbours that are not configured, or one peer in detail.
 
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand, Visible};
+use weft_control::status::{Peers, PublicPeers};
+use weft_control::{ControlCommand, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::{Peers, PublicPeers};
 
 use crate::failure::Failure;
 use crate::human;
@@ -23,10 +23,10 @@ pub(crate) fn run(paths: &StatePaths, args: Args) -> Result<(), Failure> {
     let command = ControlCommand::Peers { peer: args.peer };
     let mut out = Out::new();
     if args.json {
-        return out.json(&control::call_raw(&paths.control(), &command)?);
+        return out.json(&weft_control::call_raw(&paths.control(), &command)?);
     }
     let width = human::width();
-    match control::call_visible(&paths.control(), &command)? {
+    match weft_control::call_visible(&paths.control(), &command)? {
         Visible::Full::<Peers, PublicPeers>(peers) => match &peers.peers[..] {
             [peer] if one => out.text(&human::peer(peer, width)),
             _ => out.text(&human::peers(&peers, width)),

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand, Refusal};
+use weft_control::status::{PathStatus, PeerStatus, Peers, Status};
+use weft_control::{ControlCommand, Refusal};
 use weft_node::state::StatePaths;
-use weft_node::status::{PathStatus, PeerStatus, Peers, Status};
 use weft_perf::client::{self, ClientError, Second};
 use weft_perf::human as text;
 use weft_perf::plan::{self, Direction, Load, Plan};
@@ -98,11 +98,11 @@ pub(crate) struct Args {
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     // Checked first, so that a misspelled path does not lose a run of an hour.
     args.open_plot()?;
-    let status: Status = control::call(&paths.control(), &ControlCommand::Status {})?;
+    let status: Status = weft_control::call(&paths.control(), &ControlCommand::Status {})?;
     let wanted = ControlCommand::Peers {
         peer: Some(args.peer.clone()),
     };
-    let found: Peers = control::call(&paths.control(), &wanted)?;
+    let found: Peers = weft_control::call(&paths.control(), &wanted)?;
     let unknown = || Failure::Control(Refusal::unknown_peer(&args.peer).into());
     let peer = found.peers.first().ok_or_else(unknown)?;
     let name = human::name(peer.name.as_deref(), &peer.npub);

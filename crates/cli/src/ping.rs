@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand, ControlError, MAX_PING_MS, Visible};
+use weft_control::status::{Peers, Pong, PublicPeers};
+use weft_control::{ControlCommand, ControlError, MAX_PING_MS, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::{Peers, Pong, PublicPeers};
 
 use crate::failure::Failure;
 use crate::human;
@@ -82,7 +82,7 @@ fn announced(paths: &StatePaths, args: &Args) -> Option<String> {
     let command = ControlCommand::Peers {
         peer: Some(args.peer.clone()),
     };
-    match control::call_visible(&paths.control(), &command).ok()? {
+    match weft_control::call_visible(&paths.control(), &command).ok()? {
         Visible::Full::<Peers, PublicPeers>(peers) => {
             let peer = peers.peers.first()?;
             Some(header(peer.name.as_deref(), &peer.npub, peer.address))
@@ -105,7 +105,7 @@ fn echo(interrupt: &mut Interrupt, paths: &StatePaths, args: &Args) -> Option<Re
         timeout_ms: u32::try_from(args.timeout.as_millis()).unwrap_or(MAX_PING_MS),
     };
     let path = paths.control();
-    interrupt.run(move || control::call(&path, &command))
+    interrupt.run(move || weft_control::call(&path, &command))
 }
 
 fn line(pong: &Pong, seq: u64) -> String {

@@ -1,9 +1,9 @@
 //! `weft why PEER`: why packets take their path, and what was tried to reach the peer directly.
 
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand};
+use weft_control::ControlCommand;
+use weft_control::status::{AttemptStatus, ReachStatus};
 use weft_node::state::StatePaths;
-use weft_node::status::{AttemptStatus, ReachStatus};
 
 use crate::failure::Failure;
 use crate::human;
@@ -13,9 +13,9 @@ pub(crate) fn why(paths: &StatePaths, peer: PeerRef, json: bool) -> Result<(), F
     let command = ControlCommand::Reach { peer };
     let mut out = Out::new();
     if json {
-        return out.json(&control::call_raw(&paths.control(), &command)?);
+        return out.json(&weft_control::call_raw(&paths.control(), &command)?);
     }
-    let status: ReachStatus = control::call(&paths.control(), &command)?;
+    let status: ReachStatus = weft_control::call(&paths.control(), &command)?;
     out.text(&human::columns(&lines(&status), human::width()))
 }
 

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use weft_config::peer::{BadPeerRef, PeerRef};
-use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, RuleChange};
+use weft_control::status::{NetworkList, NetworkStatus, Why};
+use weft_control::{ControlCommand, ControlError, NetworkCommand, RuleChange};
 use weft_node::state::StatePaths;
-use weft_node::status::{NetworkList, NetworkStatus, Why};
 use weft_os::clock::unix_s;
 
 use crate::failure::Failure;
@@ -131,9 +131,9 @@ pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
         behind: args.behind,
         service,
     });
-    let why: Why = control::call(&paths.control(), &command)?;
+    let why: Why = weft_control::call(&paths.control(), &command)?;
     if args.json {
-        Out::new().json(&control::call_raw(&paths.control(), &command)?)?;
+        Out::new().json(&weft_control::call_raw(&paths.control(), &command)?)?;
     } else {
         let mut text = if why.allowed { "passes\n" } else { "does not pass\n" }.to_owned();
         for reason in &why.reasons {
@@ -190,7 +190,7 @@ fn text(network: &NetworkStatus, now: u64) -> String {
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {
-    control::call(&paths.control(), &ControlCommand::Network(command))
+    weft_control::call(&paths.control(), &ControlCommand::Network(command))
 }
 
 /// The rules in a file.

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
 use serde_json::{Value, json};
-use weft_node::control::{self, ControlCommand, ControlError};
+use weft_control::status::Version;
+use weft_control::{ControlCommand, ControlError};
 use weft_node::state::StatePaths;
-use weft_node::status::Version;
 
 pub(crate) use error::ServiceError;
 use program::Program;
@@ -249,7 +249,7 @@ fn make_state(directory: &Path) -> Result<bool, ServiceError> {
 
 /// The version of the daemon that answers.
 fn version(paths: &StatePaths) -> Result<Version, ControlError> {
-    control::call(&paths.control(), &ControlCommand::Version {})
+    weft_control::call(&paths.control(), &ControlCommand::Version {})
 }
 
 fn wait_for_answer(paths: &StatePaths) -> Result<Version, ServiceError> {

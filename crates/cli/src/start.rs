@@ -7,9 +7,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
-use weft_node::control::{self, ControlCommand, ControlError};
+use weft_control::status::Version;
+use weft_control::{ControlCommand, ControlError};
 use weft_node::state::{StateError, StatePaths};
-use weft_node::status::Version;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -75,7 +75,7 @@ pub(crate) fn with_daemon(
 }
 
 fn version(paths: &StatePaths) -> Result<Version, ControlError> {
-    control::call(&paths.control(), &ControlCommand::Version {})
+    weft_control::call(&paths.control(), &ControlCommand::Version {})
 }
 
 /// A daemon that is a child of this process. Signals that end this process end the daemon.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, Visible};
+use weft_control::status::{NetworkList, PublicStatus, Status};
+use weft_control::{ControlCommand, ControlError, NetworkCommand, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::{NetworkList, PublicStatus, Status};
 
 use crate::failure::Failure;
 use crate::feed::Feed;
@@ -35,7 +35,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut out = Out::new();
     if !args.watch {
         return match args.json {
-            true => out.json(&control::call_raw(&paths.control(), &ControlCommand::Status {})?),
+            true => out.json(&weft_control::call_raw(&paths.control(), &ControlCommand::Status {})?),
             false => out.text(&table(paths, args)?),
         };
     }
@@ -44,7 +44,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut feed = None;
     loop {
         if args.json {
-            out.json_line(&control::call_raw(&paths.control(), &ControlCommand::Status {})?)?;
+            out.json_line(&weft_control::call_raw(&paths.control(), &ControlCommand::Status {})?)?;
         } else {
             let text = match table(paths, args) {
                 // A daemon that restarts is waited for, if it answered before.
@@ -85,10 +85,10 @@ fn pause(interrupt: &mut Interrupt, feed: &mut Option<Feed>, paths: &StatePaths)
 
 fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
     let width = human::width();
-    let (mut text, counters) = match control::call_visible(&paths.control(), &ControlCommand::Status {})? {
+    let (mut text, counters) = match weft_control::call_visible(&paths.control(), &ControlCommand::Status {})? {
         Visible::Full::<Status, PublicStatus>(status) => {
             let networks =
-                control::call::<NetworkList>(&paths.control(), &ControlCommand::Network(NetworkCommand::List {}));
+                weft_control::call::<NetworkList>(&paths.control(), &ControlCommand::Network(NetworkCommand::List {}));
             let hints = networks.map(|list| network::hints(&list, width)).unwrap_or_default();
             (human::status(&status, width) + &hints, status.counters)
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use weft_node::control::{self, ControlCommand};
+use weft_control::ControlCommand;
+use weft_control::trace::{LaneTrace, Sizes, TraceDocument, Work};
 use weft_node::state::StatePaths;
-use weft_node::trace::{LaneTrace, Sizes, TraceDocument, Work};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
@@ -44,7 +44,7 @@ pub(crate) struct Args {
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let mut interrupt = Interrupt::catch()?;
     let mut out = Out::new();
-    let ask = || control::call::<TraceDocument>(&paths.control(), &ControlCommand::Trace { for_ms: None });
+    let ask = || weft_control::call::<TraceDocument>(&paths.control(), &ControlCommand::Trace { for_ms: None });
     let end = args.seconds.map(|n| Instant::now() + Duration::from_secs(n) + EVERY);
     let mut before = ask()?;
     let mut shown = 0;

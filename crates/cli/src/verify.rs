@@ -3,9 +3,9 @@
 use bip39::Language;
 use serde_json::json;
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand, Refusal, Visible};
+use weft_control::status::{PublicStatus, Standing, Status};
+use weft_control::{ControlCommand, Refusal, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::{PublicStatus, Standing, Status};
 use weft_noise::PublicKey;
 
 use crate::failure::Failure;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
-    let (own, peers) = match control::call_visible(&paths.control(), &ControlCommand::Status {})? {
+    let (own, peers) = match weft_control::call_visible(&paths.control(), &ControlCommand::Status {})? {
         Visible::Full::<Status, PublicStatus>(status) => {
             let peers = status
                 .peers

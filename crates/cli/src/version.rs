@@ -1,13 +1,13 @@
 //! `weft version`: version and commit of this build.
 
 use serde_json::json;
-use weft_node::status::Version;
+use weft_control::status::Version;
 
 use crate::failure::Failure;
 use crate::output::Out;
 
 /// Version and commit, as `--version` shows them.
-pub(crate) const LINE: &str = weft_node::VERSION_LINE;
+pub(crate) const LINE: &str = weft_control::VERSION_LINE;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

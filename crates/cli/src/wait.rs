@@ -4,9 +4,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand, ControlError, ErrorCode, Visible};
+use weft_control::status::{Peers, Pong, PublicPeers, Standing};
+use weft_control::{ControlCommand, ControlError, ErrorCode, Visible};
 use weft_node::state::StatePaths;
-use weft_node::status::{Peers, Pong, PublicPeers, Standing};
 
 use crate::configure;
 use crate::failure::Failure;
@@ -65,7 +65,7 @@ fn look(paths: &StatePaths, args: &Args, end: Instant) -> Result<Option<String>,
         peer: args.peer.clone(),
         timeout_ms: limit.as_millis() as u32,
     };
-    let pong: Pong = control::call(&paths.control(), &command)?;
+    let pong: Pong = weft_control::call(&paths.control(), &command)?;
     if pong.rtt_ms.is_some() {
         return Ok(None);
     }
@@ -84,7 +84,7 @@ fn standing(paths: &StatePaths, peer: &PeerRef) -> Result<Option<String>, Contro
     let command = ControlCommand::Peers {
         peer: Some(peer.clone()),
     };
-    let found = match control::call_visible(&paths.control(), &command)? {
+    let found = match weft_control::call_visible(&paths.control(), &command)? {
         Visible::Full::<Peers, PublicPeers>(peers) => peers.peers.into_iter().next().map(|one| (one.standing, one.why)),
         Visible::Public(peers) => peers.peers.into_iter().next().map(|one| (one.standing, String::new())),
     };

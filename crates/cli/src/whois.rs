@@ -1,9 +1,9 @@
 //! `weft whois`: the node that an address, a name or a key belongs to.
 
 use weft_config::peer::NodeRef;
-use weft_node::control::{self, ControlCommand};
+use weft_control::ControlCommand;
+use weft_control::status::{Whois, WhoisNetwork, WhoisNode};
 use weft_node::state::StatePaths;
-use weft_node::status::{Whois, WhoisNetwork, WhoisNode};
 
 use crate::failure::Failure;
 use crate::human;
@@ -22,9 +22,9 @@ pub(crate) fn run(paths: &StatePaths, args: Args) -> Result<(), Failure> {
     let command = ControlCommand::Whois { node: args.node };
     let mut out = Out::new();
     if args.json {
-        return out.json(&control::call_raw(&paths.control(), &command)?);
+        return out.json(&weft_control::call_raw(&paths.control(), &command)?);
     }
-    let whois: Whois = control::call(&paths.control(), &command)?;
+    let whois: Whois = weft_control::call(&paths.control(), &command)?;
     out.text(&human::columns(&lines(&whois), human::width()))
 }
 

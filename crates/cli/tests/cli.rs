@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
-use weft_node::control::{Access, ControlCommand, ControlServer, Refusal};
-use weft_node::status::Stopping;
+use weft_control::status::Stopping;
+use weft_control::{Access, ControlCommand, ControlServer, Refusal};
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 use serde_json::{Value, json};
-use weft_node::status::{
+use weft_control::status::{
     Document, Event, HopsStatus, Invited, NetcheckStatus, NetworkList, PathStatus, Peers, Pong, PublicEvent,
     PublicPeers, PublicStatus, ReachStatus, Reloaded, RequestList, SignedList, Status, Stopping, Version, Whois, Why,
 };
-use weft_node::trace::{LaneTrace, TraceDocument};
+use weft_control::trace::{LaneTrace, TraceDocument};
 
 use tracer::structs;
 

@@ -83,7 +83,6 @@ use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
 use weft_stream::Documents;
 use weft_wire::NodeAddr;
 
-use crate::control;
 use crate::fast_peers::FastPeers;
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
@@ -136,7 +135,7 @@ pub enum DaemonError {
     Interface(#[from] InterfaceError),
     /// The control socket cannot be created.
     #[error(transparent)]
-    Control(#[from] control::BindError),
+    Control(#[from] weft_control::BindError),
     /// Rights could not be given up.
     #[error("{0}")]
     Privileges(#[from] PrivilegeError),
@@ -295,7 +294,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         .map_err(DaemonError::Runtime)?;
     runtime.block_on(async {
         let stop = signals::StopSignals::new(outlives_terminal).map_err(DaemonError::Runtime)?;
-        let control = control::ControlServer::bind(&state.paths().control(), access).await?;
+        let control = weft_control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
         let names = names
             .map(|bound| names::start(bound, (&members, &networks), (key, interface.index()), &broker))
@@ -377,13 +376,13 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
 
 /// The users that may connect to the control socket, and the owners among them. All users reach
 /// only the socket of a directory of its own.
-fn control_access(config: &Config, state: &StateDir) -> control::Access {
-    let group = group_id(control::OWNERS_GROUP).unwrap_or_else(|error| {
+fn control_access(config: &Config, state: &StateDir) -> weft_control::Access {
+    let group = group_id(weft_control::OWNERS_GROUP).unwrap_or_else(|error| {
         tracing::info!(%error, "groups cannot be read, so none owns the daemon");
         None
     });
-    control::Access {
-        owners: control::Owners {
+    weft_control::Access {
+        owners: weft_control::Owners {
             operator: config.control.operator.as_ref().map(|operator| operator.uid),
             group,
         },

@@ -11,9 +11,6 @@
 //! | [`port_mapping`] | the UDP port that the gateway of the host's network maps to the node |
 //! | [`keyfile`] | the secret key on disk |
 //! | [`backup`] | the networks beside the encrypted key |
-//! | [`control`] | the control socket, client and server |
-//! | [`status`] | the documents that the control socket returns |
-//! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //! | [`network_files`] | the files of private networks in the state directory |
 //! | `lan` | mDNS: services of the LAN |
 //! | [`logging`] | logs on standard error |
@@ -24,7 +21,6 @@
 
 pub mod backup;
 pub mod checks;
-pub mod control;
 pub mod daemon;
 pub mod fast_peers;
 pub mod hops;
@@ -38,17 +34,5 @@ pub mod port_mapping;
 pub mod relay;
 pub mod state;
 mod statefile;
-pub mod status;
-pub mod trace;
 
 pub use weft_noise::Identity;
-
-/// The version of this build, as in its package.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// The commit of this build: 12 hexadecimal digits, the value of `WEFT_COMMIT` at build time, or
-/// `unknown`.
-pub const COMMIT: &str = env!("WEFT_BUILD_COMMIT");
-
-/// Version and commit in one line, for `--version`.
-pub const VERSION_LINE: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEFT_BUILD_COMMIT"), ")");

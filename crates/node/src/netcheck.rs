@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use weft_reach::lifetime::Filtering;
 use weft_reach::nat::{Mapping, is_private};
 
-use crate::status::ConclusionStatus;
+use weft_control::status::ConclusionStatus;
 
 /// What is known about UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use weft_config::edit::EditError;
 use weft_config::{Config, ConfigError, Pending};
-use weft_node::control::{self, ControlCommand, ControlError};
+use weft_control::status::{Reloaded, Status};
+use weft_control::{ControlCommand, ControlError};
 use weft_node::state::StatePaths;
-use weft_node::status::{Reloaded, Status};
 use weft_os::clock::unix_s;
 
 use super::Options;
@@ -46,7 +46,7 @@ pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<Path
     let named = match given {
         Some(_) => None,
         None => {
-            let status = control::call::<Status>(&paths.control(), &ControlCommand::Status {});
+            let status = weft_control::call::<Status>(&paths.control(), &ControlCommand::Status {});
             status.ok().and_then(|status| status.node.config)
         }
     };
@@ -106,7 +106,7 @@ impl<'a> Change<'a> {
         })?;
         Config::parse(&new, &self.path).map_err(without_line)?;
         if self.confirm.is_some() {
-            let running = control::call::<Status>(&self.paths.control(), &ControlCommand::Status {});
+            let running = weft_control::call::<Status>(&self.paths.control(), &ControlCommand::Status {});
             running.map_err(|error| match error {
                 ControlError::NotRunning(_) => Failure::Usage(
                     "--confirm needs a running daemon, which takes the change back; leave it out, or start weft"
@@ -133,7 +133,7 @@ impl<'a> Change<'a> {
 
     fn reload(&self) -> Result<Option<Reloaded>, Failure> {
         let confirm_s = self.confirm.map(|limit| limit.as_secs() as u32);
-        match control::call(&self.paths.control(), &ControlCommand::Reload { confirm_s }) {
+        match weft_control::call(&self.paths.control(), &ControlCommand::Reload { confirm_s }) {
             Ok(done) => Ok(Some(done)),
             Err(ControlError::NotRunning(_)) => Ok(None),
             Err(error) => Err(error.into()),

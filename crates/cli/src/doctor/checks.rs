@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
+use weft_control::status::DnsState;
 use weft_host::faults::{EXIT, Fault, dropped_ports};
 use weft_host::interface::is_plain;
-use weft_node::status::DnsState;
 
 use super::facts::{Daemon, Facts, Ipv6, Key, OwnName, Tun, Unkept};
 
@@ -365,10 +365,10 @@ fn clones(facts: &Facts) -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use weft_host::faults::packet_filter::Ruleset;
 
     use super::super::facts::{Disk, Running, Service};
     use super::*;
-    use weft_host::faults::packet_filter::Ruleset;
 
     fn healthy() -> Facts {
         Facts {

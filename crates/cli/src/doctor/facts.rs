@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use serde_json::Value;
 use weft_config::{Config, ConfigError, ResolvConfSetting};
+use weft_control::status::{ClonesStatus, DnsState, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status};
+use weft_control::{ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_host::faults::packet_filter::Ruleset;
 use weft_host::faults::{Fault, Skipped};
-use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_node::keyfile::{self, KeyFileError};
 use weft_node::state::StatePaths;
-use weft_node::status::{ClonesStatus, DnsState, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status};
 use weft_os::clock::unix_s;
 use weft_os::netlink::Netlink;
 use weft_os::udp::{BindOptions, UdpSocket};
@@ -171,7 +171,7 @@ impl Facts {
             });
         };
         let root = geteuid().is_root();
-        let status = control::call_visible(&paths.control(), &ControlCommand::Status {});
+        let status = weft_control::call_visible(&paths.control(), &ControlCommand::Status {});
         let named = match &status {
             Ok(Visible::Full::<Status, PublicStatus>(status)) => status.node.config.as_deref(),
             _ => None,
@@ -379,7 +379,7 @@ fn own_name(status: &Status, config: &Result<Config, ConfigError>) -> Option<(Ow
 
 fn unkept(paths: &StatePaths) -> Vec<(String, Unkept)> {
     let command = ControlCommand::Network(NetworkCommand::List {});
-    let list: Result<NetworkList, _> = control::call(&paths.control(), &command);
+    let list: Result<NetworkList, _> = weft_control::call(&paths.control(), &command);
     let wrong = |network: NetworkStatus| {
         let name = network.label.unwrap_or(network.id);
         let lost = (network.state == NetworkState::Lost).then_some(Unkept::Lost(network.why));

@@ -1,6 +1,6 @@
 //! The documents for all users as text.
 
-use weft_node::status::{PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
+use weft_control::status::{PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
 
 use super::words::{Page, bytes, duration, milliseconds};
 use super::{BELOW, name, row};

@@ -2,9 +2,9 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use weft_node::control::{self, ControlCommand, Keep, NetworkCommand};
+use weft_control::status::{SignedKind, SignedList, SignedStatus};
+use weft_control::{ControlCommand, Keep, NetworkCommand};
 use weft_node::state::StatePaths;
-use weft_node::status::{SignedKind, SignedList, SignedStatus};
 
 use super::Of;
 use crate::failure::Failure;
@@ -51,7 +51,7 @@ pub(super) fn decide(
         member: member.map(str::to_owned),
         leaves,
     });
-    let list: SignedList = control::call(&paths.control(), &command)?;
+    let list: SignedList = weft_control::call(&paths.control(), &command)?;
     let undecided = list.signed.iter().any(|signed| signed.kind != SignedKind::Invite);
     if undecided && io::stdin().is_terminal() && io::stderr().is_terminal() {
         keep.rest = ask(member.unwrap_or("the former successor"), &list.signed)?;

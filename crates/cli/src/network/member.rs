@@ -2,9 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use weft_node::control::{ControlError, Keep, MemberChange, NetworkCommand};
+use weft_control::status::NetworkList;
+use weft_control::{ControlError, Keep, MemberChange, NetworkCommand};
 use weft_node::state::StatePaths;
-use weft_node::status::NetworkList;
 
 use super::keep::{KeepArgs, decide};
 use super::{Of, ask, text};

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use weft_node::control::{self, ControlCommand, ControlError, NetworkCommand};
+use weft_control::status::RequestList;
+use weft_control::{ControlCommand, ControlError, NetworkCommand};
 use weft_node::state::StatePaths;
-use weft_node::status::RequestList;
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
 
@@ -98,7 +98,7 @@ pub(crate) fn requests(paths: &StatePaths, args: &RequestsArgs) -> Result<(), Fa
     let accept_s = args.accept.or(args.close.then_some(0));
     if args.json {
         let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
-        return Out::new().json(&control::call_raw(&paths.control(), &command)?);
+        return Out::new().json(&weft_control::call_raw(&paths.control(), &command)?);
     }
     Out::new().text(&text::requests(&list(paths, accept_s)?))
 }
@@ -119,17 +119,17 @@ pub(crate) fn deny(paths: &StatePaths, args: &DenyArgs) -> Result<(), Failure> {
     let command = NetworkCommand::Deny {
         node: args.node.to_string(),
     };
-    let _: RequestList = control::call(&paths.control(), &ControlCommand::Network(command))?;
+    let _: RequestList = weft_control::call(&paths.control(), &ControlCommand::Network(command))?;
     Out::new().text("denied\n")
 }
 
 fn list(paths: &StatePaths, accept_s: Option<u32>) -> Result<RequestList, ControlError> {
     let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
-    control::call(&paths.control(), &command)
+    weft_control::call(&paths.control(), &command)
 }
 
 /// Reads 10m or 2h: 1 minute to 24 hours.
 fn accepted(text: &str) -> Result<u32, String> {
-    period(text, control::MAX_ACCEPTED_S)
+    period(text, weft_control::MAX_ACCEPTED_S)
         .ok_or_else(|| "write a number of minutes or hours, as 10m or 2h, up to 24h".to_owned())
 }

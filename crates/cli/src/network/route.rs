@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use weft_node::control::{NetworkCommand, RouteChange};
+use weft_control::status::{MemberRouteStatus, NetworkList};
+use weft_control::{NetworkCommand, RouteChange};
 use weft_node::state::StatePaths;
-use weft_node::status::{MemberRouteStatus, NetworkList};
 
 use super::{ListArgs, Of, ask, show, text};
 use crate::failure::Failure;

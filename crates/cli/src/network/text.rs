@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::Value;
-use weft_networks::fingerprint;
-use weft_node::status::{
+use weft_control::status::{
     Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList, ShadowedStatus,
 };
+use weft_networks::fingerprint;
 use weft_noise::PublicKey;
 use weft_os::clock::unix_s;
 use weft_roster::names::Name;

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use weft_config::peer::PeerRef;
-use weft_node::control::{self, ControlCommand};
-use weft_node::status::{PathStatus, Peers};
-use weft_node::trace::{LaneTrace, TraceDocument};
+use weft_control::ControlCommand;
+use weft_control::status::{PathStatus, Peers};
+use weft_control::trace::{LaneTrace, TraceDocument};
 use weft_perf::endpoint::{DaemonLook, DaemonView};
 use weft_perf::stages::LaneTotals;
 
@@ -32,7 +32,7 @@ impl DaemonView for View {
         let command = ControlCommand::Peers {
             peer: Some(self.peer.clone()),
         };
-        let peers = control::call::<Peers>(&self.control, &command).ok();
+        let peers = weft_control::call::<Peers>(&self.control, &command).ok();
         let peer = peers.and_then(|peers| peers.peers.into_iter().next());
         let path = peer.and_then(|peer| peer.path);
         DaemonLook {
@@ -47,7 +47,7 @@ impl DaemonView for View {
 
     fn stages(&mut self, last: bool) -> Option<Vec<LaneTotals>> {
         let for_ms = Some(if last { 0 } else { STAGES_MS });
-        let document: TraceDocument = control::call(&self.control, &ControlCommand::Trace { for_ms }).ok()?;
+        let document: TraceDocument = weft_control::call(&self.control, &ControlCommand::Trace { for_ms }).ok()?;
         let lanes = match &*document.lanes {
             [] => std::slice::from_ref(&document.total),
             lanes => lanes,

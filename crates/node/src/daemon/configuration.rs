@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use weft_config::Config;
 use weft_host::broker::{Broker, Client};
 
-use crate::control::{ErrorCode, Refusal, Reply};
+use weft_control::{ErrorCode, Refusal, Reply};
 
 /// Maximum number of requests that wait; a further one is refused.
 const MAX_WAITING: usize = 8;

@@ -7,7 +7,7 @@ use weft_os::random::random_bytes;
 use weft_packet::{Command, SendCommand};
 use weft_wire::NodeAddr;
 
-use crate::control::Reply;
+use weft_control::Reply;
 
 /// Returns a number that others cannot guess. A system without randomness gives a constant, with which
 /// the answers of others may match.

@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use weft_control::status::{Event, EventKind};
+use weft_control::{Reply, Subscriber};
 use weft_core::{Path, PeerStatus, Standing};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_ms};
 
 use super::run::Daemon;
-use crate::control::{Reply, Subscriber};
-use crate::status::{Event, EventKind};
 
 /// The interval between two looks while a client listens.
 const LOOK: Duration = Duration::from_secs(1);

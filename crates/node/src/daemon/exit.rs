@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use weft_config::Config;
+use weft_control::status::{ExitStatus, ServesStatus};
 use weft_core::{Frames, PeerStatus};
 use weft_host::broker::{Broker, Client};
 use weft_host::exit::{ServeExit, UseExit};
@@ -27,7 +28,6 @@ use super::members::NotFound;
 use super::run::Daemon;
 use super::subnets;
 use super::why::{why_frames, why_trouble};
-use crate::status::{ExitStatus, ServesStatus};
 
 /// The pause before an order is repeated that the system refused.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use weft_control::Reply;
 use weft_os::clock::unix_s;
 use weft_roster::network_id::NetworkId;
 use weft_stream::DocumentId;
 
 use super::network_commands::Done;
 use super::run::Daemon;
-use crate::control::Reply;
 
 /// What is on its way, and which clients wait for it.
 #[derive(Default)]

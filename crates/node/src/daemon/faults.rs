@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use weft_control::status::FaultsStatus;
 use weft_host::broker::{Broker, Client};
 use weft_host::dns::{LoopProbe, Responder, is_answering};
 use weft_host::faults::{Examined, Fault, Skipped, Wanted, host};
@@ -14,7 +15,6 @@ use weft_networks::of_exit;
 use weft_wire::Subnet;
 
 use super::run::Daemon;
-use crate::status::FaultsStatus;
 
 /// How long the results of a look are used.
 const FRESH: Duration = Duration::from_secs(1);

@@ -3,15 +3,15 @@
 use std::time::{Duration, Instant};
 
 use weft_config::peer::PeerRef;
+use weft_control::status::{Document as _, HopStatus, HopsStatus, PathStatus};
+use weft_control::{ErrorCode, Refusal, Reply};
 use weft_core::{HopSaid, Path};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_packet::{Command, TableCommand};
 
 use super::run::Daemon;
-use crate::control::{ErrorCode, Refusal, Reply};
 use crate::hops::{Gap, Hops, PathNode, Step};
-use crate::status::{Document as _, HopStatus, HopsStatus, PathStatus};
 
 /// Inquiries at the same time, at most.
 const INQUIRIES: usize = 8;

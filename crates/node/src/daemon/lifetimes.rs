@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use weft_control::status::KeepaliveStatus;
 use weft_core::{Event, KeepaliveIntervals};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
@@ -16,7 +17,6 @@ use weft_wire::NodeAddr;
 use super::probe_sockets::{Arrived, ProbeSockets, send_aside};
 use super::reaching::PORTS;
 use super::run::Daemon;
-use crate::status::KeepaliveStatus;
 
 /// The measurements of this node, and what it does for those of its peers.
 pub(super) struct Lifetimes {

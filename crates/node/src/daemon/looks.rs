@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use weft_control::{Audience, ControlCommand, ControlRequest, NetworkCommand};
 use weft_os::clock::boottime_ms;
 
 use super::run::Daemon;
-use crate::control::{Audience, ControlCommand, ControlRequest, NetworkCommand};
 
 /// How long a request waits. It is then answered with what was known before, and its age.
 const PATIENCE: Duration = Duration::from_millis(900);

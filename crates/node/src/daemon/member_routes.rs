@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use weft_control::status::{MemberRouteStatus, NetworkList};
 use weft_networks::Network;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
 use super::run::Daemon;
-use crate::status::{MemberRouteStatus, NetworkList};
 
 impl Daemon {
     /// Notes which routes of this node are approved. Returns whether they are others than before.

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use weft_control::MAX_ACCEPTED_S;
+use weft_control::status::{AskedStatus, Document as _, RequestList, RequestStatus};
 use weft_networks::{Approval, Asked, Networks, fingerprint};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
@@ -10,8 +12,6 @@ use weft_roster::network_id::NetworkId;
 
 use super::network_commands::labels;
 use super::run::Daemon;
-use crate::control::MAX_ACCEPTED_S;
-use crate::status::{AskedStatus, Document as _, RequestList, RequestStatus};
 
 impl Daemon {
     /// Begins to ask an administrator.

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use weft_config::host_name::PeerAddress;
+use weft_control::status::{Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus};
+use weft_control::{ErrorCode, Refusal, Reply};
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
 use weft_reach::message::Kind;
@@ -12,9 +14,7 @@ use weft_reach::nat::is_private;
 use weft_reach::stun::{Failure, Message, TransactionId};
 
 use super::run::Daemon;
-use crate::control::{ErrorCode, Refusal, Reply};
 use crate::netcheck::{self, Hairpin, Udp};
-use crate::status::{Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus};
 
 /// How long answers are awaited.
 const WAIT: Duration = Duration::from_millis(1_500);
@@ -130,7 +130,7 @@ impl Daemon {
             .filter(named)
             .map(ToString::to_string)
             .collect();
-        let of_name = |server: &&crate::status::StunStatus| names.contains(&server.server);
+        let of_name = |server: &&weft_control::status::StunStatus| names.contains(&server.server);
         let mut addresses = stun.iter().filter(of_name).filter_map(|server| server.address);
         let udp = Udp {
             neighbours: neighbours.len(),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_control::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
+use weft_control::{ErrorCode, NetworkCommand, Reply};
 use weft_core::Path;
 use weft_host::host_addresses::of_one_version;
 use weft_networks::rules::why::{self, Question};
@@ -19,8 +21,6 @@ use weft_wire::Subnet;
 
 use super::network_list::network_list;
 use super::run::Daemon;
-use crate::control::{self, ErrorCode, NetworkCommand, Reply};
-use crate::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
 
 impl Daemon {
     /// Carries out a command about networks, and answers once what it has changed is saved.
@@ -194,12 +194,12 @@ impl Daemon {
         network: Option<&str>,
         member: &str,
         subnet: &str,
-        change: control::RouteChange,
+        change: weft_control::RouteChange,
         times: (u64, u64),
     ) -> Result<Done, String> {
         let change = match change {
-            control::RouteChange::Approve => RouteChange::Approve,
-            control::RouteChange::Revoke => RouteChange::Revoke,
+            weft_control::RouteChange::Approve => RouteChange::Approve,
+            weft_control::RouteChange::Revoke => RouteChange::Revoke,
         };
         let read = subnet.parse::<Subnet>();
         let is_exit = subnet == "exit" || read.is_ok_and(|subnet| subnet.prefix_len() == 0);
@@ -389,23 +389,23 @@ impl Done {
 fn answer(reply: Reply, done: Result<impl Document, String>) {
     match done {
         Ok(document) => reply.ok(&document),
-        Err(why) => reply.refuse(control::Refusal::new(ErrorCode::Network, why)),
+        Err(why) => reply.refuse(weft_control::Refusal::new(ErrorCode::Network, why)),
     }
 }
 
-fn rule_change(change: control::RuleChange) -> Result<RuleChange, String> {
+fn rule_change(change: weft_control::RuleChange) -> Result<RuleChange, String> {
     Ok(match change {
-        control::RuleChange::Add { rule, at } => RuleChange::Add { rule, at },
-        control::RuleChange::Remove { at } => RuleChange::Remove(at),
-        control::RuleChange::Set { rules } => RuleChange::Set(rules),
-        control::RuleChange::Default { policy } => {
+        weft_control::RuleChange::Add { rule, at } => RuleChange::Add { rule, at },
+        weft_control::RuleChange::Remove { at } => RuleChange::Remove(at),
+        weft_control::RuleChange::Set { rules } => RuleChange::Set(rules),
+        weft_control::RuleChange::Default { policy } => {
             let policy = Policy::read(&policy);
             RuleChange::Default(policy.map_err(|_| "the default is allow or deny".to_owned())?)
         }
     })
 }
 
-fn wish(keep: control::Keep) -> Wish {
+fn wish(keep: weft_control::Keep) -> Wish {
     Wish {
         rest: keep.rest,
         admins: keep.admins,
@@ -416,24 +416,24 @@ fn wish(keep: control::Keep) -> Wish {
 
 /// A change of a member, with what belongs to it.
 fn member_change(
-    change: control::MemberChange,
+    change: weft_control::MemberChange,
     name: Option<String>,
     tags: &[String],
     ipv4: Option<Ipv4Addr>,
     by: Option<String>,
 ) -> Result<MemberChange, String> {
     Ok(match change {
-        control::MemberChange::Remove => MemberChange::Remove,
-        control::MemberChange::MakeAdmin => MemberChange::MakeAdmin,
-        control::MemberChange::RevokeAdmin => MemberChange::RevokeAdmin,
-        control::MemberChange::Tag => MemberChange::Tag(labels(tags)?),
-        control::MemberChange::Untag => MemberChange::Untag(labels(tags)?),
-        control::MemberChange::Rename => {
+        weft_control::MemberChange::Remove => MemberChange::Remove,
+        weft_control::MemberChange::MakeAdmin => MemberChange::MakeAdmin,
+        weft_control::MemberChange::RevokeAdmin => MemberChange::RevokeAdmin,
+        weft_control::MemberChange::Tag => MemberChange::Tag(labels(tags)?),
+        weft_control::MemberChange::Untag => MemberChange::Untag(labels(tags)?),
+        weft_control::MemberChange::Rename => {
             let name = name.ok_or_else(|| "the new name is missing".to_owned())?;
             MemberChange::Rename(Name::host(&name).map_err(|error| error.to_string())?)
         }
-        control::MemberChange::Address => MemberChange::Address(ipv4),
-        control::MemberChange::Replace => {
+        weft_control::MemberChange::Address => MemberChange::Address(ipv4),
+        weft_control::MemberChange::Replace => {
             MemberChange::ReplaceBy(by.ok_or_else(|| "the machine that takes over is missing".to_owned())?)
         }
     })

@@ -1,15 +1,15 @@
 //! The document about the networks of this node.
 
+use weft_control::status::{
+    Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus,
+    ShadowedStatus, ShadowingNode,
+};
 use weft_networks::rules;
 use weft_networks::{Network, Networks, Numbered, Refusal};
 use weft_roster::network_id::NetworkId;
 
 use super::membership::asked_status;
 use super::saving::Saving;
-use crate::status::{
-    Document as _, InviteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus,
-    ShadowedStatus, ShadowingNode,
-};
 
 /// All networks, or one of them.
 pub(super) fn network_list(

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use weft_config::NostrConfig;
 use weft_config::host_name::PeerAddress;
 use weft_config::relay::RelayUrl;
+use weft_control::status::NostrRelayStatus;
 use weft_core::{Event, MAX_TRAVERSAL};
 use weft_host::dns::Lookups;
 use weft_noise::{Identity, PublicKey};
@@ -22,7 +23,6 @@ use weft_wire::session::TraversalType;
 
 use super::run::Daemon;
 use crate::relay::{Relay, RelayEvent, Tls};
-use crate::status::NostrRelayStatus;
 
 /// Events of relays that wait. A relay whose events wait is not read.
 const QUEUE: usize = 32;

@@ -26,7 +26,7 @@ use weft_perf::message::FromServer;
 use weft_perf::server::LONGEST_BESIDE;
 use weft_wire::FIPS_PREFIX;
 
-use crate::status::{PerfState, PerfStatus};
+use weft_control::status::{PerfState, PerfStatus};
 
 /// The pause between two tests, and after the system refuses to accept.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use weft_control::status::{MappingStatus, MappingTried};
 use weft_host::surroundings::Surroundings;
 use weft_os::clock::boottime_ms;
 use weft_reach::nat::is_private;
@@ -12,7 +13,6 @@ use weft_reach::nat::is_private;
 use super::run::Daemon;
 use crate::port_mapping::gateway::{self, Lease};
 use crate::port_mapping::{Mapper, Place, Tried};
-use crate::status::{MappingStatus, MappingTried};
 
 /// How long the daemon waits at its end until the gateway has withdrawn the mapping.
 const AT_THE_END: Duration = Duration::from_secs(3);

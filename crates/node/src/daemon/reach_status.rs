@@ -1,6 +1,8 @@
 //! What was tried to reach a peer directly, as a document.
 
 use weft_config::peer::PeerRef;
+use weft_control::status::{AttemptStatus, CandidateStatus, Document as _, NatStatus, ReachStatus, TriedStatus};
+use weft_control::{Refusal, Reply};
 use weft_core::{Path, PeerStatus};
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
@@ -11,8 +13,6 @@ use weft_reach::{End, Outcome, Record, Source, Tried, Why};
 
 use super::run::Daemon;
 use super::why;
-use crate::control::{Refusal, Reply};
-use crate::status::{AttemptStatus, CandidateStatus, Document as _, NatStatus, ReachStatus, TriedStatus};
 
 impl Daemon {
     /// Answers why packets to a peer take their path.

@@ -1,6 +1,8 @@
 //! A changed configuration takes effect.
 
 use weft_config::{Changes, Config};
+use weft_control::status::{Document as _, Reloaded};
+use weft_control::{ErrorCode, Refusal};
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::{ByHand, compile};
 use weft_noise::PublicKey;
@@ -11,8 +13,6 @@ use super::configuration::{Done, Order};
 use super::members::Members;
 use super::run::Daemon;
 use super::{admission, status_builder::Facts, subnets};
-use crate::control::{ErrorCode, Refusal};
-use crate::status::{Document as _, Reloaded};
 
 impl Daemon {
     /// Handles a configuration that was read again, and answers the client that waits for it.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use weft_control::status::{GuardStatus, RightsStatus};
 use weft_host::broker::Broker;
 use weft_os::process::{
     Access, Confinement, LockMemoryError, Part, PrivilegeError, Rights, UserChange, lock_memory, service_user,
@@ -11,7 +12,6 @@ use weft_os::process::{
 
 use super::DaemonError;
 use crate::state::StateDir;
-use crate::status::{GuardStatus, RightsStatus};
 
 /// The rights that remain.
 #[derive(Debug)]

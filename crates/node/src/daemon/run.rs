@@ -6,6 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 use weft_config::peer::PeerRef;
+use weft_control::status::{Document as _, Pong, Stopping, Version};
+use weft_control::trace::TraceDocument;
+use weft_control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
 use weft_host::surroundings::Surroundings;
 use weft_networks::Networks;
@@ -50,12 +53,9 @@ use super::uplinks::UplinkSockets;
 use super::verifier::Verifier;
 
 use super::why;
-use crate::control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
 use crate::state::StateDir;
-use crate::status::{Document as _, Pong, Stopping, Version};
-use crate::trace::TraceDocument;
 
 /// The maximum interval between two checks by this thread: that the lane lives, and that state is
 /// written.

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
+use weft_control::{NetworkCommand, Reply};
 use weft_networks::{Before, Network};
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_roster::network_id::NetworkId;
 
 use super::run::Daemon;
 use super::writer::{Done, Job, Writer};
-use crate::control::{NetworkCommand, Reply};
 use crate::network_files::{self, NetworkFiles, SaveError, Unusable};
 
 /// The pause before a network is written again that could not be written.

@@ -9,6 +9,11 @@ use std::time::Instant;
 use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::PeerName;
+use weft_control::status::{
+    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
+    MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
+    QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
+};
 use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
@@ -41,11 +46,6 @@ use super::subnets::Subnets;
 use super::why::{why_frames, why_path};
 use crate::checks::Checks;
 use crate::fast_peers::FastPeers;
-use crate::status::{
-    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
-    MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
-    QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
-};
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
 pub(super) struct Facts {
@@ -200,8 +200,8 @@ impl Facts {
                 npub: self.key.to_string(),
                 node_addr: self.key.node_addr().to_string(),
                 address: self.key.node_addr().to_ipv6(),
-                version: crate::VERSION.to_owned(),
-                commit: crate::COMMIT.to_owned(),
+                version: weft_control::VERSION.to_owned(),
+                commit: weft_control::COMMIT.to_owned(),
                 pid: Some(std::process::id()),
                 started_unix: self.started_unix,
                 uptime_s: self.started.elapsed().as_secs(),

@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use weft_config::host_name::PeerAddress;
+use weft_control::status::StunStatus;
 use weft_os::clock::boottime_ms;
 use weft_reach::Observer;
 use weft_reach::stun::servers::{Entry, Output};
 
 use super::run::Daemon;
-use crate::status::StunStatus;
 
 impl Daemon {
     /// Makes the servers of the configuration, at the addresses that their names have at present,

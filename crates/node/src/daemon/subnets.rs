@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use weft_config::Config;
+use weft_control::status::RoutesStatus;
 use weft_core::{Frames, Node, PeerStatus as CorePeer};
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
@@ -13,7 +14,6 @@ use weft_wire::Subnet;
 use super::members::Members;
 use super::routes::Obstacle;
 use super::why::why_frames;
-use crate::status::RoutesStatus;
 
 /// Passes the addresses and subnets of this node, and those of its peers, to the core. `exit`: what
 /// this node forwards as exit.

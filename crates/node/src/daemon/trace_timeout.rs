@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::trace::TIMEOUT;
+use weft_control::trace::TIMEOUT;
 
 /// The time at which measuring of the lanes ends: for clients that watch, and for tests, which set
 /// a duration. Neither of the two shortens the time of the other.

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use weft_config::Config;
 use weft_config::peer::{NodeRef, PeerRef};
+use weft_control::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
+use weft_control::{ErrorCode, Refusal};
 use weft_networks::Networks;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
 use super::members::Members;
 use super::run::Daemon;
-use crate::control::{ErrorCode, Refusal};
-use crate::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
 
 impl Daemon {
     /// The nodes that `query` belongs to.

@@ -1,4 +1,4 @@
-use weft_node::status::MemberRouteStatus;
+use weft_control::status::MemberRouteStatus;
 
 use super::*;
 

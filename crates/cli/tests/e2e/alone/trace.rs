@@ -3,7 +3,7 @@
 
 use std::process::{Command, Stdio};
 
-use weft_node::trace::TraceDocument;
+use weft_control::trace::TraceDocument;
 
 use crate::common::{PATIENCE, Pair, Underlay, WEFT, alone, assert_transfer, wait_until};
 

@@ -4,11 +4,24 @@
 //! `{"ok":true,"data":{...}}` or `{"ok":false,"error":{"code":"unknown-peer","message":"..."}}`.
 //! `data` is one of the documents of [`crate::status`]. A connection takes any number of requests,
 //! one after the other. [`Audience`] says which users may request what.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`ControlCommand`] and its kind | requests, as JSON |
+//! | [`call`] and its kind | the client |
+//! | [`ControlServer`] | the server: users, limits, streams of events |
+//! | [`status`] | the documents that it returns |
+//! | [`trace`] | the time of each stage of the packet path, while a client requests it |
+//!
+//! Never here: the state of the node that the documents describe (weft-node). A program that asks a
+//! daemon needs this crate only.
 
 mod client;
 mod clients;
 mod server;
+pub mod status;
 mod stream;
+pub mod trace;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -21,6 +34,16 @@ pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 pub use stream::{QUEUE, Subscriber};
 
 use weft_config::peer::{NodeRef, PeerRef};
+
+/// The version of this build, as in its package.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The commit of this build: 12 hexadecimal digits, the value of `WEFT_COMMIT` at build time, or
+/// `unknown`.
+pub const COMMIT: &str = env!("WEFT_BUILD_COMMIT");
+
+/// Version and commit in one line, for `--version`.
+pub const VERSION_LINE: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WEFT_BUILD_COMMIT"), ")");
 
 /// The `schema` of a request.
 pub const SCHEMA: &str = "weft.control/1";

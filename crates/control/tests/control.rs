@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weft_node::control::{
+use weft_control::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, Version};
+use weft_control::{
     self, Access, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST,
     QUEUE, Refusal,
 };
-use weft_node::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, Version};
 use weft_os::test_support::wait_until;
 
 /// A time limit above that of any answer.
@@ -114,7 +114,7 @@ impl Daemon {
     }
 
     fn down(&mut self) -> Result<Stopping, ControlError> {
-        let answer = unless_busy(|| control::call_and_wait(&self.path(), &ControlCommand::Down {}))?;
+        let answer = unless_busy(|| weft_control::call_and_wait(&self.path(), &ControlCommand::Down {}))?;
         // Without an answer it does not end.
         self.thread.take().unwrap().join().unwrap();
         Ok(answer)
@@ -180,9 +180,9 @@ fn round_trip() {
     let path = daemon.path();
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    let version: Version = control::call(&path, &ControlCommand::Version {}).unwrap();
+    let version: Version = weft_control::call(&path, &ControlCommand::Version {}).unwrap();
     assert_eq!(version, Version::of_this_build());
-    match control::call_raw(&path, &ping()) {
+    match weft_control::call_raw(&path, &ping()) {
         Err(ControlError::Refused(refusal)) => {
             assert_eq!(refusal.code, ErrorCode::UnknownPeer);
             assert!(refusal.message.starts_with("no peer named bob"));
@@ -191,7 +191,7 @@ fn round_trip() {
     }
     assert_eq!(daemon.down().unwrap(), Stopping::this_process());
     assert!(!path.exists());
-    let gone = control::call_raw(&path, &ControlCommand::Version {});
+    let gone = weft_control::call_raw(&path, &ControlCommand::Version {});
     assert!(matches!(gone, Err(ControlError::NotRunning { .. })));
 }
 
@@ -223,7 +223,7 @@ fn a_document_for_all_users_in_place_of_the_whole_one_says_what_to_do() {
 fn an_answer_of_another_schema_is_not_taken() {
     let daemon = Daemon::start();
     let command = ControlCommand::Peers { peer: None };
-    let error = control::call::<Peers>(&daemon.path(), &command).unwrap_err();
+    let error = weft_control::call::<Peers>(&daemon.path(), &command).unwrap_err();
     assert!(matches!(error, ControlError::BadAnswer { .. }));
     assert!(error.to_string().contains("weft.version/1 where weft.peers/1"));
 }
@@ -231,7 +231,7 @@ fn an_answer_of_another_schema_is_not_taken() {
 #[test]
 fn a_request_that_is_dropped_is_refused() {
     let daemon = Daemon::start();
-    let error = control::call_raw(&daemon.path(), &ControlCommand::Status {}).unwrap_err();
+    let error = weft_control::call_raw(&daemon.path(), &ControlCommand::Status {}).unwrap_err();
     assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Unavailable));
 }
 
@@ -280,12 +280,12 @@ fn connections_are_limited_and_come_free_again() {
     let mut further = daemon.connect();
     assert_eq!(further.read()["error"]["code"], "busy");
     assert!(further.ended());
-    let error = control::call_raw(&daemon.path(), &ControlCommand::Version {}).unwrap_err();
+    let error = weft_control::call_raw(&daemon.path(), &ControlCommand::Version {}).unwrap_err();
     assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Busy));
     drop(held);
     // The daemon notices the end of connections after a while.
     wait_until(MINUTE, "a place is free again", || {
-        control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_ok()
+        weft_control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_ok()
     });
 }
 
@@ -294,7 +294,7 @@ const EVENTS: &[u8] = b"{\"schema\":\"weft.control/1\",\"cmd\":\"events\"}\n";
 /// Lets the daemon send `number` events. Returns how many clients listen after that.
 fn send_events(daemon: &Daemon, number: usize) -> u64 {
     let confirm_s = Some(u32::try_from(number).unwrap());
-    let done = unless_busy(|| control::call::<Reloaded>(&daemon.path(), &ControlCommand::Reload { confirm_s }));
+    let done = unless_busy(|| weft_control::call::<Reloaded>(&daemon.path(), &ControlCommand::Reload { confirm_s }));
     done.unwrap().confirm_s.unwrap()
 }
 
@@ -303,7 +303,7 @@ fn events_come_until_the_daemon_ends() {
     let mut daemon = Daemon::start();
     let mut raw = daemon.connect();
     raw.0.get_mut().write_all(EVENTS).unwrap();
-    let mut stream = control::EventStream::open(&daemon.path()).unwrap();
+    let mut stream = weft_control::EventStream::open(&daemon.path()).unwrap();
     // Both requests arrive before the daemon sends.
     wait_until(MINUTE, "both clients listen", || send_events(&daemon, 0) >= 2);
     assert_eq!(send_events(&daemon, 2), 2);
@@ -370,7 +370,7 @@ fn closing_ends_idle_connections() {
 fn a_second_server_leaves_the_first_alone() {
     let daemon = Daemon::start();
     assert!(matches!(bind(&daemon.path()), Err(BindError::InUse { .. })));
-    let version = control::call::<Version>(&daemon.path(), &ControlCommand::Version {});
+    let version = weft_control::call::<Version>(&daemon.path(), &ControlCommand::Version {});
     assert!(version.is_ok());
 }
 
@@ -380,7 +380,7 @@ fn the_socket_of_a_dead_daemon_is_replaced() {
     let path = directory.path().join("control.sock");
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists());
-    let asked = control::call_raw(&path, &ControlCommand::Version {});
+    let asked = weft_control::call_raw(&path, &ControlCommand::Version {});
     assert!(matches!(asked, Err(ControlError::NotRunning { .. })));
     bind(&path).unwrap();
     assert!(!path.exists(), "and removed at the end");
@@ -412,7 +412,7 @@ fn places_where_no_socket_can_be() {
     ));
     let long = directory.path().join("x".repeat(120));
     assert!(matches!(bind(&long), Err(BindError::PathTooLong { .. })));
-    let asked = control::call_raw(&long, &ControlCommand::Version {});
+    let asked = weft_control::call_raw(&long, &ControlCommand::Version {});
     assert!(matches!(asked, Err(ControlError::PathTooLong { .. })));
 }
 
@@ -427,7 +427,7 @@ fn answered_with(bytes: &'static [u8]) -> ControlError {
         stream.read_line(&mut String::new()).unwrap();
         stream.get_mut().write_all(bytes).unwrap();
     });
-    let error = control::call::<Version>(&path, &ControlCommand::Version {}).unwrap_err();
+    let error = weft_control::call::<Version>(&path, &ControlCommand::Version {}).unwrap_err();
     daemon.join().unwrap();
     error
 }
