@@ -16,8 +16,8 @@ use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
 use weft_control::ControlCommand;
 use weft_control::status::Reloaded;
-use weft_node::state::StatePaths;
 use weft_noise::PublicKey;
+use weft_store::state::StatePaths;
 
 use self::change::Change;
 pub(crate) use self::change::place;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use serde_json::json;
 use weft_host::faults::Skipped;
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use self::checks::{Finding, Repair};
 use self::facts::Facts;

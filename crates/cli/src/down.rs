@@ -2,7 +2,7 @@
 
 use weft_control::ControlCommand;
 use weft_control::status::Stopping;
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::output::Out;

@@ -1,6 +1,6 @@
 //! `weft events`: changes as they come, one document a line.
 
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::feed::Feed;

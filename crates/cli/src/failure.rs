@@ -8,18 +8,18 @@ use weft_config::ConfigError;
 use weft_config::edit::EditError;
 use weft_control::ControlError;
 use weft_host::broker::BrokerError;
-use weft_node::backup::BackupError;
 use weft_node::daemon::DaemonError;
-use weft_node::keyfile::encrypted::EncryptedKeyError;
-use weft_node::keyfile::{BadSecret, KeyFileError};
 use weft_node::logging::LoggingError;
-use weft_node::network_files::SaveError;
-use weft_node::state::StateError;
 use weft_os::process::PrivilegeError;
 use weft_perf::client::ClientError;
 use weft_perf::server::ServerError;
 use weft_roster::invite::CodeError;
 use weft_roster::names::NameError;
+use weft_store::backup::BackupError;
+use weft_store::keyfile::encrypted::EncryptedKeyError;
+use weft_store::keyfile::{BadSecret, KeyFileError};
+use weft_store::network_files::SaveError;
+use weft_store::state::StateError;
 
 use crate::service::ServiceError;
 

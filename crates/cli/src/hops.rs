@@ -3,7 +3,7 @@
 use weft_config::peer::PeerRef;
 use weft_control::ControlCommand;
 use weft_control::status::{HopStatus, HopsStatus};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::human;

@@ -10,11 +10,11 @@ use weft_config::{Config, ConfigError};
 use weft_control::ControlCommand;
 use weft_control::status::Status;
 use weft_host::host_addresses;
-use weft_node::Identity;
-use weft_node::keyfile;
-use weft_node::state::{StateDir, StatePaths};
+use weft_noise::Identity;
 use weft_os::netlink::Netlink;
 use weft_os::process::forbid_core_dumps;
+use weft_store::keyfile;
+use weft_store::state::{StateDir, StatePaths};
 
 use crate::failure::Failure;
 use crate::output::Out;

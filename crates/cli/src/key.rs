@@ -7,14 +7,14 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use weft_node::Identity;
-use weft_node::backup;
-use weft_node::keyfile::encrypted::{self, EncryptedKeyError};
-use weft_node::keyfile::{self, KeyFileError};
-use weft_node::network_files::{self, NetworkFiles};
-use weft_node::state::{StateDir, StatePaths};
+use weft_noise::Identity;
 use weft_os::process::forbid_core_dumps;
 use weft_os::random::random_bytes;
+use weft_store::backup;
+use weft_store::keyfile::encrypted::{self, EncryptedKeyError};
+use weft_store::keyfile::{self, KeyFileError};
+use weft_store::network_files::{self, NetworkFiles};
+use weft_store::state::{StateDir, StatePaths};
 
 use self::passphrase::Source;
 use crate::failure::Failure;

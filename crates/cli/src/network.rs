@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 
 use weft_control::status::{Invited, NetworkList, NetworkState, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
-use weft_node::state::StatePaths;
 use weft_noise::PublicKey;
 use weft_roster::invite::Code;
 use weft_roster::names::Name;
+use weft_store::state::StatePaths;
 
 pub(crate) use self::member::{AdminAction, MemberAction, admin, member};
 pub(crate) use self::text::hints;

@@ -13,12 +13,12 @@ use serde_json::json;
 use weft_config::peer::PeerRef;
 use weft_control::status::{PathStatus, PeerStatus, Peers, Status};
 use weft_control::{ControlCommand, Refusal};
-use weft_node::state::StatePaths;
 use weft_perf::client::{self, ClientError, Second};
 use weft_perf::human as text;
 use weft_perf::plan::{self, Direction, Load, Plan};
 use weft_perf::plot;
 use weft_perf::report::{Peer, Report, SecondReport, Staged};
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::human;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use weft_config::peer::PeerRef;
 use weft_control::status::{Peers, Pong, PublicPeers};
 use weft_control::{ControlCommand, ControlError, MAX_PING_MS, Visible};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::human;

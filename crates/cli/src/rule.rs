@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use weft_config::peer::{BadPeerRef, PeerRef};
 use weft_control::status::{NetworkList, NetworkStatus, Why};
 use weft_control::{ControlCommand, ControlError, NetworkCommand, RuleChange};
-use weft_node::state::StatePaths;
 use weft_os::clock::unix_s;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::hops;

@@ -23,7 +23,7 @@ use rustix::process::geteuid;
 use serde_json::{Value, json};
 use weft_control::status::Version;
 use weft_control::{ControlCommand, ControlError};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 pub(crate) use error::ServiceError;
 use program::Program;

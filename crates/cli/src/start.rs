@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use weft_control::status::Version;
 use weft_control::{ControlCommand, ControlError};
-use weft_node::state::{StateError, StatePaths};
+use weft_store::state::{StateError, StatePaths};
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;

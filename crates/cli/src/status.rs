@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use weft_control::status::{NetworkList, PublicStatus, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand, Visible};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::feed::Feed;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use weft_control::ControlCommand;
 use weft_control::trace::{LaneTrace, Sizes, TraceDocument, Work};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use weft_config::log::LogFilter;
 use weft_config::{Config, ConfigError, Pending};
-use weft_node::Identity;
 use weft_node::daemon;
-use weft_node::keyfile::{self, KeyFileError};
 use weft_node::logging;
-use weft_node::state::{StateDir, StatePaths};
+use weft_noise::Identity;
 use weft_os::clock::unix_s;
 use weft_os::process::forbid_core_dumps;
+use weft_store::keyfile::{self, KeyFileError};
+use weft_store::state::{StateDir, StatePaths};
 
 use crate::failure::Failure;
 use crate::output::Out;

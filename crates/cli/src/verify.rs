@@ -5,8 +5,8 @@ use serde_json::json;
 use weft_config::peer::PeerRef;
 use weft_control::status::{PublicStatus, Standing, Status};
 use weft_control::{ControlCommand, Refusal, Visible};
-use weft_node::state::StatePaths;
 use weft_noise::PublicKey;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::human;

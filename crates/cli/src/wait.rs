@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use weft_config::peer::PeerRef;
 use weft_control::status::{Peers, Pong, PublicPeers, Standing};
 use weft_control::{ControlCommand, ControlError, ErrorCode, Visible};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use crate::configure;
 use crate::failure::Failure;

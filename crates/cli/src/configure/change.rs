@@ -8,8 +8,8 @@ use weft_config::edit::EditError;
 use weft_config::{Config, ConfigError, Pending};
 use weft_control::status::{Reloaded, Status};
 use weft_control::{ControlCommand, ControlError};
-use weft_node::state::StatePaths;
 use weft_os::clock::unix_s;
+use weft_store::state::StatePaths;
 
 use super::Options;
 use crate::failure::Failure;

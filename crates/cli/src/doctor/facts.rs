@@ -16,11 +16,11 @@ use weft_control::status::{ClonesStatus, DnsState, NetworkList, NetworkState, Ne
 use weft_control::{ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_host::faults::packet_filter::Ruleset;
 use weft_host::faults::{Fault, Skipped};
-use weft_node::keyfile::{self, KeyFileError};
-use weft_node::state::StatePaths;
 use weft_os::clock::unix_s;
 use weft_os::netlink::Netlink;
 use weft_os::udp::{BindOptions, UdpSocket};
+use weft_store::keyfile::{self, KeyFileError};
+use weft_store::state::StatePaths;
 
 use crate::{configure, service};
 

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
-use weft_node::keyfile::encrypted::{MAX_PASSPHRASE, Passphrase};
+use weft_store::keyfile::encrypted::{MAX_PASSPHRASE, Passphrase};
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use weft_control::status::{SignedKind, SignedList, SignedStatus};
 use weft_control::{ControlCommand, Keep, NetworkCommand};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use super::Of;
 use crate::failure::Failure;

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use weft_control::status::NetworkList;
 use weft_control::{ControlError, Keep, MemberChange, NetworkCommand};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use super::keep::{KeepArgs, decide};
 use super::{Of, ask, text};

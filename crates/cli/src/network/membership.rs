@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use weft_control::status::RequestList;
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
-use weft_node::state::StatePaths;
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
+use weft_store::state::StatePaths;
 
 use super::text::Wanted;
 use super::{LOOK, Of, ask, period, text, wait_for_membership, wanted};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use weft_control::status::{MemberRouteStatus, NetworkList};
 use weft_control::{NetworkCommand, RouteChange};
-use weft_node::state::StatePaths;
+use weft_store::state::StatePaths;
 
 use super::{ListArgs, Of, ask, show, text};
 use crate::failure::Failure;

@@ -9,9 +9,9 @@ use weft_host::broker::Broker;
 use weft_os::process::{
     Access, Confinement, LockMemoryError, Part, PrivilegeError, Rights, UserChange, lock_memory, service_user,
 };
+use weft_store::state::StateDir;
 
 use super::DaemonError;
-use crate::state::StateDir;
 
 /// The rights that remain.
 #[derive(Debug)]

@@ -20,6 +20,8 @@ use weft_os::random::SystemRng;
 use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
 use weft_reach::stun;
+use weft_store::last_addresses::LastAddresses;
+use weft_store::state::StateDir;
 use weft_stream::Documents;
 use weft_wire::Subnet;
 use weft_wire::fast::LEAST_PAYLOAD;
@@ -53,9 +55,7 @@ use super::uplinks::UplinkSockets;
 use super::verifier::Verifier;
 
 use super::why;
-use crate::last_addresses::LastAddresses;
 use crate::logging::LogControl;
-use crate::state::StateDir;
 
 /// The maximum interval between two checks by this thread: that the lane lives, and that state is
 /// written.

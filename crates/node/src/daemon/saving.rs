@@ -11,10 +11,10 @@ use weft_control::{NetworkCommand, Reply};
 use weft_networks::{Before, Network};
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_roster::network_id::NetworkId;
+use weft_store::network_files::{self, NetworkFiles, SaveError, Unusable};
 
 use super::run::Daemon;
 use super::writer::{Done, Job, Writer};
-use crate::network_files::{self, NetworkFiles, SaveError, Unusable};
 
 /// The pause before a network is written again that could not be written.
 const AGAIN: Duration = Duration::from_secs(5);

@@ -29,6 +29,7 @@ use weft_os::process;
 use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, SocketId, Totals, plain};
 use weft_plane::Snapshot;
+use weft_store::fast_peers::FastPeers;
 use weft_wire::fast;
 
 use super::configuration::Configuration;
@@ -45,7 +46,6 @@ use super::routes::PeerRoutes;
 use super::subnets::Subnets;
 use super::why::{why_frames, why_path};
 use crate::checks::Checks;
-use crate::fast_peers::FastPeers;
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
 pub(super) struct Facts {

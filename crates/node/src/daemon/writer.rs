@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use weft_networks::Network;
 use weft_roster::network_id::NetworkId;
 
-use crate::network_files::{NetworkFiles, SaveError, Unusable};
+use weft_store::network_files::{NetworkFiles, SaveError, Unusable};
 
 /// Networks to write, and networks whose files have to go.
 pub(super) struct Job {

@@ -10,12 +10,12 @@ use weft_lab::daemon::{Daemon, Identity};
 use weft_lab::host::Host;
 use weft_lab::world::World;
 use weft_networks::{Ask, Document, Networks, NewInvite};
-use weft_node::network_files;
 use weft_noise::SecretKey;
 use weft_os::clock::unix_s;
 use weft_os::random::SystemRng;
 use weft_roster::invite::Seed;
 use weft_roster::names::Name;
+use weft_store::network_files;
 
 use crate::common::{PATIENCE, Underlay, WEFT, alone, identity, wait_until};
 

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 
 use weft_config::Config;
-use weft_node::state::{StateDir, StateError, StatePaths};
 use weft_os::process::UserChange;
+use weft_store::state::{StateDir, StateError, StatePaths};
 
 #[test]
 fn made_private_and_owned_by_one() {

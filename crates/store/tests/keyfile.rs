@@ -6,8 +6,8 @@ use std::io::Cursor;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use weft_node::keyfile::{self, BadSecret, KeyFileError};
 use weft_noise::KeyError;
+use weft_store::keyfile::{self, BadSecret, KeyFileError};
 
 /// A directory with a valid key in it.
 fn with_key() -> (tempfile::TempDir, PathBuf, String) {
