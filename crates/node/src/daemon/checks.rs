@@ -1,6 +1,7 @@
 //! Checks of peers: those that a client sees are asked whether they are there.
 
 use weft_core::{Path, PeerState, PeerStatus as CorePeer, Standing};
+use weft_discovery::checks::GONE;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_wire::check::{self, Check};
@@ -9,7 +10,6 @@ use weft_wire::session::DataPorts;
 use super::run::Daemon;
 use super::status_builder::Facts;
 use super::why::why;
-use crate::checks::GONE;
 
 const PORTS: DataPorts = DataPorts {
     src: check::PORT,

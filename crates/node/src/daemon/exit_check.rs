@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use weft_discovery::checks::PATIENCE;
 use weft_networks::of_exit;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
@@ -9,7 +10,6 @@ use weft_wire::check::{Check, ExitState};
 
 use super::exit::Exits;
 use super::run::Daemon;
-use crate::checks::PATIENCE;
 
 /// The interval between two questions to the exit, in ms.
 const AGAIN: u64 = 1_000;

@@ -6,12 +6,12 @@ use weft_config::peer::PeerRef;
 use weft_control::status::{Document as _, HopStatus, HopsStatus, PathStatus};
 use weft_control::{ErrorCode, Refusal, Reply};
 use weft_core::{HopSaid, Path};
+use weft_discovery::hops::{Gap, Hops, PathNode, Step};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_packet::{Command, TableCommand};
 
 use super::run::Daemon;
-use crate::hops::{Gap, Hops, PathNode, Step};
 
 /// Inquiries at the same time, at most.
 const INQUIRIES: usize = 8;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weft_config::Announce;
+use weft_discovery::mdns::{Found, Mdns, Seen, Service};
 use weft_host::surroundings::Surroundings;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
@@ -15,7 +16,6 @@ use weft_reach::lan::{Announcement, MAX_NETWORKS, SERVICE, Secret};
 use weft_wire::Subnet;
 
 use super::run::Daemon;
-use crate::lan::{Found, Mdns, Seen, Service};
 
 /// The type of service that FIPS announces.
 const FIPS_SERVICE: &str = "_fips._udp.local.";

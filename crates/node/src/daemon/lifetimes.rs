@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use weft_control::status::KeepaliveStatus;
 use weft_core::{Event, KeepaliveIntervals};
+use weft_discovery::probe_sockets::{Arrived, ProbeSockets, send_aside};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
@@ -14,7 +15,6 @@ use weft_reach::lifetime::request::BadRequest;
 use weft_reach::lifetime::{self, DELAYS, Filtering, Lifetime, Output, SOCKETS, Scope};
 use weft_wire::NodeAddr;
 
-use super::probe_sockets::{Arrived, ProbeSockets, send_aside};
 use super::reaching::PORTS;
 use super::run::Daemon;
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use weft_config::host_name::PeerAddress;
 use weft_control::status::{Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus};
 use weft_control::{ErrorCode, Refusal, Reply};
+use weft_discovery::netcheck::{self, Hairpin, Udp};
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
 use weft_reach::message::Kind;
@@ -14,7 +15,6 @@ use weft_reach::nat::is_private;
 use weft_reach::stun::{Failure, Message, TransactionId};
 
 use super::run::Daemon;
-use crate::netcheck::{self, Hairpin, Udp};
 
 /// How long answers are awaited.
 const WAIT: Duration = Duration::from_millis(1_500);

@@ -12,6 +12,7 @@ use weft_config::host_name::PeerAddress;
 use weft_config::relay::RelayUrl;
 use weft_control::status::NostrRelayStatus;
 use weft_core::{Event, MAX_TRAVERSAL};
+use weft_discovery::relay::{Relay, RelayEvent, Tls};
 use weft_host::dns::Lookups;
 use weft_noise::{Identity, PublicKey};
 use weft_nostr::advert::Advert;
@@ -22,7 +23,6 @@ use weft_os::random::SystemRng;
 use weft_wire::session::TraversalType;
 
 use super::run::Daemon;
-use crate::relay::{Relay, RelayEvent, Tls};
 
 /// Events of relays that wait. A relay whose events wait is not read.
 const QUEUE: usize = 32;

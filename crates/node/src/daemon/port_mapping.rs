@@ -6,13 +6,13 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weft_control::status::{MappingStatus, MappingTried};
+use weft_discovery::port_mapping::gateway::{self, Lease};
+use weft_discovery::port_mapping::{Mapper, Place, Tried};
 use weft_host::surroundings::Surroundings;
 use weft_os::clock::boottime_ms;
 use weft_reach::nat::is_private;
 
 use super::run::Daemon;
-use crate::port_mapping::gateway::{self, Lease};
-use crate::port_mapping::{Mapper, Place, Tried};
 
 /// How long the daemon waits at its end until the gateway has withdrawn the mapping.
 const AT_THE_END: Duration = Duration::from_secs(3);

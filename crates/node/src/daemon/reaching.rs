@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use weft_core::{Event, Path};
+use weft_discovery::further_sockets::FurtherSockets;
+use weft_discovery::probe_sockets::{Arrived, ProbeSockets};
 use weft_host::host_addresses::host_addresses;
 use weft_networks::hints::HintSource;
 use weft_networks::presence::MAX_ADDRESSES;
@@ -20,8 +22,6 @@ use weft_reach::{Output, Reach, Source, Standing};
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 
-use super::further_sockets::FurtherSockets;
-use super::probe_sockets::{Arrived, ProbeSockets};
 use super::run::Daemon;
 
 pub(super) const PORTS: DataPorts = DataPorts {
@@ -62,7 +62,7 @@ impl Reaching {
             keys: BTreeMap::new(),
             changed: BTreeSet::new(),
             searching: ProbeSockets::default(),
-            further: FurtherSockets::new(),
+            further: FurtherSockets::default(),
             nat64: Nat64::default(),
             relayed: BTreeSet::new(),
         };

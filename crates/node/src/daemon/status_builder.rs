@@ -18,6 +18,7 @@ use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
 };
+use weft_discovery::checks::Checks;
 use weft_host::dns::{self, Responder};
 use weft_host::hosts::Hosts;
 use weft_host::uplinks::Devices;
@@ -45,7 +46,6 @@ use super::rights::DaemonRights;
 use super::routes::PeerRoutes;
 use super::subnets::Subnets;
 use super::why::{why_frames, why_path};
-use crate::checks::Checks;
 
 /// Facts that do not change while the daemon runs, and the other sources of status.
 pub(super) struct Facts {

@@ -27,7 +27,7 @@ const GOODBYE: Duration = Duration::from_millis(300);
 
 /// What became known of a service of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub enum Found {
     /// It is there, or has changed.
     Seen(Seen),
     /// It is gone: its full name.
@@ -36,36 +36,36 @@ pub(crate) enum Found {
 
 /// A service of another host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// The type of service, as `_weft._udp.local.`.
-    pub(crate) service: String,
+    pub service: String,
     /// Its full name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its port.
-    pub(crate) port: u16,
+    pub port: u16,
     /// Its addresses with the port; those of a link alone have the index of the interface.
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub addresses: Vec<SocketAddr>,
     /// The entries of its TXT record.
-    pub(crate) entries: Vec<(String, Vec<u8>)>,
+    pub entries: Vec<(String, Vec<u8>)>,
 }
 
 /// A service to announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Service {
+pub struct Service {
     /// The type of service.
-    pub(crate) service: &'static str,
+    pub service: &'static str,
     /// The name of the instance: at most 63 bytes.
-    pub(crate) instance: String,
+    pub instance: String,
     /// The port.
-    pub(crate) port: u16,
+    pub port: u16,
     /// The addresses; if there are none, all addresses of each interface.
-    pub(crate) addresses: Vec<IpAddr>,
+    pub addresses: Vec<IpAddr>,
     /// The entries of the TXT record.
-    pub(crate) entries: Vec<(String, String)>,
+    pub entries: Vec<(String, String)>,
 }
 
 /// What announces and looks for services.
-pub(crate) struct Mdns {
+pub struct Mdns {
     daemon: ServiceDaemon,
     found: mpsc::Receiver<Found>,
     /// What threads send what they receive to.
@@ -81,7 +81,7 @@ impl Mdns {
     ///
     /// # Errors
     /// The library does not start.
-    pub(crate) fn start(tunnel: &str) -> Result<Self, mdns_sd::Error> {
+    pub fn start(tunnel: &str) -> Result<Self, mdns_sd::Error> {
         let daemon = ServiceDaemon::new()?;
         let left_out = vec![IfKind::Name(tunnel.to_owned()), IfKind::LoopbackV4, IfKind::LoopbackV6];
         daemon.disable_interface(left_out)?;
@@ -100,7 +100,7 @@ impl Mdns {
     ///
     /// # Errors
     /// The library or the system refuses.
-    pub(crate) fn browse(&mut self, services: &[&'static str]) -> Result<(), mdns_sd::Error> {
+    pub fn browse(&mut self, services: &[&'static str]) -> Result<(), mdns_sd::Error> {
         for service in self.browsed.iter().filter(|service| !services.contains(service)) {
             self.daemon.stop_browse(service)?;
         }
@@ -131,7 +131,7 @@ impl Mdns {
     ///
     /// # Errors
     /// The library refuses.
-    pub(crate) fn announce(&mut self, host: &str, services: &[Service]) -> Result<(), mdns_sd::Error> {
+    pub fn announce(&mut self, host: &str, services: &[Service]) -> Result<(), mdns_sd::Error> {
         let mut announced = Vec::new();
         for service in services {
             let info = ServiceInfo::new(
@@ -157,17 +157,17 @@ impl Mdns {
     }
 
     /// Whether a service is one that is announced here.
-    pub(crate) fn is_own(&self, name: &str) -> bool {
+    pub fn is_own(&self, name: &str) -> bool {
         self.announced.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
     /// Waits for the next service.
-    pub(crate) async fn next(&mut self) -> Option<Found> {
+    pub async fn next(&mut self) -> Option<Found> {
         self.found.recv().await
     }
 
     /// Withdraws the announcements from the LAN, and ends, both on the library's thread.
-    pub(crate) fn stop(self) -> Ending {
+    pub fn stop(self) -> Ending {
         for name in &self.announced {
             let _ = self.daemon.unregister(name);
         }
@@ -176,11 +176,11 @@ impl Mdns {
 }
 
 /// The end of the library's thread, which nothing has to wait for.
-pub(crate) struct Ending(Option<mdns_sd::Receiver<DaemonStatus>>);
+pub struct Ending(Option<mdns_sd::Receiver<DaemonStatus>>);
 
 impl Ending {
     /// Waits a moment, before the process ends.
-    pub(crate) fn wait(self) {
+    pub fn wait(self) {
         let _ = self.0.map(|ended| ended.recv_timeout(GOODBYE));
     }
 }

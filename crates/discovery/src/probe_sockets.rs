@@ -43,17 +43,18 @@ const OPTIONS: BindOptions = BindOptions {
 /// A datagram of the length of a probe that one of the sockets has received. Datagrams of other
 /// lengths are dropped.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Arrived {
+pub struct Arrived {
     /// The number of the socket.
-    pub(super) socket: u16,
+    pub socket: u16,
     /// The sender.
-    pub(super) from: SocketAddr,
-    pub(super) datagram: [u8; Probe::LEN],
+    pub from: SocketAddr,
+    /// Its bytes.
+    pub datagram: [u8; Probe::LEN],
 }
 
 /// The sockets of what goes on, if something does.
 #[derive(Default)]
-pub(super) struct ProbeSockets(Option<Open>);
+pub struct ProbeSockets(Option<Open>);
 
 struct Open {
     shared: Arc<Shared>,
@@ -74,7 +75,7 @@ struct Shared {
 impl ProbeSockets {
     /// Opens up to `count` sockets at an address of this host, each with a port of its own. Returns how
     /// many it could open. Those before are closed.
-    pub(super) fn open(&mut self, own: Option<IpAddr>, count: u16) -> u16 {
+    pub fn open(&mut self, own: Option<IpAddr>, count: u16) -> u16 {
         self.close();
         let Some(own) = own else { return 0 };
         match Open::new(SocketAddr::new(own, 0), count) {
@@ -85,19 +86,19 @@ impl ProbeSockets {
     }
 
     /// Returns the port of one of them.
-    pub(super) fn port(&self, socket: u16) -> Option<u16> {
+    pub fn port(&self, socket: u16) -> Option<u16> {
         let socket = self.0.as_ref()?.get(socket)?;
         Some(socket.local_address().port())
     }
 
     /// Closes all that are left.
-    pub(super) fn close(&mut self) {
+    pub fn close(&mut self) {
         self.0 = None;
     }
 
     /// Sends a datagram from one of them. Returns whether it is there; what the system refuses is
     /// lost, as any probe may be.
-    pub(super) fn send(&self, socket: u16, to: SocketAddr, datagram: &[u8]) -> bool {
+    pub fn send(&self, socket: u16, to: SocketAddr, datagram: &[u8]) -> bool {
         let socket = self.0.as_ref().and_then(|open| open.get(socket));
         socket.is_some_and(|socket| {
             let _ = socket.send(to, datagram, None);
@@ -110,7 +111,7 @@ impl ProbeSockets {
     ///
     /// # Errors
     /// The error of the system call; it is not there any more either.
-    pub(super) fn take(&mut self, socket: u16, options: BindOptions) -> Option<io::Result<UdpSocket>> {
+    pub fn take(&mut self, socket: u16, options: BindOptions) -> Option<io::Result<UdpSocket>> {
         let open = self.0.as_mut()?;
         let found = open.get(socket)?;
         let _ = open.shared.poller.remove(found);
@@ -120,7 +121,7 @@ impl ProbeSockets {
     }
 
     /// Waits for datagrams, and returns them. Safe to cancel.
-    pub(super) async fn arrived(&self) -> Vec<Arrived> {
+    pub async fn arrived(&self) -> Vec<Arrived> {
         if let Some(open) = &self.0
             && let Some(arrived) = open.arrived.lock().await.recv().await
         {
@@ -132,7 +133,7 @@ impl ProbeSockets {
 
 /// Sends a datagram from a socket of its own, at an address of this host. What the system refuses is
 /// lost.
-pub(super) fn send_aside(own: IpAddr, to: SocketAddr, datagram: &[u8]) {
+pub fn send_aside(own: IpAddr, to: SocketAddr, datagram: &[u8]) {
     if let Ok(socket) = UdpSocket::bind(SocketAddr::new(own, 0), OPTIONS) {
         let _ = socket.send(to, datagram, None);
     }

@@ -14,7 +14,7 @@ const IDLE: u64 = 15_000;
 
 /// The sockets that lanes have beside the ordinary ones.
 #[derive(Debug)]
-pub(super) struct FurtherSockets {
+pub struct FurtherSockets {
     list: BTreeMap<SocketId, Entry>,
     /// The number that was given last.
     last: SocketId,
@@ -31,17 +31,19 @@ struct Entry {
     used: u64,
 }
 
-impl FurtherSockets {
-    pub(super) fn new() -> Self {
+impl Default for FurtherSockets {
+    fn default() -> Self {
         Self {
             list: BTreeMap::new(),
             last: SocketId::ORDINARY,
         }
     }
+}
 
+impl FurtherSockets {
     /// Adds a socket with this port for a peer, which has the number `of_search` in its search.
     /// Returns its number for lanes, or `None` if there are too many.
-    pub(super) fn add(&mut self, now: u64, (peer, port): (NodeAddr, u16), of_search: u16) -> Option<SocketId> {
+    pub fn add(&mut self, now: u64, (peer, port): (NodeAddr, u16), of_search: u16) -> Option<SocketId> {
         if self.list.len() >= MOST || self.serves(peer) {
             return None;
         }
@@ -57,7 +59,7 @@ impl FurtherSockets {
     }
 
     /// Gives a number, to one of these sockets or to another that lanes have beside the ordinary ones.
-    pub(super) fn number(&mut self) -> SocketId {
+    pub fn number(&mut self) -> SocketId {
         // A number that was given long ago may still be in use.
         let mut id = self.last.following();
         while self.list.contains_key(&id) {
@@ -68,33 +70,33 @@ impl FurtherSockets {
     }
 
     /// Whether there is a socket for this peer.
-    pub(super) fn serves(&self, peer: NodeAddr) -> bool {
+    pub fn serves(&self, peer: NodeAddr) -> bool {
         self.list.values().any(|entry| entry.peer == peer)
     }
 
     /// The UDP ports of all.
-    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
         self.list.values().map(|entry| entry.port)
     }
 
     /// The number that a socket has in its search.
-    pub(super) fn in_search(&self, id: SocketId) -> Option<u16> {
+    pub fn in_search(&self, id: SocketId) -> Option<u16> {
         self.list.get(&id)?.of_search
     }
 
     /// The socket that has this number in its search.
-    pub(super) fn with_number(&self, number: u16) -> Option<SocketId> {
+    pub fn with_number(&self, number: u16) -> Option<SocketId> {
         let found = self.list.iter().find(|(_, entry)| entry.of_search == Some(number));
         found.map(|(id, _)| *id)
     }
 
     /// Another search begins: its sockets have the numbers.
-    pub(super) fn end_search(&mut self) {
+    pub fn end_search(&mut self) {
         self.list.values_mut().for_each(|entry| entry.of_search = None);
     }
 
     /// Removes the sockets that no link has used for [`IDLE`], and returns them.
-    pub(super) fn expire(&mut self, now: u64, uses: impl Fn(SocketId) -> bool) -> Vec<SocketId> {
+    pub fn expire(&mut self, now: u64, uses: impl Fn(SocketId) -> bool) -> Vec<SocketId> {
         let mut gone = Vec::new();
         self.list.retain(|id, entry| {
             if uses(*id) {
@@ -120,7 +122,7 @@ mod tests {
 
     #[test]
     fn each_peer_has_one_and_all_together_have_a_bound() {
-        let mut sockets = FurtherSockets::new();
+        let mut sockets = FurtherSockets::default();
         let ids: Vec<_> = (0..100).filter_map(|n| sockets.add(0, (peer(n), 1), 7)).collect();
         assert_eq!(ids.len(), MOST);
         assert!(ids.windows(2).all(|two| two[0] < two[1]) && !ids[0].is_ordinary());
@@ -130,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_socket_goes_some_time_after_its_link_has() {
-        let mut sockets = FurtherSockets::new();
+        let mut sockets = FurtherSockets::default();
         let [a, b] = [1, 2].map(|n| sockets.add(0, (peer(n), n.into()), n.into()).unwrap());
         assert_eq!(sockets.expire(IDLE - 1, |id| id == a), []);
         assert!(sockets.ports().eq([1, 2]));
@@ -143,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_socket_keeps_its_number_until_the_next_search() {
-        let mut sockets = FurtherSockets::new();
+        let mut sockets = FurtherSockets::default();
         let id = sockets.add(0, (peer(1), 1), 200).unwrap();
         assert_eq!((sockets.in_search(id), sockets.with_number(200)), (Some(200), Some(id)));
         sockets.end_search();
