@@ -11,6 +11,7 @@
 //! `weft_reach::budget`.
 
 pub mod gateway;
+pub mod place;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};

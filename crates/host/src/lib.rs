@@ -8,6 +8,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`tun`] | the node's own interface: created, and set up for the first time |
+//! | [`routes`] | the routes to subnets behind peers, and which of them would lead the underlay astray |
 //! | [`interface`] | addresses, MTU and routes of the node's own interface: wanted, present, missing |
 //! | [`surroundings`] | the interfaces, addresses and routes of others that a node depends on |
 //! | [`interest`] | which changes of the network matter; pure |
@@ -17,6 +19,7 @@
 //! | [`managers`] | NetworkManager and systemd-networkd leave the interface alone |
 //! | [`pace`] | when a fact that was removed is set up again; pure |
 //! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
+//! | [`names`] | the sockets for names, and which resolver is set up; once, at the start |
 //! | [`dns`] | names: a DNS responder, and the set-up of the system's resolver |
 //! | [`hosts`] | the addresses of host names, and when they are looked up; pure |
 //! | [`uplinks`] | the interfaces through which the host reaches other networks |
@@ -36,7 +39,10 @@ pub mod hosts;
 pub mod interest;
 pub mod interface;
 pub mod managers;
+pub mod names;
 pub mod pace;
+pub mod routes;
 pub mod surroundings;
+pub mod tun;
 pub mod uplinks;
 pub mod watch;
