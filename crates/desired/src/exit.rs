@@ -1,0 +1,101 @@
+//! Exits: what the system has to do for the exit of this node, and for this node as exit.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use weft_config::Config;
+use weft_host::exit::{ServeExit, UseExit};
+use weft_host::surroundings::Surroundings;
+use weft_networks::{Networks, of_exit};
+use weft_noise::PublicKey;
+use weft_roster::record::Exit;
+use weft_wire::Subnet;
+
+/// The orders to the broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// How packets of this node go by an exit, if they do.
+    pub used: Option<UseExit>,
+    /// What this node forwards as exit.
+    pub served: Option<ServeExit>,
+}
+
+/// Returns how the system sends to the exit. If strict, it does so from the start and whatever the exit
+/// does, and else while packets `pass`. `exit`: the exit of this node, if it is approved.
+#[must_use]
+pub fn used(
+    config: &Config,
+    networks: &Networks,
+    exit: Option<(PublicKey, Exit)>,
+    pass: impl FnOnce(&PublicKey) -> bool,
+) -> Option<UseExit> {
+    config.tun.exit.as_ref()?;
+    let strict = config.tun.exit_strict;
+    if !strict && !exit.is_some_and(|(key, _)| pass(&key)) {
+        return None;
+    }
+    let ends = exit.and_then(|(key, _)| ends(networks, &key));
+    Some(UseExit {
+        ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
+        ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
+        strict,
+        lan: config.tun.exit_lan,
+        source: ends.map(|(own, _)| own),
+        dns: ends.map(|(_, exit)| exit),
+    })
+}
+
+/// Returns what this node forwards for members, as soon as they may send it.
+#[must_use]
+pub fn served(config: &Config, networks: &Networks) -> Option<ServeExit> {
+    let exit = networks.own_exit()?;
+    Some(ServeExit {
+        ipv4: exit.ipv4,
+        ipv6: exit.ipv6,
+        dns: None,
+        lans: own_subnets(config, networks),
+    })
+}
+
+/// The IPv4 addresses of this node and of an exit, in a network in which it is one.
+fn ends(networks: &Networks, exit: &PublicKey) -> Option<(Ipv4Addr, Ipv4Addr)> {
+    let mut common = networks
+        .iter()
+        .filter(|network| network.is_member(networks.own()) && network.state().exits.contains_key(exit));
+    common.find_map(|network| network.ipv4(networks.own()).zip(network.ipv4(exit)))
+}
+
+/// Returns the addresses of this node and the subnets behind it, to which no exit leads.
+#[must_use]
+pub fn own_subnets(config: &Config, networks: &Networks) -> Vec<Subnet> {
+    let mut ours = config.own_subnets();
+    ours.extend(networks.own_ipv4().map(|address| Subnet::host(IpAddr::V4(address))));
+    ours.extend(networks.own_routes());
+    ours
+}
+
+/// Returns what this node offers to its networks: subnets, and all addresses if it would like to be an
+/// exit. `interface`: the index of its own interface.
+#[must_use]
+pub fn offer(config: &Config, surroundings: &Surroundings, interface: u32) -> BTreeSet<Subnet> {
+    let mut offer = config.networks.advertise_routes.clone();
+    if config.tun.advertise_exit {
+        offer.extend(offered(surroundings, interface));
+    }
+    offer
+}
+
+/// Returns all addresses of each IP version for which this host has a default route that is not its own
+/// interface.
+#[must_use]
+pub fn offered(surroundings: &Surroundings, interface: u32) -> Vec<Subnet> {
+    let has = |ipv4| {
+        let mut defaults = surroundings.defaults(interface);
+        defaults.any(|route| route.destination.is_ipv4() == ipv4)
+    };
+    let exit = Exit {
+        ipv4: has(true),
+        ipv6: has(false),
+    };
+    of_exit(exit).collect()
+}

@@ -1,0 +1,494 @@
+//! The table of the nodes with which IP packets pass: one row for each, whatever brought it.
+//!
+//! The packet path, names and status use this table only, and know nothing of where a row came
+//! from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use weft_config::Config;
+use weft_config::host_name::PeerAddress;
+use weft_config::peer::{PeerName, PeerRef};
+use weft_core::{Node, PeerConfig};
+use weft_networks::hints::{self, Hint, HintSource};
+use weft_networks::{Networks, of_exit};
+use weft_noise::PublicKey;
+use weft_roster::record::Exit;
+use weft_wire::Subnet;
+
+use weft_host::hosts::Hosts;
+use weft_host::routes::WantedRoutes;
+
+/// A node with which IP packets pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its name on this node: that of the configuration, or else the first that a network gives it.
+    pub name: Option<PeerName>,
+    /// Its names in the networks that it and this node are members of, each with the name of the
+    /// network on this node.
+    names: BTreeSet<(PeerName, Option<PeerName>)>,
+    /// Whether the configuration has it and gives it its name.
+    named_by_hand: bool,
+    /// Its UDP addresses, in the order in which they are tried.
+    pub addresses: Vec<Hint>,
+    /// Whether data for it is sent in fast frames or not at all.
+    pub require_fast: bool,
+    /// Whether data for it goes through all uplinks at once.
+    pub bond: bool,
+    /// The subnets behind it.
+    pub subnets: Vec<Subnet>,
+    /// The address of this node that packets to a subnet leave from: that in the network which brings
+    /// the subnet.
+    pub sources: BTreeMap<Subnet, Ipv4Addr>,
+    /// Whether IP packets pass. Without, it is a contact, by which this node joins a network.
+    pub packets: bool,
+}
+
+/// All rows, by public key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members(BTreeMap<PublicKey, Member>);
+
+/// Why a reference to a node does not name one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFound {
+    /// There is none.
+    Unknown,
+    /// Several nodes have this name, in different networks.
+    Ambiguous,
+}
+
+/// The rows that differ between two tables.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Difference {
+    /// Keys that only the new table has.
+    pub added: Vec<PublicKey>,
+    /// Keys that only the old table has.
+    pub removed: Vec<PublicKey>,
+}
+
+impl Member {
+    /// Adds a subnet that a network brings, unless it is `taken`.
+    fn add_subnet(&mut self, subnet: Subnet, source: Option<Ipv4Addr>, taken: &BTreeSet<Subnet>) {
+        if !taken.contains(&subnet) && !self.subnets.contains(&subnet) {
+            self.subnets.push(subnet);
+            let source = source.filter(|_| subnet.address().is_ipv4());
+            self.sources.extend(source.map(|source| (subnet, source)));
+        }
+    }
+}
+
+impl Members {
+    /// The peers of the configuration, at the addresses that `hosts` has for its names, and the nodes of
+    /// the networks. What the configuration says of a node goes first.
+    pub fn of(config: &Config, networks: &Networks, hosts: &Hosts) -> Self {
+        let mut members = Self::configured(config, hosts);
+        let configured: BTreeSet<Subnet> = members.subnets().map(|(subnet, _)| subnet).collect();
+        for row in networks.rows() {
+            let name: Option<PeerName> = row.name.and_then(|name| name.as_str().parse().ok());
+            let network = row.network.and_then(|name| name.as_str().parse().ok());
+            let member = members.0.entry(row.key).or_insert_with(|| Member {
+                name: None,
+                names: BTreeSet::new(),
+                named_by_hand: false,
+                addresses: Vec::new(),
+                require_fast: config.fast.require,
+                bond: false,
+                subnets: Vec::new(),
+                sources: BTreeMap::new(),
+                packets: false,
+            });
+            member.packets |= row.member;
+            let named = name.clone().filter(|_| row.member);
+            member.names.extend(named.map(|name| (name, network)));
+            if member.name.is_none() {
+                member.name = name;
+            }
+            for hint in row.addresses {
+                hints::add(&mut member.addresses, hint.at, hint.source);
+            }
+            let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Subnet::host(IpAddr::V4(ip)));
+            if let Some((subnet, source)) = ipv4.zip(row.source) {
+                member.add_subnet(subnet, Some(source), &configured);
+            }
+        }
+        let joined = networks.in_order().filter(|network| network.is_member(networks.own()));
+        for network in joined.filter(|_| config.networks.accept_routes) {
+            members.add_routes(config, network.routes(), networks.own_ipv4_in(network));
+        }
+        if let Some((key, exit)) = members.exit(config, networks)
+            && let Some(row) = members.0.get_mut(&key)
+        {
+            row.subnets.extend(of_exit(exit));
+        }
+        members
+    }
+
+    /// The node that the configuration names as exit.
+    pub fn named_exit(&self, config: &Config) -> Result<PublicKey, NotFound> {
+        let wanted = config.tun.exit.as_ref().ok_or(NotFound::Unknown)?;
+        let key = self.find(wanted)?;
+        let packets = self.0.get(&key).is_some_and(|row| row.packets);
+        packets.then_some(key).ok_or(NotFound::Unknown)
+    }
+
+    /// The node of a reference. A name that the configuration gives goes before the names in networks,
+    /// which their administrators choose: no other node gets it.
+    pub fn find(&self, wanted: &PeerRef) -> Result<PublicKey, NotFound> {
+        let name = match wanted {
+            PeerRef::Name(name) => name,
+            PeerRef::Member { name, network } => return self.only(name, |of| of == Some(network)),
+            PeerRef::Key(_) | PeerRef::Address(_) => {
+                let mut keys = self.0.keys();
+                let key = keys.find(|key| wanted.matches(key, None));
+                return key.copied().ok_or(NotFound::Unknown);
+            }
+        };
+        match self.by_hand(name) {
+            Some(key) => Ok(key),
+            None => self.only(name, |_| true),
+        }
+    }
+
+    /// The node to which the configuration gives a name.
+    pub fn by_hand(&self, name: &PeerName) -> Option<PublicKey> {
+        let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
+        let found = by_hand.find(|(_, row)| row.name.as_ref() == Some(name));
+        found.map(|(key, _)| *key)
+    }
+
+    /// The only node of a name in networks.
+    fn only(&self, name: &PeerName, network: impl Fn(Option<&PeerName>) -> bool) -> Result<PublicKey, NotFound> {
+        let is_named = |row: &Member| {
+            let mut names = row.names.iter();
+            names.any(|(known, of)| known == name && network(of.as_ref()))
+        };
+        let mut named = self.iter().filter(|(_, row)| is_named(row));
+        match (named.next(), named.next()) {
+            (Some((key, _)), None) => Ok(*key),
+            (None, _) => Err(NotFound::Unknown),
+            (Some(_), Some(_)) => Err(NotFound::Ambiguous),
+        }
+    }
+
+    /// The exit of this node, if it is approved in a common network.
+    pub fn exit(&self, config: &Config, networks: &Networks) -> Option<(PublicKey, Exit)> {
+        let key = self.named_exit(config).ok()?;
+        Some((key, networks.exits().remove(&key)?))
+    }
+
+    /// Adds the approved routes of other members of a network, each at one of them: that of the lowest
+    /// node address. A subnet that the configuration or an earlier network has goes first. `source`:
+    /// the address of this node in the network.
+    fn add_routes<'a>(
+        &mut self,
+        config: &Config,
+        routes: impl Iterator<Item = (&'a Subnet, &'a BTreeSet<PublicKey>)>,
+        source: Option<Ipv4Addr>,
+    ) {
+        let mut taken: BTreeSet<Subnet> = config.own_subnets().into_iter().collect();
+        taken.extend(&config.networks.advertise_routes);
+        taken.extend(self.subnets().map(|(subnet, _)| subnet));
+        for (subnet, members) in routes {
+            let mut members: Vec<&PublicKey> = members.iter().collect();
+            members.sort_by_key(|key| key.node_addr());
+            let first = members
+                .iter()
+                .find(|key| self.0.get(**key).is_some_and(|row| row.packets));
+            if let Some(row) = first.and_then(|key| self.0.get_mut(*key)) {
+                row.add_subnet(*subnet, source, &taken);
+            }
+        }
+    }
+
+    /// The peers of the configuration alone.
+    pub fn configured(config: &Config, hosts: &Hosts) -> Self {
+        let rows = config.peers.iter().map(|peer| {
+            let row = Member {
+                name: peer.name.clone(),
+                names: BTreeSet::new(),
+                named_by_hand: peer.name.is_some(),
+                addresses: dialled(&peer.addresses, hosts),
+                require_fast: peer.require_fast,
+                bond: peer.bond,
+                subnets: peer.routes.clone(),
+                sources: BTreeMap::new(),
+                packets: true,
+            };
+            (peer.key, row)
+        });
+        Self(rows.collect())
+    }
+
+    /// Iterates in the order of the keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&PublicKey, &Member)> {
+        self.0.iter()
+    }
+
+    /// Whether there is a row for this key.
+    pub fn contains(&self, key: &PublicKey) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// The names of the nodes that have one.
+    pub fn names(&self) -> BTreeMap<PublicKey, PeerName> {
+        let named = self.iter().filter_map(|(key, row)| Some((*key, row.name.clone()?)));
+        named.collect()
+    }
+
+    /// The names of rows that lead to one node, as [`find`](Self::find) reads them, each with its node.
+    pub fn sole_names(&self) -> BTreeMap<PeerName, PublicKey> {
+        let mut holders: BTreeMap<&PeerName, BTreeSet<PublicKey>> = BTreeMap::new();
+        for (key, row) in self.iter() {
+            for (name, _) in &row.names {
+                holders.entry(name).or_default().insert(*key);
+            }
+        }
+        let is_sole = |key: &PublicKey, name: &PeerName| holders.get(name).is_some_and(|keys| keys.iter().eq([key]));
+        let named = |by_hand: bool| {
+            let rows = self.iter().filter(move |(_, row)| row.named_by_hand == by_hand);
+            rows.filter_map(|(key, row)| Some((row.name.clone()?, *key)))
+        };
+        let sole = named(false).filter(|(name, key)| is_sole(key, name));
+        // Those of the configuration replace others.
+        sole.chain(named(true)).collect()
+    }
+
+    /// The subnets behind nodes, each with its node.
+    pub fn subnets(&self) -> impl Iterator<Item = (Subnet, PublicKey)> {
+        self.iter()
+            .flat_map(|(key, row)| row.subnets.iter().map(|subnet| (*subnet, *key)))
+    }
+
+    /// Returns the routes that follow from the table.
+    #[must_use]
+    pub fn routes(&self) -> WantedRoutes {
+        WantedRoutes {
+            subnets: self.sources(),
+            peers: self.addresses().collect(),
+        }
+    }
+
+    /// The subnets behind nodes that need a route of their own, which are all but those of an exit,
+    /// each with the address of this node that packets to it leave from.
+    fn sources(&self) -> BTreeMap<Subnet, Option<Ipv4Addr>> {
+        let of_row = |row: &'_ Member| {
+            let subnets = row.subnets.iter().filter(|subnet| subnet.prefix_len() > 0);
+            let pairs = subnets.map(|subnet| (*subnet, row.sources.get(subnet).copied()));
+            pairs.collect::<Vec<_>>()
+        };
+        self.0.values().flat_map(of_row).collect()
+    }
+
+    /// Where an address of a node in the underlay comes from, if the table has it.
+    pub fn source_of(&self, key: &PublicKey, at: SocketAddr) -> Option<HintSource> {
+        let hints = &self.0.get(key)?.addresses;
+        Some(hints.iter().find(|hint| hint.at == at)?.source)
+    }
+
+    /// Adds addresses of nodes of the table. Other nodes are passed over.
+    pub fn add_hints<'a>(
+        &mut self,
+        of: impl IntoIterator<Item = (&'a PublicKey, &'a Vec<SocketAddr>)>,
+        source: HintSource,
+    ) {
+        for (key, addresses) in of {
+            if let Some(row) = self.0.get_mut(key) {
+                addresses
+                    .iter()
+                    .for_each(|at| hints::add(&mut row.addresses, *at, source));
+            }
+        }
+    }
+
+    /// The addresses of all nodes in the underlay that are confirmed. Those that nodes say of themselves
+    /// take no subnet its route: a member in front of a subnet has an address in it, and says so.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let hints = self.iter().flat_map(|(_, row)| &row.addresses);
+        hints.filter(|hint| !hint.source.is_unconfirmed()).map(|hint| hint.at)
+    }
+
+    /// The addresses that are not confirmed.
+    fn unconfirmed(&self) -> BTreeSet<IpAddr> {
+        let confirmed: BTreeSet<IpAddr> = self.addresses().map(|at| at.ip()).collect();
+        let hints = self.0.values().flat_map(|row| &row.addresses);
+        hints
+            .map(|hint| hint.at.ip())
+            .filter(|ip| !confirmed.contains(ip))
+            .collect()
+    }
+
+    /// Makes the core's peers those of this table; `before` is the table that it has.
+    pub fn apply(&self, before: &Self, node: &mut Node, now: u64) -> Difference {
+        let only = |one: &Self, other: &Self| {
+            let keys = one.0.keys().filter(|key| !other.contains(key));
+            keys.copied().collect::<Vec<_>>()
+        };
+        let difference = Difference {
+            added: only(self, before),
+            removed: only(before, self),
+        };
+        for key in &difference.removed {
+            node.remove_peer(now, key);
+        }
+        node.set_unconfirmed(self.unconfirmed());
+        for (key, row) in self.iter().filter(|(key, row)| before.0.get(key) != Some(row)) {
+            let peer = PeerConfig {
+                key: *key,
+                addresses: row.addresses.iter().map(|hint| hint.at).collect(),
+            };
+            if row.packets {
+                node.add_peer(now, peer);
+            } else {
+                // A member that was removed, or a contact.
+                if before.0.get(key).is_some_and(|before| before.packets) {
+                    node.remove_peer(now, key);
+                }
+                node.add_contact(now, peer);
+            }
+            node.require_fast(key, row.require_fast);
+            node.set_bond(key, row.bond);
+        }
+        difference
+    }
+}
+
+/// The addresses of a peer of the configuration, with those that its names have at present.
+fn dialled(addresses: &[PeerAddress], hosts: &Hosts) -> Vec<Hint> {
+    let mut dialled = Vec::new();
+    for address in addresses {
+        match address {
+            PeerAddress::At(at) => hints::add(&mut dialled, *at, HintSource::Configured),
+            PeerAddress::Named { host, port } => {
+                for ip in hosts.addresses(host) {
+                    hints::add(&mut dialled, SocketAddr::new(ip, *port), HintSource::HostName);
+                }
+            }
+        }
+    }
+    dialled
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use weft_noise::{Identity, SecretKey};
+    use weft_os::random::SystemRng;
+
+    use super::*;
+
+    fn identity(byte: u8) -> Identity {
+        Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap())
+    }
+
+    fn members(text: &str) -> Members {
+        Members::configured(&Config::parse(text, Path::new("weft.toml")).unwrap(), &Hosts::default())
+    }
+
+    fn peer(byte: u8, rest: &str) -> String {
+        format!("[[peer]]\nnpub = \"{}\"\n{rest}\n", identity(byte).public())
+    }
+
+    #[test]
+    fn a_route_of_several_members_goes_to_one_and_the_configuration_goes_first() {
+        let own = "[tun]\nroutes = [\"10.1.0.0/16\"]\n[networks]\nadvertise_routes = [\"10.2.0.0/16\"]\n";
+        let peers = peer(1, "routes = [\"10.3.0.0/16\"]") + &peer(2, "");
+        let config = Config::parse(&(own.to_owned() + &peers), Path::new("weft.toml")).unwrap();
+        let [one, two, absent] = [1, 2, 3].map(|byte| identity(byte).public());
+        let all = BTreeSet::from([one, two, absent]);
+        let routes = ["10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "10.4.0.0/16"];
+        let routes: BTreeMap<Subnet, BTreeSet<PublicKey>> =
+            routes.map(|text| (text.parse().unwrap(), all.clone())).into();
+        let mut members = Members::configured(&config, &Hosts::default());
+        members.add_routes(&config, routes.iter(), None);
+        let first = *[&one, &two].into_iter().min_by_key(|key| key.node_addr()).unwrap();
+        let mut have: Vec<(String, PublicKey)> = members
+            .subnets()
+            .map(|(subnet, key)| (subnet.to_string(), key))
+            .collect();
+        have.sort();
+        let expected = [("10.3.0.0/16", one), ("10.4.0.0/16", first)];
+        assert_eq!(have, expected.map(|(subnet, key)| (subnet.to_owned(), key)));
+        // A network that this node came into later takes nothing from it.
+        let other = if first == one { two } else { one };
+        let [known, new]: [Subnet; 2] = ["10.4.0.0/16", "10.5.0.0/16"].map(|text| text.parse().unwrap());
+        let source = Ipv4Addr::new(10, 44, 1, 1);
+        let routes = BTreeMap::from([known, new].map(|subnet| (subnet, BTreeSet::from([other]))));
+        members.add_routes(&config, routes.iter(), Some(source));
+        let owner = |subnet| {
+            members
+                .subnets()
+                .find(|(known, _)| *known == subnet)
+                .map(|(_, key)| key)
+        };
+        assert_eq!((owner(known), owner(new)), (Some(first), Some(other)));
+        let sources = members.sources();
+        assert_eq!((sources[&known], sources[&new]), (None, Some(source)));
+    }
+
+    #[test]
+    fn a_name_of_the_configuration_goes_first_and_one_of_two_members_is_of_none() {
+        let [one, two, three] = [1, 2, 3].map(|byte| identity(byte).public());
+        let mut all = members(&(peer(1, "name = \"nas\"") + &peer(2, "") + &peer(3, "")));
+        let nas: PeerName = "nas".parse().unwrap();
+        let desk: PeerName = "desk".parse().unwrap();
+        let find = |all: &Members, text: &str| all.find(&text.parse().unwrap());
+        let home: PeerName = "home".parse().unwrap();
+        let give = |all: &mut Members, key: &PublicKey, name: &PeerName| {
+            let names = &mut all.0.get_mut(key).unwrap().names;
+            names.insert((name.clone(), Some(home.clone())));
+        };
+        give(&mut all, &two, &nas);
+        assert_eq!(find(&all, "nas"), Ok(one));
+        assert_eq!(find(&all, "desk"), Err(NotFound::Unknown));
+        // Also one that the configuration gives another name.
+        give(&mut all, &one, &desk);
+        assert_eq!(find(&all, "desk.fips"), Ok(one));
+        give(&mut all, &three, &desk);
+        assert_eq!(find(&all, "desk"), Err(NotFound::Ambiguous));
+        assert_eq!(find(&all, "NAS.home.weft."), Ok(two), "past that of the configuration");
+        assert_eq!(find(&all, "nas.work.weft"), Err(NotFound::Unknown));
+        assert_eq!(find(&all, &three.to_string()), Ok(three));
+        assert_eq!(find(&all, &three.node_addr().to_ipv6().to_string()), Ok(three));
+        assert_eq!(find(&all, &identity(4).public().to_string()), Err(NotFound::Unknown));
+    }
+
+    #[test]
+    fn the_core_has_the_peers_of_the_table() {
+        let mut node = Node::new(weft_core::Config::default(), identity(9), Box::new(SystemRng));
+        let tables = [
+            members(""),
+            members(&(peer(1, "") + &peer(2, "require_fast = true"))),
+            members(&(peer(2, "addresses = [\"192.0.2.2:2121\"]") + &peer(3, ""))),
+            members(""),
+        ];
+        let [one, two, three] = [1, 2, 3].map(|byte| identity(byte).public());
+        let expected = [
+            (vec![one, two], vec![]),
+            (vec![three], vec![one]),
+            (vec![], vec![two, three]),
+        ];
+        for (tables, (mut added, mut removed)) in tables.windows(2).zip(expected) {
+            let difference = tables[1].apply(&tables[0], &mut node, 0);
+            added.sort_unstable();
+            removed.sort_unstable();
+            assert_eq!(difference, Difference { added, removed });
+            let have = node
+                .peer_status(0)
+                .map(|peer| (peer.key, peer.targets, peer.require_fast));
+            let want = tables[1].iter().map(|(key, row)| {
+                (
+                    *key,
+                    row.addresses.iter().map(|hint| hint.at).collect(),
+                    row.require_fast,
+                )
+            });
+            let (mut have, mut want): (Vec<_>, Vec<_>) = (have.collect(), want.collect());
+            have.sort_unstable();
+            want.sort_unstable();
+            assert_eq!(have, want);
+            assert_eq!(node.check_invariants(), Ok(()));
+            while node.poll_output().is_some() {}
+        }
+    }
+}

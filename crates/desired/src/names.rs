@@ -1,0 +1,100 @@
+//! The names that this node answers for.
+
+use weft_host::dns::Zone;
+use weft_host::dns::zone::MemberAddresses;
+use weft_networks::{Networks, used_ipv4};
+
+use crate::members::Members;
+
+/// Returns the names of these members, and those of the members of networks.
+#[must_use]
+pub fn zone(members: &Members, networks: &Networks) -> Zone {
+    // A name of several nodes leads to none of them, unless the configuration gives it.
+    let names = members.sole_names();
+    let mut zone = Zone::new(names.iter().map(|(name, key)| (name, *key)));
+    let own = networks.own();
+    let owners = networks.owners();
+    for network in networks.in_order().filter(|network| network.is_member(own)) {
+        let Some(of) = network.label() else { continue };
+        zone.add_network(of.as_str());
+        for (key, name) in &network.state().names {
+            let addresses = MemberAddresses {
+                ipv6: key.node_addr().to_ipv6(),
+                // Another address would lead to another node.
+                ipv4: used_ipv4(network, key, &owners),
+            };
+            zone.add_member(of.as_str(), name.as_str(), addresses);
+        }
+    }
+    zone
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use std::path::Path;
+
+    use weft_config::Config;
+    use weft_config::peer::PeerRef;
+    use weft_host::hosts::Hosts;
+    use weft_networks::{Ask, Document, NewInvite};
+    use weft_noise::{Identity, PublicKey, SecretKey};
+    use weft_os::random::SystemRng;
+    use weft_roster::invite::Seed;
+    use weft_roster::names::Name;
+
+    use super::*;
+
+    const UNIX: u64 = 1_700_000_000;
+
+    fn identity(byte: u8) -> Identity {
+        Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap())
+    }
+
+    /// The networks of node 1: one that it has founded, with this newcomer.
+    fn networks(newcomer: PublicKey, host: &str) -> Networks {
+        let mut networks = Networks::new(Arc::new(identity(1)), Vec::new(), Box::new(SystemRng));
+        let home = Name::network("home").unwrap();
+        networks.create(home, None, [7; 16], UNIX).unwrap();
+        let invite = NewInvite {
+            name: None,
+            tags: BTreeSet::new(),
+            uses: 1,
+            expires: UNIX + 3_600,
+            addresses: Vec::new(),
+            entry: None,
+        };
+        let code = networks.invite(None, &invite, Seed::new([1; 16]), (0, UNIX)).unwrap();
+        let ask = Document::Ask(Ask {
+            network: code.network,
+            member: newcomer,
+            proof: code.seed.prove(&newcomer, code.network),
+            name: Name::host(host).ok(),
+        });
+        networks.handle_document(newcomer, &ask.encode(), 0, UNIX).unwrap();
+        networks
+    }
+
+    #[test]
+    fn a_newcomer_takes_no_configured_name_below_fips() {
+        for (peer, newcomer) in [(2, 3), (3, 2)] {
+            let (peer, newcomer) = (identity(peer).public(), identity(newcomer).public());
+            let text = format!("[[peer]]\nname = \"nas\"\nnpub = \"{peer}\"\n");
+            let config = Config::parse(&text, Path::new("weft.toml")).unwrap();
+            let names = |host: &str| {
+                let members = Members::of(&config, &networks(newcomer, host), &Hosts::default());
+                assert_eq!(members.iter().count(), 2);
+                let names = members.sole_names();
+                for (name, key) in &names {
+                    assert_eq!(members.find(&PeerRef::Name(name.clone())), Ok(*key));
+                }
+                names
+            };
+            let nas = "nas".parse().unwrap();
+            assert_eq!(names("nas"), [(nas, peer)].into());
+            assert_eq!(names("laptop").len(), 2);
+        }
+    }
+}
