@@ -4,6 +4,7 @@
 //! slow. It passes reports to the core and commands to the lanes, keeps the core's time, answers
 //! the control socket, and writes the state that must outlive the daemon.
 
+mod apply;
 mod checks;
 mod configuration;
 mod echo;
@@ -17,16 +18,13 @@ mod hops;
 mod host;
 mod host_names;
 mod inquiries;
-mod interface;
 mod lan;
 mod lanes;
 mod lifetimes;
 mod looks;
 mod member_routes;
-mod members;
 mod membership;
 mod moves;
-mod names;
 mod netcheck;
 mod network_commands;
 mod network_list;
@@ -39,7 +37,6 @@ mod reaching;
 mod reconfigure;
 mod reports;
 mod rights;
-mod routes;
 mod run;
 mod saving;
 mod signals;
@@ -55,36 +52,37 @@ mod whois;
 mod why;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_config::Config;
-use weft_core::{Admit, Node};
+use weft_core::Node;
+use weft_desired::members::Members;
+use weft_desired::{Admission, Desired, Inputs, System};
 use weft_discovery::relay::Tls;
 use weft_host::broker::{self, Broker};
 use weft_host::hosts::Hosts;
 use weft_host::interest::Interest;
 use weft_host::interface::Keeper;
 use weft_host::managers::Unmanaged;
+use weft_host::names;
+use weft_host::tun::{self, Interface, InterfaceError};
 use weft_host::watch::Watch;
 use weft_networks::Networks;
-use weft_networks::hints::HintSource;
-use weft_networks::rules::compile::compile;
-use weft_noise::{Identity, PublicKey};
+use weft_noise::Identity;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::process::{PrivilegeError, give_up_nice, group_id, permit_nice};
 use weft_os::random::{SystemRng, random_bytes};
 use weft_os::udp::{self, BindOptions, UdpSocket};
-use weft_packet::{HandshakeLimits, Lane, LaneConfig, Place};
+use weft_packet::{HandshakeLimits, Lane, LaneConfig, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Place};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
 use weft_store::fast_peers::FastPeers;
 use weft_store::last_addresses::LastAddresses;
 use weft_store::network_files::{self, NetworkFiles};
 use weft_store::state::{StateDir, StateError};
 use weft_stream::Documents;
-use weft_wire::NodeAddr;
 
 use crate::logging::LogControl;
 use configuration::Configuration;
@@ -93,10 +91,8 @@ use faults::Faults;
 use hints::Hints;
 use host::HostWatch;
 use host_names::HostLookups;
-use interface::{Interface, InterfaceError};
 use lan::Lan;
 use lanes::MoreLanes;
-use members::Members;
 use nostr::Signalling;
 use reaching::Reaching;
 use saving::Saving;
@@ -209,10 +205,10 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     }
     let interface = Interface::create(
         &config,
-        &Members::configured(&config, &Hosts::default()),
+        &Members::configured(&config, &Hosts::default()).routes(),
         identity.node_addr(),
     )?;
-    interface.limit_trains(config.udp.largest());
+    interface.limit_trains((MAX_TRAIN_BYTES / usize::from(config.udp.largest())).min(MAX_TRAIN_SEGMENTS) as u32);
     let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
     let names = names::bind(&config);
     let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
@@ -236,11 +232,27 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     for network in &mut kept {
         network_files::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
     }
-    let mut networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
-    networks.set_offer(&exit::offer(&config, interface.surroundings(), interface.index()));
+    let networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
     let mut hosts = Hosts::default();
     hosts.set(&config.host_names(), boottime_ms());
-    let members = Members::of(&config, &networks, &hosts);
+    let system = System {
+        interface: interface.index(),
+        surroundings: interface.surroundings().clone(),
+        uplinks: Vec::new(),
+        place: Err("it is not known yet which gateway there is"),
+        listen: sockets.iter().map(UdpSocket::local_address).collect(),
+    };
+    // Nothing of it holds before the loop begins.
+    let desired = Desired::of(&Inputs {
+        config: &config,
+        networks: &networks,
+        system: &system,
+        hosts: &hosts,
+        adverts: &BTreeMap::new(),
+        pass: &|_| false,
+        served: None,
+        times: (boottime_ms(), unix_s()),
+    });
     // After this the generator does not fail.
     let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
     random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
@@ -264,26 +276,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         identity,
         Box::new(SystemRng),
     );
-    let (admit, allowed, denied) = admission(&config);
-    node.set_admission(admit, allowed, denied);
-    let now = boottime_ms();
-    let rules = compile(&key, &networks, &config.by_hand(), &config.local_rules, unix_s());
-    node.set_rules(rules.peers.clone());
-    members.apply(&Members::default(), &mut node, now);
     node.listen(vec![weft_stream::PORT, weft_reach::PORT, weft_wire::check::PORT]);
-    let mut addresses = LastAddresses::load(&state.paths().last_addresses());
-    addresses.retain(|key| members.contains(key));
-    let mut hints = Hints::default();
-    for (key, address) in addresses.iter() {
-        node.hint(now, &key, address);
-        hints.give(key, address, HintSource::LastAddress);
-    }
+    let addresses = LastAddresses::load(&state.paths().last_addresses());
     let fast = FastPeers::load(&state.paths().fast_peers());
-    for key in fast.iter() {
-        node.remember_fast(key);
-    }
-    // It serves as an exit only after the system is ready for that.
-    subnets::tell(&mut node, &config, &networks, &members, None);
 
     // The runtime and its sockets are dropped with this function, on every return path.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -295,7 +290,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let control = weft_control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
         let names = names
-            .map(|bound| names::start(bound, (&members, &networks), (key, interface.index()), &broker))
+            .map(|bound| names::start(bound, desired.zone.clone(), (key, interface.index()), &broker))
             .transpose();
         let names = names.map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {
@@ -315,10 +310,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             rights,
             hosts,
         };
-        let known = (fast, hints);
-        let facts =
-            status_builder::Facts::new(key, &interface, (&sockets, &more), (&config, &members), services, known);
-        let (tun, routes, surroundings, _borrowed) = interface.into_parts();
+        let known = (fast, Hints::default());
+        let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), &config, services, known);
+        let (tun, routes, _borrowed) = interface.into_parts();
         let ends = std::iter::once((tun, sockets)).chain(more.ends);
         let setup = |(place, (tun, sockets)): (Place, _)| {
             let reports = reports.clone();
@@ -336,8 +330,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         if keeps_nice {
             give_up_nice()?;
         }
-        let wanted = interface::wanted(&config, key.node_addr(), std::iter::empty(), &routes);
-        let keeper = Keeper::new(routes.index(), wanted, now);
+        let wanted = tun::wanted(&config, key.node_addr(), &[], &routes);
+        let keeper = Keeper::new(routes.index(), wanted, boottime_ms());
         let watch = Watch::of_network(Interest::new(routes.index())).map_err(DaemonError::Watch)?;
         let host = HostWatch::new(watch, keeper, broker.as_ref().ok());
         let configuration = Configuration::start(config, &broker, confirm);
@@ -352,7 +346,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             configuration,
             exits,
             faults,
-            members,
+            desired,
+            system,
             networks,
             saving: Saving::start(files).map_err(DaemonError::Runtime)?,
             verifier: Verifier::start().map_err(DaemonError::Runtime)?,
@@ -360,11 +355,9 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             nostr,
             lookups,
             lan: Lan::new(),
-            rules,
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             routes,
             host,
-            surroundings,
             log,
             continuity,
         };
@@ -423,15 +416,6 @@ fn bind_options(config: &Config) -> BindOptions {
     }
 }
 
-/// Which nodes may link without being configured: all or none, and the exceptions, first those that
-/// may.
-fn admission(config: &Config) -> (Admit, BTreeSet<NodeAddr>, BTreeSet<NodeAddr>) {
-    let mesh = &config.mesh;
-    let admit = if mesh.open { Admit::Everyone } else { Admit::Configured };
-    let [allowed, denied] = [&mesh.allow, &mesh.deny].map(|keys| keys.iter().map(PublicKey::node_addr).collect());
-    (admit, allowed, denied)
-}
-
 fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
     let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
     weft_core::Config {
@@ -454,7 +438,7 @@ fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_cor
         transit: config.mesh.transit,
         link_reports: config.reports.link,
         session_reports: config.reports.session,
-        admit: admission(config).0,
+        admit: Admission::of(config).admit,
         unix_at_zero: unix_s().saturating_sub(boottime_ms() / 1000),
     }
 }

@@ -79,7 +79,7 @@ impl Daemon {
     /// Asks the peers that were not heard lately, or one of them, whether they are there.
     pub(super) fn check_peers(&mut self, only: Option<&PublicKey>) {
         let now = boottime_ms();
-        self.facts.checks.retain(now, |key| self.members.contains(key));
+        self.facts.checks.retain(now, |key| self.desired.members.contains(key));
         let peers: Vec<CorePeer> = match only {
             None => self.node.peer_status(now).collect(),
             Some(key) => self.node.status_of(now, key.node_addr()).into_iter().collect(),

@@ -4,29 +4,25 @@
 //! The broker changes the system. Orders go to it one after the other from a task, which always
 //! carries out the latest one, and its results come back to the daemon's loop.
 
-use std::collections::BTreeSet;
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
-use weft_config::Config;
 use weft_control::status::{ExitStatus, ServesStatus};
 use weft_core::{Frames, PeerStatus};
+use weft_desired::exit::{Orders, offered, used};
+use weft_desired::members::NotFound;
 use weft_host::broker::{Broker, Client};
 use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::{EXIT, Fault};
-use weft_host::surroundings::Surroundings;
-use weft_networks::{Networks, of_exit};
+use weft_networks::of_exit;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
 use super::exit_check::ExitChecks;
-use super::members::NotFound;
 use super::run::Daemon;
-use super::subnets;
 use super::why::{why_frames, why_trouble};
 
 /// The pause before an order is repeated that the system refused.
@@ -35,13 +31,6 @@ const AGAIN: Duration = Duration::from_secs(5);
 const ENDING: Duration = Duration::from_secs(10);
 /// The interval between two requests for a session with the exit, in ms.
 const ASK_AGAIN: u64 = 2_000;
-
-/// What the system is to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Orders {
-    used: Option<UseExit>,
-    served: Option<ServeExit>,
-}
 
 /// What the system does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -179,59 +168,25 @@ fn note(put_back: Result<(), String>) {
     }
 }
 
-/// The IPv4 addresses of this node and of an exit, in a network in which it is one.
-fn ends(networks: &Networks, exit: &PublicKey) -> Option<(Ipv4Addr, Ipv4Addr)> {
-    let mut common = networks
-        .iter()
-        .filter(|network| network.is_member(networks.own()) && network.state().exits.contains_key(exit));
-    common.find_map(|network| network.ipv4(networks.own()).zip(network.ipv4(exit)))
-}
-
-/// What this node offers to its networks: subnets, and all addresses if it would like to be an exit.
-/// `interface`: the index of its own interface.
-pub(super) fn offer(config: &Config, surroundings: &Surroundings, interface: u32) -> BTreeSet<Subnet> {
-    let mut offer = config.networks.advertise_routes.clone();
-    if config.tun.advertise_exit {
-        offer.extend(offered(surroundings, interface));
-    }
-    offer
-}
-
-/// All addresses of each IP version for which this host has a default route that is not its own
-/// interface.
-fn offered(surroundings: &Surroundings, interface: u32) -> Vec<Subnet> {
-    let has = |ipv4| {
-        let mut defaults = surroundings.defaults(interface);
-        defaults.any(|route| route.destination.is_ipv4() == ipv4)
-    };
-    let exit = Exit {
-        ipv4: has(true),
-        ipv6: has(false),
-    };
-    of_exit(exit).collect()
-}
-
 impl Daemon {
-    /// Offers the networks what this node can forward to.
-    pub(super) fn follow_offer(&mut self) {
-        let offer = offer(&self.configuration.config, &self.surroundings, self.routes.index());
-        self.networks.set_offer(&offer);
-    }
-
-    /// Orders what follows from settings, records and the state of the exit.
-    pub(super) fn follow_exit(&mut self) {
-        let now = boottime_ms();
-        let orders = Orders {
-            used: self.wanted_exit(now),
-            served: self.wanted_service(),
-        };
+    /// Gives the orders that hold now to the broker.
+    pub(super) fn give_orders(&mut self) {
         let first = !std::mem::replace(&mut self.exits.ordered, true);
+        let orders = &self.desired.orders;
         self.exits.orders.send_if_modified(|before| {
-            let differs = first || *before != orders;
-            *before = orders;
+            let differs = first || before != orders;
+            before.clone_from(orders);
             differs
         });
-        self.ask_exit(now);
+        self.ask_exit(boottime_ms());
+    }
+
+    /// Whether what the system has to do for exits is something else than before: the exit can be reached,
+    /// or cannot any more.
+    pub(super) fn exit_changes(&self) -> bool {
+        let pass = |key: &PublicKey| self.passes(key).is_ok();
+        let used = used(&self.configuration.config, &self.networks, self.desired.exit, pass);
+        used != self.desired.orders.used
     }
 
     /// Notes what the system does now.
@@ -244,50 +199,17 @@ impl Daemon {
         let served = self.exits.served();
         self.exits.now = effects;
         if served != self.exits.served() {
-            self.follow_rules();
-            self.tell_subnets();
+            self.apply();
         }
         self.events.hurry(std::time::Instant::now());
     }
 
-    /// What this node forwards for members, as soon as they may send it.
-    fn wanted_service(&self) -> Option<ServeExit> {
-        let exit = self.networks.own_exit()?;
-        Some(ServeExit {
-            ipv4: exit.ipv4,
-            ipv6: exit.ipv6,
-            dns: None,
-            lans: subnets::own(&self.configuration.config, &self.networks),
-        })
-    }
-
-    /// How the system sends to the exit. If strict, it does so from the start and whatever the exit
-    /// does, and else while packets may pass.
-    fn wanted_exit(&self, now: u64) -> Option<UseExit> {
-        let config = &self.configuration.config;
-        config.tun.exit.as_ref()?;
-        let exit = self.members.exit(config, &self.networks);
-        let strict = config.tun.exit_strict;
-        if !strict && self.obstacle(exit, now).is_some() {
-            return None;
-        }
-        let ends = exit.and_then(|(key, _)| ends(&self.networks, &key));
-        Some(UseExit {
-            ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
-            ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
-            strict,
-            lan: config.tun.exit_lan,
-            source: ends.map(|(own, _)| own),
-            dns: ends.map(|(_, exit)| exit),
-        })
-    }
-
     /// Why packets do not pass by the exit, apart from what the system refuses.
-    fn obstacle(&self, exit: Option<(PublicKey, Exit)>, now: u64) -> Option<String> {
+    fn obstacle(&self) -> Option<String> {
         let config = &self.configuration.config;
-        let Some((key, _)) = exit else {
+        let Some((key, _)) = self.desired.exit else {
             let named = config.tun.exit.as_ref()?;
-            return Some(match self.members.named_exit(config) {
+            return Some(match self.desired.members.named_exit(config) {
                 Ok(_) => format!(
                     "{named} is no approved exit; an administrator makes it one: `weft route approve {named} exit`"
                 ),
@@ -299,13 +221,15 @@ impl Daemon {
                 ),
             });
         };
-        let peer = self.node.status_of(now, key.node_addr())?;
-        self.passes(&peer).err()
+        self.passes(&key).err()
     }
 
     /// Whether packets of subnets pass to a peer, or why not.
-    fn passes(&self, peer: &PeerStatus) -> Result<(), String> {
-        let name = self.facts.name(&peer.key);
+    pub(super) fn passes(&self, key: &PublicKey) -> Result<(), String> {
+        let name = self.facts.name(key);
+        let Some(peer) = &self.node.status_of(boottime_ms(), key.node_addr()) else {
+            return Err(format!("{name} is not reached: it is no peer yet"));
+        };
         if peer.link_age.is_none() && peer.session_age.is_none() && peer.path.is_none() {
             return Err(format!(
                 "{name} is not reached: {}",
@@ -334,9 +258,8 @@ impl Daemon {
 
     /// Asks for a session with the exit if there is none: without, nothing shows whether it can be
     /// reached.
-    fn ask_exit(&mut self, now: u64) {
-        let config = &self.configuration.config;
-        let Some((key, _)) = self.members.exit(config, &self.networks) else {
+    pub(super) fn ask_exit(&mut self, now: u64) {
+        let Some((key, _)) = self.desired.exit else {
             return;
         };
         let up = |peer: PeerStatus| peer.session_age.is_some();
@@ -351,11 +274,11 @@ impl Daemon {
     pub(super) fn exit_status(&self, now: u64) -> Option<ExitStatus> {
         let config = &self.configuration.config;
         let named = config.tun.exit.as_ref()?;
-        let exit = self.members.exit(config, &self.networks);
+        let exit = self.desired.exit;
         let refused = self.exits.now.refused[0].as_ref();
         let refused = refused.map(|why| format!("the system refuses it: {why}"));
         let used = self.exits.now.used.is_some();
-        let obstacle = self.obstacle(exit, now).or(refused);
+        let obstacle = self.obstacle().or(refused);
         let obstacle = obstacle.or_else(|| (!used).then(|| "being set up".to_owned()));
         let state = exit.and_then(|(key, _)| self.exits.state_of(now, &key));
         let obstacle = obstacle.or_else(|| self.exit_fault(exit?.0, now));
@@ -375,7 +298,7 @@ impl Daemon {
         };
         Some(ExitStatus {
             exit: named.to_string(),
-            npub: self.members.named_exit(config).ok().map(|key| key.to_string()),
+            npub: self.desired.members.named_exit(config).ok().map(|key| key.to_string()),
             strict,
             lan: config.tun.exit_lan,
             ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
@@ -432,7 +355,7 @@ impl Daemon {
             (Some(_), None) if let Some(fault) = fault => fault.in_brief(),
             (Some(_), None) => "members may send to all other addresses".to_owned(),
             (None, None) if self.networks.own_exit().is_some() => "being set up".to_owned(),
-            (None, None) if offered(&self.surroundings, self.routes.index()).is_empty() => {
+            (None, None) if offered(&self.system.surroundings, self.system.interface).is_empty() => {
                 "this host has no default route; `ip route` shows its routes".to_owned()
             }
             (None, None) => "waits for an administrator: `weft route approve NAME exit`".to_owned(),
@@ -464,7 +387,7 @@ impl Daemon {
 
     /// Whether packets of this node to all addresses of an IP version go by this member, and why.
     pub(super) fn use_of_exit(&self, all: Subnet, member: &PublicKey) -> (bool, String) {
-        let mut chosen = self.members.subnets();
+        let mut chosen = self.desired.members.subnets();
         match self.exit_status(boottime_ms()) {
             Some(status) if chosen.any(|(subnet, key)| subnet == all && key == *member) => {
                 (status.used && status.pass, status.why)

@@ -68,7 +68,7 @@ impl Daemon {
     /// Asks the exit of this node how it is. Returns whether its answer is to come.
     pub(super) fn check_exit(&mut self) -> bool {
         let now = boottime_ms();
-        let Some((exit, _)) = self.members.exit(&self.configuration.config, &self.networks) else {
+        let Some((exit, _)) = self.desired.exit else {
             return false;
         };
         let before = self.exits.checks.asked.take().filter(|asked| asked.exit == exit);

@@ -247,6 +247,7 @@ impl Daemon {
         let subnets = subnets.filter_map(|route| Subnet::new(route.destination, route.prefix_len).ok());
         let subnets = subnets.map(|subnet| host(subnet, 1));
         let members = self
+            .desired
             .members
             .iter()
             .map(|(key, _)| IpAddr::V6(key.node_addr().to_ipv6()));

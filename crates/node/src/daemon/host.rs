@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use weft_discovery::port_mapping::place::place;
 use weft_host::broker::{Broker, Client};
 use weft_host::interest::{Concern, Interest};
 use weft_host::interface::{Fact, Keeper, Outcome};
 use weft_host::surroundings::Surroundings;
+use weft_host::tun::mesh_route;
+use weft_host::uplinks::uplinks;
 use weft_host::watch::Watch;
 use weft_os::clock::boottime_ms;
 use weft_os::netlink::Netlink;
 
-use super::interface::{mesh_route, wanted};
 use super::run::Daemon;
 
 /// How long a change of addresses or routes waits for further ones before the node reacts to all of
@@ -100,7 +102,7 @@ impl HostWatch {
     }
 
     /// Logs an error, unless that was the last one.
-    fn refuse(&mut self, error: String) {
+    pub(super) fn refuse(&mut self, error: String) {
         if self.logged.as_ref() != Some(&error) {
             tracing::warn!(
                 error,
@@ -117,7 +119,7 @@ impl Daemon {
         if std::mem::take(&mut self.host.peers_changed) {
             let last = self.addresses.iter().map(|(_, address)| address.ip());
             let peers: BTreeSet<IpAddr> = last
-                .chain(self.members.addresses().map(|address| address.ip()))
+                .chain(self.desired.members.addresses().map(|address| address.ip()))
                 .collect();
             self.host.watch.with(|interest| interest.set_peers(peers));
         }
@@ -126,15 +128,15 @@ impl Daemon {
             self.host.keeper.look_soon(boottime_ms());
         }
         if due.subnets || due.paths || due.lost {
-            let before = self.surroundings.clone();
-            if !self.read_surroundings() {
+            let before = self.system.surroundings.clone();
+            if !self.read_system() {
                 return;
             }
             if due.lost {
                 self.host.next_look = self.host.next_look.max(now + LOST_EVERY);
             }
-            self.follow_system_routes();
-            if due.paths || !before.leads_as(&self.surroundings, self.routes.index()) {
+            self.handle_system_routes();
+            if due.paths || !before.leads_as(&self.system.surroundings, self.system.interface) {
                 self.handle_network_change();
             }
         }
@@ -143,11 +145,10 @@ impl Daemon {
         }
     }
 
-    /// Reads the interfaces, addresses and routes of others again. Returns false if the system does not
-    /// say; then it is tried again soon.
-    pub(super) fn read_surroundings(&mut self) -> bool {
+    /// Reads what the system says again. Returns false if it does not say; then it is tried again soon.
+    pub(super) fn read_system(&mut self) -> bool {
         let begin = Instant::now();
-        let subnets: BTreeSet<_> = self.members.sources().into_keys().collect();
+        let subnets: BTreeSet<_> = self.desired.routes.subnets.keys().copied().collect();
         // Changes during the look are told after it.
         self.host.watch.with(|interest| interest.set_subnets(subnets.clone()));
         let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &subnets));
@@ -156,7 +157,13 @@ impl Daemon {
             Ok(read) => {
                 self.host.next_look = end + (end - begin) * LOOK_SHARE;
                 self.host.watch.with(|interest| interest.set_surroundings(&read));
-                self.surroundings = read;
+                let interface = self.system.interface;
+                self.system.place = place(&read, interface, &self.system.listen);
+                self.system.uplinks = uplinks(&read, interface).unwrap_or_else(|error| {
+                    self.uplinks.refuse(error.to_string());
+                    Vec::new()
+                });
+                self.system.surroundings = read;
                 true
             }
             Err(error) => {
@@ -172,34 +179,17 @@ impl Daemon {
     /// Reacts to other addresses, default routes, or routes to peers.
     fn handle_network_change(&mut self) {
         tracing::debug!("addresses or routes changed");
-        self.follow_offer();
-        self.follow_exit();
-        self.follow_uplinks();
-        self.node.handle_network_change(boottime_ms());
-        self.follow_host_addresses(true);
-        self.follow_stun_servers();
-        self.follow_gateway(true);
-        self.facts.hosts.handle_network_change(boottime_ms());
+        self.apply();
+        let now = boottime_ms();
+        self.node.handle_network_change(now);
+        self.reaching.handle_network_change(now);
+        self.stun.handle_network_change(now);
+        self.lifetimes.handle_network_change(now);
+        self.mapping.handle_network_change(now);
+        self.tell_mapped(now);
+        self.facts.hosts.handle_network_change(now);
         self.nostr.handle_network_change();
         self.ask_for_names();
-        self.follow_lan_subnets();
-    }
-
-    /// Gives the interface the addresses that this node has now, and notes its routes. Returns whether
-    /// the addresses are others than before.
-    pub(super) fn follow_interface(&mut self) -> bool {
-        let me = self.facts.key.node_addr();
-        let wanted = wanted(&self.configuration.config, me, self.networks.own_ipv4(), &self.routes);
-        if wanted == *self.host.keeper.wanted() {
-            return false;
-        }
-        let moved = wanted.addresses != self.host.keeper.wanted().addresses;
-        let changed =
-            Netlink::open().and_then(|mut netlink| self.host.keeper.want(boottime_ms(), wanted, &mut netlink));
-        if let Err(error) = changed {
-            self.host.refuse(error.to_string());
-        }
-        moved
     }
 
     /// Reads the interface back, and sets up what it has lost.
@@ -251,8 +241,7 @@ impl Daemon {
             given |= self.routes.give_way(route);
         }
         if given {
-            self.show_withheld();
-            self.follow_interface();
+            self.apply();
         }
     }
 
@@ -269,31 +258,18 @@ impl Daemon {
 
     /// Adds and removes routes as the system's own routes have changed: this host may have come into a
     /// subnet that is also behind a peer, or have left it.
-    fn follow_system_routes(&mut self) {
-        let followed = Netlink::open()
+    fn handle_system_routes(&mut self) {
+        let handled = Netlink::open()
             .map_err(|error| error.to_string())
             .and_then(|mut netlink| {
-                let followed = self
-                    .routes
-                    .follow_system(&mut netlink, &self.members, &self.surroundings);
-                followed.map_err(|error| error.to_string())
+                let (wanted, surroundings) = (&self.desired.routes, &self.system.surroundings);
+                let handled = self.routes.handle_system_change(&mut netlink, wanted, surroundings);
+                handled.map_err(|error| error.to_string())
             });
-        match followed {
+        match handled {
             Ok(false) => {}
-            Ok(true) => {
-                self.show_withheld();
-                self.follow_interface();
-            }
+            Ok(true) => drop(self.apply()),
             Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
         }
-    }
-
-    /// Passes to the status which subnets have no route.
-    fn show_withheld(&mut self) {
-        self.facts.set_members(
-            &self.configuration.config,
-            (&self.members, &self.networks),
-            &self.routes,
-        );
     }
 }

@@ -69,8 +69,7 @@ impl Daemon {
         if changed {
             let addresses = self.facts.hosts.addresses(name);
             tracing::info!(%name, ?addresses, "a host name of the configuration has these addresses");
-            self.follow_members(false);
-            self.follow_stun_servers();
+            self.apply();
         }
         self.ask_for_names();
     }

@@ -5,15 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weft_config::Announce;
+use weft_desired::Announced;
 use weft_discovery::mdns::{Found, Mdns, Seen, Service};
-use weft_host::surroundings::Surroundings;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::random_bytes;
 use weft_reach::lan::sightings::{Dial, Sightings, on_link};
-use weft_reach::lan::{Announcement, MAX_NETWORKS, SERVICE, Secret};
-use weft_wire::Subnet;
+use weft_reach::lan::{Announcement, SERVICE};
 
 use super::run::Daemon;
 
@@ -28,24 +27,12 @@ const MAX_SEEN: usize = 256;
 /// The pause before mDNS is tried again that did not start.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What the node announces follows from this.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
-    announce: Announce,
-    /// The secrets of the networks that this node is a member of.
-    secrets: Vec<Secret>,
-}
-
 /// LAN discovery of a node.
 pub(super) struct Lan {
     mdns: Option<Mdns>,
     sightings: Sightings,
-    /// What is announced now.
-    wanted: Option<Wanted>,
     /// The name of the instance, and of the host: another one for each start.
     name: String,
-    /// The subnets of the interfaces of this host.
-    subnets: Vec<Subnet>,
     /// Services that were found, the oldest first, and whether each was looked at with the members and
     /// secrets of now: an announcement may come before the record of the member that it is of.
     seen: VecDeque<(Seen, bool)>,
@@ -56,7 +43,7 @@ pub(super) struct Lan {
 }
 
 impl Lan {
-    /// Nothing is announced before [`Daemon::follow_lan`].
+    /// Nothing is announced before [`Daemon::announce`].
     pub(super) fn new() -> Self {
         let mut name = [0; 8];
         // A constant name would only be recognised again.
@@ -64,9 +51,7 @@ impl Lan {
         Self {
             mdns: None,
             sightings: Sightings::default(),
-            wanted: None,
             name: hex::encode(name),
-            subnets: Vec::new(),
             seen: VecDeque::new(),
             again: None,
             changed: BTreeSet::new(),
@@ -112,31 +97,28 @@ impl Lan {
 }
 
 impl Daemon {
-    /// Announces what follows from configuration and networks, if that is something else than before.
-    pub(super) fn follow_lan(&mut self) {
-        let announce = self.configuration.config.lan.announce;
-        let secrets = self.networks.secrets().take(MAX_NETWORKS).map(|(_, secret)| *secret);
-        let secrets = secrets.filter(|_| announce != Announce::Off).collect();
-        let wanted = Wanted { announce, secrets };
+    /// Looks at all services again: members, secrets or subnets are others than before.
+    pub(super) fn look_again_in_lan(&mut self) {
         self.lan.seen.iter_mut().for_each(|(_, looked)| *looked = false);
-        let members = &self.members;
+        let members = &self.desired.members;
         self.lan.sightings.retain(|key| {
             let key = PublicKey::from_bytes(key);
             key.is_ok_and(|key| members.contains(&key))
         });
-        if self.lan.wanted.as_ref() == Some(&wanted) && self.lan.again.is_none() {
-            return;
-        }
+    }
+
+    /// Announces what is to be announced now.
+    pub(super) fn announce(&mut self) {
         self.lan.again = None;
-        if let Err(error) = self.announce(&wanted) {
+        let announced = self.desired.announced.clone();
+        if let Err(error) = self.try_to_announce(&announced) {
             tracing::info!(%error, "peers in the LAN are not found by mDNS; trying again");
             self.lan.stop();
             self.lan.again = Some(Instant::now() + AGAIN);
         }
-        self.lan.wanted = Some(wanted);
     }
 
-    fn announce(&mut self, wanted: &Wanted) -> Result<(), mdns_sd::Error> {
+    fn try_to_announce(&mut self, wanted: &Announced) -> Result<(), mdns_sd::Error> {
         let fips = wanted.announce == Announce::Everyone;
         if !fips && wanted.secrets.is_empty() {
             self.lan.stop();
@@ -175,16 +157,7 @@ impl Daemon {
     /// Tries again what did not start.
     pub(super) fn retry_lan(&mut self, now: Instant) {
         if self.lan.again.is_some_and(|at| at <= now) {
-            self.follow_lan();
-        }
-    }
-
-    /// Takes the subnets of this host into account, which may have changed.
-    pub(super) fn follow_lan_subnets(&mut self) {
-        let subnets = subnets(&self.surroundings, self.routes.index());
-        if subnets != self.lan.subnets {
-            self.lan.subnets = subnets;
-            self.lan.seen.iter_mut().for_each(|(_, looked)| *looked = false);
+            self.announce();
         }
     }
 
@@ -229,11 +202,11 @@ impl Daemon {
             FIPS_SERVICE => npub(seen).into_iter().collect(),
             _ => return,
         };
-        let on_link = |at: &SocketAddr| on_link(*at, &self.lan.subnets) && self.is_served(*at);
+        let on_link = |at: &SocketAddr| on_link(*at, &self.desired.lan) && self.is_served(*at);
         let addresses: Vec<SocketAddr> = seen.addresses.iter().copied().filter(on_link).collect();
         for key in keys
             .into_iter()
-            .filter(|key| *key != self.facts.key && self.members.contains(key))
+            .filter(|key| *key != self.facts.key && self.desired.members.contains(key))
         {
             let linked = self.is_linked(&key);
             let sightings = &mut self.lan.sightings;
@@ -317,50 +290,5 @@ fn served(listen: &[SocketAddr]) -> (u16, Vec<IpAddr>) {
     match addresses.iter().any(IpAddr::is_unspecified) {
         true => (port, Vec::new()),
         false => (port, addresses),
-    }
-}
-
-/// The subnets of all interfaces but that with the index `own`.
-fn subnets(surroundings: &Surroundings, own: u32) -> Vec<Subnet> {
-    let others = surroundings.addresses.iter().filter(|of| of.index != own);
-    others
-        .filter_map(|of| Subnet::around(of.address, of.prefix_len))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use weft_noise::SecretKey;
-
-    use super::*;
-
-    #[test]
-    fn fips_sees_one_instance_for_each_scope() {
-        let key = SecretKey::from_bytes(&[1; 32]).unwrap().public();
-        let [first, second]: [_; 2] = fips_entries(&key).collect::<Vec<_>>().try_into().unwrap();
-        let start = &key.to_string()[..16];
-        assert_eq!(first.0, format!("fips-{start}"));
-        assert_eq!(second.0, format!("fips-{start}-nvpn"));
-        for ((name, entries), scope) in [(first, "fips-overlay-v1"), (second, "nostr-vpn")] {
-            assert!(name.len() <= 63);
-            assert_eq!(entries[2], ("scope".to_owned(), scope.to_owned()));
-            let bytes = entries.into_iter().map(|(key, value)| (key, value.into_bytes()));
-            let seen = Seen {
-                service: FIPS_SERVICE.to_owned(),
-                name,
-                port: 2121,
-                addresses: Vec::new(),
-                entries: bytes.collect(),
-            };
-            assert_eq!(npub(&seen), Some(key));
-        }
-    }
-
-    #[test]
-    fn sockets_of_all_addresses_announce_all() {
-        let all = ["0.0.0.0:2121", "[::]:2121"].map(|at| at.parse().unwrap());
-        assert_eq!(served(&all), (2121, Vec::new()));
-        let one = ["192.168.1.2:7", "192.168.2.2:8"].map(|at| at.parse().unwrap());
-        assert_eq!(served(&one), (7, vec!["192.168.1.2".parse().unwrap()]));
     }
 }

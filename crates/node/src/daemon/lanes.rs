@@ -2,12 +2,12 @@
 
 use std::io;
 
+use weft_host::tun::Interface;
 use weft_os::tun::{Tun, TunError};
 use weft_os::udp::{BindOptions, Steering, UdpSocket};
 use weft_packet::LANE_MASK;
 use weft_wire::fast;
 
-use super::interface::Interface;
 use crate::logging::causes;
 
 /// The kernel reads fast frames as [`Place::owner`](weft_packet::Place::owner) does: the index is

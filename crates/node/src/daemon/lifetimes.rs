@@ -133,7 +133,7 @@ impl Daemon {
     pub(super) fn drive_lifetimes(&mut self) -> bool {
         let now = boottime_ms();
         for peer in std::mem::take(&mut self.lifetimes.changed) {
-            self.follow_link(now, &peer);
+            self.take_link(now, &peer);
         }
         self.lifetimes.state.handle_timeout(now);
         let mut active = false;
@@ -157,7 +157,7 @@ impl Daemon {
     }
 
     /// Takes over where the link of a weft node goes.
-    fn follow_link(&mut self, now: u64, peer: &PublicKey) {
+    fn take_link(&mut self, now: u64, peer: &PublicKey) {
         let addr = peer.node_addr();
         let Some(neighbour) = self.lifetimes.neighbours.get_mut(&addr) else {
             return;
@@ -165,7 +165,7 @@ impl Daemon {
         let path = self.node.link_path(peer);
         let path = path.filter(|path| SocketId::of(*path).is_ordinary()).map(plain);
         // Strangers neither help nor are helped.
-        let path = path.filter(|_| self.members.contains(peer));
+        let path = path.filter(|_| self.desired.members.contains(peer));
         if neighbour.path.is_some() && neighbour.path != path {
             // Another path has another mapping.
             neighbour.sees = None;

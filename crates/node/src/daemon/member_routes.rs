@@ -10,14 +10,6 @@ use weft_wire::Subnet;
 use super::run::Daemon;
 
 impl Daemon {
-    /// Notes which routes of this node are approved. Returns whether they are others than before.
-    pub(super) fn follow_own_routes(&mut self) -> bool {
-        let routes = self.networks.own_routes();
-        let changed = routes != self.own_routes;
-        self.own_routes = routes;
-        changed
-    }
-
     /// Adds the routes of the members to each network of the list.
     pub(super) fn add_routes(&self, list: &mut NetworkList, now: u64) {
         for listed in &mut list.networks {
@@ -99,7 +91,7 @@ impl Daemon {
                 "not used here: `weft set accept-routes true` changes that".to_owned(),
             );
         }
-        let user = self.members.subnets().find(|(used, _)| *used == subnet);
+        let user = self.desired.members.subnets().find(|(used, _)| *used == subnet);
         match (user, self.routes.withheld().get(&subnet)) {
             (Some((_, key)), Some(obstacle)) if key == *member => (false, format!("no route: {obstacle}")),
             (Some((_, key)), None) if key == *member => (true, "used".to_owned()),

@@ -257,7 +257,7 @@ impl Daemon {
     /// one.
     fn any_exit(&self) -> Result<PublicKey, String> {
         let exits = self.networks.exits();
-        let chosen = self.members.exit(&self.configuration.config, &self.networks);
+        let chosen = self.desired.exit;
         let own = self.networks.own();
         let own = exits.contains_key(own).then_some(*own);
         let any = chosen
@@ -272,7 +272,7 @@ impl Daemon {
         if let Ok(key) = named.parse() {
             return Ok(key);
         }
-        let by_hand = named.parse().ok().and_then(|name| self.members.by_hand(&name));
+        let by_hand = named.parse().ok().and_then(|name| self.desired.members.by_hand(&name));
         let of_networks = self.networks.iter().flat_map(|network| &network.state().names);
         let known = of_networks.filter(|(_, name)| name.as_str() == named);
         let known: BTreeSet<PublicKey> = known.map(|(key, _)| *key).collect();

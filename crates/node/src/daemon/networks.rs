@@ -48,9 +48,9 @@ impl Daemon {
             false => self.networks.put_off_duties(now),
         }
         self.networks.handle_timeout(now);
-        if self.rules.next.is_some_and(|end| unix_s() >= end) {
+        if self.desired.rules.next.is_some_and(|end| unix_s() >= end) {
             active = true;
-            self.follow_rules();
+            self.apply();
         }
         for (to, document) in self.networks.take_documents() {
             active = true;
@@ -77,9 +77,7 @@ impl Daemon {
         }
         if self.networks.take_change() {
             active = true;
-            let moved = self.follow_interface() | self.follow_own_routes();
-            self.follow_members(moved);
-            self.follow_lan();
+            self.apply();
             self.count_at = None;
         }
         active
@@ -137,12 +135,13 @@ impl Daemon {
         self.save_enrolment();
     }
 
-    /// Passes the nodes that can be reached to the networks, and to the core whether it admits guests.
+    /// Passes the nodes that can be reached to the networks, and looks whether more follows from that.
     fn count_reachable(&mut self, now: u64) {
-        self.node.set_guests(self.networks.welcomes_guests(now, unix_s()));
+        if self.networks.welcomes_guests(now, unix_s()) != self.desired.guests || self.exit_changes() {
+            self.apply();
+        }
         let idle = self.networks.iter().next().is_none() && self.configuration.config.tun.exit.is_none();
-        if idle && self.rules.next.is_none() {
-            self.follow_exit();
+        if idle && self.desired.rules.next.is_none() {
             self.count_at = Some(Instant::now() + Duration::from_secs(3600));
             return;
         }
@@ -153,7 +152,7 @@ impl Daemon {
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
         self.tell_own_addresses(now);
         self.networks.set_reachable(reachable, now);
-        self.follow_exit();
+        self.ask_exit(now);
     }
 
     /// Passes the addresses of this node to the networks.

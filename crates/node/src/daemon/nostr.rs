@@ -121,7 +121,7 @@ impl Signalling {
     }
 
     /// Takes over what the configuration says from now on.
-    fn set_config(&mut self, config: &NostrConfig) {
+    pub(super) fn set_config(&mut self, config: &NostrConfig) {
         if config.relays != self.urls {
             self.urls.clone_from(&config.relays);
             self.relays.clear();
@@ -222,17 +222,12 @@ fn readable(text: &str) -> String {
 
 impl Daemon {
     /// Takes over which nodes are peers, and which of them are wanted.
-    pub(super) fn follow_signalling(&mut self) {
-        let members = &self.members;
+    pub(super) fn set_signalling_peers(&mut self) {
+        let members = &self.desired.members;
         self.nostr.adverts.retain(|key, _| members.contains(key));
-        let keys = self.members.iter().map(|(key, _)| *key);
+        let keys = self.desired.members.iter().map(|(key, _)| *key);
         let peers = keys.map(|key| (key, !self.is_linked(&key))).collect();
         self.nostr.state.set_peers(now(), &peers);
-    }
-
-    /// Takes over what the configuration says about relays.
-    pub(super) fn follow_nostr(&mut self) {
-        self.nostr.set_config(&self.configuration.config.nostr);
     }
 
     /// What is known about the relays, in the order of the configuration.
@@ -286,7 +281,7 @@ impl Daemon {
         match output {
             Output::Advertised { peer, at } => {
                 self.nostr.adverts.insert(peer, at);
-                self.follow_members(false);
+                self.apply();
             }
             Output::Signal { peer, offer, text } => {
                 let kind = match offer {

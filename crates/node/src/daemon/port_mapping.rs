@@ -1,6 +1,5 @@
 //! The port that the gateway maps to the node's socket: where it is asked for, and what follows.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -8,16 +7,12 @@ use tokio::time::timeout;
 use weft_control::status::{MappingStatus, MappingTried};
 use weft_discovery::port_mapping::gateway::{self, Lease};
 use weft_discovery::port_mapping::{Mapper, Place, Tried};
-use weft_host::surroundings::Surroundings;
 use weft_os::clock::boottime_ms;
-use weft_reach::nat::is_private;
 
 use super::run::Daemon;
 
 /// How long the daemon waits at its end until the gateway has withdrawn the mapping.
 const AT_THE_END: Duration = Duration::from_secs(3);
-/// The port of PCP, by which the address of this host towards its gateway is found. Nothing is sent.
-const PCP: u16 = 5351;
 
 /// The mapping, and the job at the gateway that is under way.
 pub(super) struct PortMapping {
@@ -51,6 +46,17 @@ impl PortMapping {
         self.mapper.timeout()
     }
 
+    /// Sets where a mapping is asked for; the reason if nowhere.
+    pub(super) fn set_place(&mut self, now: u64, place: Result<Place, &'static str>) {
+        self.unwanted = place.err().unwrap_or_default();
+        self.mapper.set_place(now, place.ok());
+    }
+
+    /// The network of this host has changed.
+    pub(super) fn handle_network_change(&mut self, now: u64) {
+        self.mapper.handle_network_change(now);
+    }
+
     /// Starts the job that is due.
     pub(super) fn drive(&mut self, now: u64) {
         while let Some(job) = self.mapper.poll(now) {
@@ -64,21 +70,6 @@ impl PortMapping {
 }
 
 impl Daemon {
-    /// Finds out where a mapping is asked for, after a change of the network or of the configuration.
-    pub(super) fn follow_gateway(&mut self, changed: bool) {
-        let now = boottime_ms();
-        let place = match self.configuration.config.reach.port_mapping {
-            true => place(&self.surroundings, self.routes.index(), &self.facts.listen),
-            false => Err("reach.port_mapping = false"),
-        };
-        self.mapping.unwanted = place.err().unwrap_or_default();
-        self.mapping.mapper.set_place(now, place.ok());
-        if changed {
-            self.mapping.mapper.handle_network_change(now);
-        }
-        self.tell_mapped(now);
-    }
-
     /// Handles what came of a job at the gateway.
     pub(super) fn mapping_done(&mut self, (done, lease): gateway::Result) {
         let now = boottime_ms();
@@ -101,7 +92,7 @@ impl Daemon {
         }
     }
 
-    fn tell_mapped(&mut self, now: u64) {
+    pub(super) fn tell_mapped(&mut self, now: u64) {
         let mapped = self.mapping.mapper.mapped().map(|granted| granted.at);
         self.reaching.set_mapped(now, mapped);
     }
@@ -156,42 +147,5 @@ impl Daemon {
             tried,
             why,
         }
-    }
-}
-
-/// Where a mapping is asked for: at the gateway of the IPv4 default route, for the socket of IPv4. The
-/// reason otherwise.
-fn place(surroundings: &Surroundings, own_interface: u32, listen: &[SocketAddr]) -> Result<Place, &'static str> {
-    let gateway = gateway(surroundings, own_interface).ok_or("there is no gateway of IPv4")?;
-    let own = own_address(gateway).ok_or("the gateway is not reached")?;
-    if !is_private(own.into()) {
-        return Err("the address of this host is public, so that no mapping is needed");
-    }
-    let serves = |at: &&SocketAddr| at.is_ipv4() && (at.ip().is_unspecified() || at.ip() == own);
-    let listen = listen.iter().find(serves).ok_or("no socket serves IPv4 there")?;
-    Ok(Place {
-        gateway,
-        own: SocketAddrV4::new(own, listen.port()),
-    })
-}
-
-/// The gateway of the default route with the lowest metric.
-fn gateway(surroundings: &Surroundings, own_interface: u32) -> Option<Ipv4Addr> {
-    let defaults = surroundings.defaults(own_interface);
-    let defaults = defaults.filter(|route| route.destination.is_ipv4());
-    let first = defaults.min_by_key(|route| route.metric.unwrap_or(0))?;
-    match first.gateway {
-        Some(std::net::IpAddr::V4(gateway)) => Some(gateway),
-        _ => None,
-    }
-}
-
-/// The address of this host from which packets to the gateway leave.
-fn own_address(gateway: Ipv4Addr) -> Option<Ipv4Addr> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect((gateway, PCP)).ok()?;
-    match socket.local_addr().ok()? {
-        SocketAddr::V4(own) => Some(*own.ip()),
-        SocketAddr::V6(_) => None,
     }
 }

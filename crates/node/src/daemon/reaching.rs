@@ -7,7 +7,6 @@ use std::net::SocketAddr;
 use weft_core::{Event, Path};
 use weft_discovery::further_sockets::FurtherSockets;
 use weft_discovery::probe_sockets::{Arrived, ProbeSockets};
-use weft_host::host_addresses::host_addresses;
 use weft_networks::hints::HintSource;
 use weft_networks::presence::MAX_ADDRESSES;
 use weft_noise::PublicKey;
@@ -102,6 +101,18 @@ impl Reaching {
         self.reach.candidates().iter().any(host)
     }
 
+    /// Takes the addresses of this host into account.
+    pub(super) fn set_host(&mut self, now: u64, addresses: Vec<SocketAddr>) {
+        self.reach.set_host(now, addresses);
+        let has_ipv4 = self.has_version(false);
+        self.nat64.set_ipv4(has_ipv4);
+    }
+
+    /// The network of this host has changed.
+    pub(super) fn handle_network_change(&mut self, now: u64) {
+        self.reach.handle_network_change(now);
+    }
+
     /// Whether a peer is reached through others.
     pub(super) fn has_relayed(&self) -> bool {
         !self.relayed.is_empty()
@@ -179,20 +190,6 @@ impl Reaching {
 }
 
 impl Daemon {
-    /// Takes the addresses of this host into account, which may have changed.
-    pub(super) fn follow_host_addresses(&mut self, changed: bool) {
-        let now = boottime_ms();
-        let addresses = host_addresses(&self.surroundings, self.routes.index(), &self.facts.listen);
-        self.reaching.reach.set_host(now, addresses);
-        let has_ipv4 = self.reaching.has_version(false);
-        self.reaching.nat64.set_ipv4(has_ipv4);
-        if changed {
-            self.reaching.reach.handle_network_change(now);
-            self.stun.handle_network_change(now);
-            self.lifetimes.handle_network_change(now);
-        }
-    }
-
     /// Handles a datagram outside of links.
     pub(super) fn handle_outside(&mut self, from: SocketAddr, datagram: &[u8]) {
         let (now, socket) = (boottime_ms(), SocketId::of(from));
@@ -231,7 +228,7 @@ impl Daemon {
         // The peer may have become one in this turn: its message comes right behind the one that
         // shows what node it is.
         if self.configuration.config.reach.punch && self.reaching.changed.remove(peer) {
-            self.follow_standing(now, *peer);
+            self.set_standing(now, *peer);
         }
         let handled = self.reaching.reach.handle_message(now, peer.node_addr(), bytes);
         if let Err(error) = handled {
@@ -244,7 +241,7 @@ impl Daemon {
         let now = boottime_ms();
         let changed = std::mem::take(&mut self.reaching.changed);
         if self.configuration.config.reach.punch {
-            changed.into_iter().for_each(|peer| self.follow_standing(now, peer));
+            changed.into_iter().for_each(|peer| self.set_standing(now, peer));
         }
         self.reaching.reach.handle_timeout(now);
         let mut active = false;
@@ -256,7 +253,7 @@ impl Daemon {
         active
     }
 
-    fn follow_standing(&mut self, now: u64, peer: PublicKey) {
+    fn set_standing(&mut self, now: u64, peer: PublicKey) {
         let addr = peer.node_addr();
         let standing = match self.node.weft_path(&peer) {
             Some(Path::Relayed(_)) => Standing::Relayed,

@@ -1,6 +1,5 @@
 //! The daemon's loop.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -10,10 +9,11 @@ use weft_control::status::{Document as _, Pong, Stopping, Version};
 use weft_control::trace::TraceDocument;
 use weft_control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
-use weft_host::surroundings::Surroundings;
+use weft_desired::members::NotFound;
+use weft_desired::{Desired, System};
+use weft_host::routes::PeerRoutes;
 use weft_networks::Networks;
 use weft_networks::hints::HintSource;
-use weft_networks::rules::compile::Compiled;
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::random::SystemRng;
@@ -23,7 +23,6 @@ use weft_reach::stun;
 use weft_store::last_addresses::LastAddresses;
 use weft_store::state::StateDir;
 use weft_stream::Documents;
-use weft_wire::Subnet;
 use weft_wire::fast::LEAST_PAYLOAD;
 
 use super::DaemonError;
@@ -39,14 +38,12 @@ use super::host_names::HostLookups;
 use super::lan::Lan;
 use super::lifetimes::Lifetimes;
 use super::looks::Looks;
-use super::members::{Members, NotFound};
 use super::moves::MoveLog;
 use super::netcheck::Netcheck;
 use super::nostr::Signalling;
 use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
-use super::routes::PeerRoutes;
 use super::saving::Saving;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
@@ -79,7 +76,12 @@ pub(super) struct Daemon {
     pub(super) exits: Exits,
     pub(super) faults: Faults,
     pub(super) looks: Looks,
-    pub(super) members: Members,
+    /// All that must hold.
+    pub(super) desired: Desired,
+    /// Whether that was made so once.
+    pub(super) applied: bool,
+    /// What the system says.
+    pub(super) system: System,
     pub(super) networks: Networks,
     pub(super) reaching: Reaching,
     pub(super) uplinks: UplinkSockets,
@@ -91,20 +93,14 @@ pub(super) struct Daemon {
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     pub(super) nostr: Signalling,
-    /// The rules that the packet path applies.
-    pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
     pub(super) saving: Saving,
     pub(super) verifier: Verifier,
     pub(super) farewells: Farewells,
-    /// The approved subnets behind this node, to which members may send.
-    pub(super) own_routes: BTreeSet<Subnet>,
     pub(super) routes: PeerRoutes,
     pub(super) host: HostWatch,
-    /// What is known of the interfaces, addresses and routes of others in this host.
-    pub(super) surroundings: Surroundings,
     /// Changes the filter of the log, unless the command line has set it.
     pub(super) log: Option<LogControl>,
     pub(super) echoes: Echoes,
@@ -130,7 +126,8 @@ pub(super) struct Parts {
     pub(super) configuration: Configuration,
     pub(super) exits: Exits,
     pub(super) faults: Faults,
-    pub(super) members: Members,
+    pub(super) desired: Desired,
+    pub(super) system: System,
     pub(super) networks: Networks,
     pub(super) saving: Saving,
     pub(super) verifier: Verifier,
@@ -138,13 +135,9 @@ pub(super) struct Parts {
     pub(super) lookups: HostLookups,
     pub(super) lan: Lan,
     pub(super) nostr: Signalling,
-    /// The rules that the packet path applies.
-    pub(super) rules: Compiled,
     pub(super) documents: Documents<PublicKey>,
     pub(super) routes: PeerRoutes,
     pub(super) host: HostWatch,
-    /// What is known of the interfaces, addresses and routes of others in this host.
-    pub(super) surroundings: Surroundings,
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
 }
@@ -160,7 +153,8 @@ impl Daemon {
             configuration,
             exits,
             faults,
-            members,
+            desired,
+            system,
             networks,
             saving,
             verifier,
@@ -168,11 +162,9 @@ impl Daemon {
             lookups,
             lan,
             nostr,
-            rules,
             documents,
             routes,
             host,
-            surroundings,
             log,
             continuity,
         } = parts;
@@ -187,7 +179,9 @@ impl Daemon {
             exits,
             faults,
             looks: Looks::default(),
-            members,
+            desired,
+            applied: false,
+            system,
             networks,
             reaching,
             uplinks: UplinkSockets::default(),
@@ -199,16 +193,13 @@ impl Daemon {
             lookups,
             lan,
             nostr,
-            rules,
             documents,
             count_at: None,
             saving,
             verifier,
             farewells: Farewells::default(),
-            own_routes: BTreeSet::new(),
             routes,
             host,
-            surroundings,
             log,
             echoes,
             events: Events::default(),
@@ -229,17 +220,11 @@ impl Daemon {
     ) -> Result<(), DaemonError> {
         tracing::info!(npub = %self.facts.key, address = %self.facts.key.node_addr().to_ipv6(), "up");
         // The watch knows the rest from here on.
-        self.read_surroundings();
+        self.read_system();
         self.host.keeper.look_soon(boottime_ms());
-        self.follow_host_addresses(false);
+        self.apply();
         self.tell_underlay_ports();
-        self.follow_uplinks();
         self.ask_for_names();
-        self.follow_stun_servers();
-        self.follow_gateway(false);
-        self.follow_lan_subnets();
-        self.follow_lan();
-        self.follow_signalling();
         while !self.stopping {
             self.drain_outputs();
             let time_left = self.time_left();
@@ -532,7 +517,7 @@ impl Daemon {
 
     /// Notes that a peer has a link at an address.
     fn note_path(&mut self, peer: &PublicKey, addr: SocketAddr) {
-        let known = self.members.source_of(peer, addr);
+        let known = self.desired.members.source_of(peer, addr);
         self.facts.hints.note_path(*peer, addr, known);
         self.lan.note(*peer);
         self.nostr.note(*peer);
@@ -678,7 +663,7 @@ impl Daemon {
     }
 
     pub(super) fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
-        self.members.find(peer).map_err(|error| match error {
+        self.desired.members.find(peer).map_err(|error| match error {
             NotFound::Unknown => Refusal::unknown_peer(peer),
             NotFound::Ambiguous => Refusal::ambiguous_peer(peer),
         })

@@ -18,11 +18,13 @@ use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
 };
+use weft_desired::Desired;
 use weft_discovery::checks::Checks;
 use weft_host::dns::{self, Responder};
 use weft_host::hosts::Hosts;
+use weft_host::routes::Obstacle;
+use weft_host::tun::Interface;
 use weft_host::uplinks::Devices;
-use weft_networks::Networks;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
@@ -31,19 +33,16 @@ use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, SocketId, Totals, plain};
 use weft_plane::Snapshot;
 use weft_store::fast_peers::FastPeers;
+use weft_wire::Subnet;
 use weft_wire::fast;
 
 use super::configuration::Configuration;
 use super::echo::random_number;
 use super::hints::Hints;
 use super::inquiries::Inquiries;
-use super::interface::Interface;
 use super::lanes::MoreLanes;
-use super::members::Members;
-use super::names;
 use super::perf::PerfServer;
 use super::rights::DaemonRights;
-use super::routes::PeerRoutes;
 use super::subnets::Subnets;
 use super::why::{why_frames, why_path};
 
@@ -105,7 +104,7 @@ impl Facts {
         key: PublicKey,
         interface: &Interface,
         (sockets, more): (&[UdpSocket], &MoreLanes),
-        (config, members): (&Config, &Members),
+        config: &Config,
         Services {
             dns,
             perf,
@@ -129,7 +128,7 @@ impl Facts {
         ];
         Self {
             key,
-            names: members.names(),
+            names: BTreeMap::new(),
             tun: TunStatus {
                 name: interface.name().to_owned(),
                 mtu: interface.mtu,
@@ -154,13 +153,13 @@ impl Facts {
             inquiries: Inquiries::new(sockets.iter().map(UdpSocket::local_address).collect()),
             checks: Checks::new(random_number()),
             hosts,
-            named: named(config),
+            named: BTreeMap::new(),
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             config: config.path.clone(),
             dns,
             perf,
             rights,
-            subnets: Subnets::new(members, interface.routes().withheld()),
+            subnets: Subnets::default(),
             member_of: BTreeMap::new(),
             fast,
             hints,
@@ -279,21 +278,13 @@ impl Facts {
         }
     }
 
-    /// Follows a change of the members.
-    pub(super) fn set_members(
-        &mut self,
-        config: &Config,
-        (members, networks): (&Members, &Networks),
-        routes: &PeerRoutes,
-    ) {
-        self.names = members.names();
+    /// Takes over what holds now.
+    pub(super) fn show(&mut self, config: &Config, desired: &Desired, withheld: &BTreeMap<Subnet, Obstacle>) {
+        self.names = desired.members.names();
         self.named = named(config);
-        self.subnets = Subnets::new(members, routes.withheld());
-        self.member_of = networks.names_by_member();
+        self.subnets = Subnets::new(&desired.members, withheld);
+        self.member_of.clone_from(&desired.member_of);
         self.tun.routes = config.tun.routes.iter().map(ToString::to_string).collect();
-        if let Some(dns) = &self.dns {
-            dns.set_zone(names::zone(members, networks));
-        }
     }
 
     /// A path, with the relay's name if it has one.

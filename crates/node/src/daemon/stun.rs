@@ -1,8 +1,6 @@
 //! STUN servers: their questions and answers at the node's socket, and what follows for the search for
 //! direct paths.
 
-use std::net::SocketAddr;
-
 use weft_config::host_name::PeerAddress;
 use weft_control::status::StunStatus;
 use weft_os::clock::boottime_ms;
@@ -12,29 +10,6 @@ use weft_reach::stun::servers::{Entry, Output};
 use super::run::Daemon;
 
 impl Daemon {
-    /// Makes the servers of the configuration, at the addresses that their names have at present,
-    /// those that are asked.
-    pub(super) fn follow_stun_servers(&mut self) {
-        let servers = &self.configuration.config.reach.stun;
-        let servers: Vec<_> = servers
-            .iter()
-            .map(|server| (server.to_string(), self.server_addresses(server)))
-            .collect();
-        self.stun.set(boottime_ms(), &servers);
-    }
-
-    /// The addresses of a server, in the versions of IP in which this host has one.
-    fn server_addresses(&self, server: &PeerAddress) -> Vec<SocketAddr> {
-        match server {
-            PeerAddress::At(at) => vec![*at],
-            PeerAddress::Named { host, port } => {
-                let addresses = self.facts.hosts.addresses(host).into_iter();
-                let usable = addresses.filter(|ip| self.reaching.has_version(ip.is_ipv6()));
-                usable.map(|ip| SocketAddr::new(ip, *port)).collect()
-            }
-        }
-    }
-
     /// Asks the servers that are due, and passes on what they say. Returns whether the core has
     /// something to do because of it.
     pub(super) fn drive_stun(&mut self) -> bool {

@@ -1,35 +1,15 @@
-//! Subnets behind nodes: those that the lanes get, and the status of those of each peer.
+//! Subnets behind nodes: the status of those of each peer.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
-use weft_config::Config;
 use weft_control::status::RoutesStatus;
-use weft_core::{Frames, Node, PeerStatus as CorePeer};
-use weft_networks::{Networks, of_exit};
+use weft_core::{Frames, PeerStatus as CorePeer};
+use weft_desired::members::Members;
+use weft_host::routes::Obstacle;
 use weft_noise::PublicKey;
-use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
-use super::members::Members;
-use super::routes::Obstacle;
 use super::why::why_frames;
-
-/// Passes the addresses and subnets of this node, and those of its peers, to the core. `exit`: what
-/// this node forwards as exit.
-pub(super) fn tell(node: &mut Node, config: &Config, networks: &Networks, members: &Members, exit: Option<Exit>) {
-    let mut ours = own(config, networks);
-    ours.extend(exit.into_iter().flat_map(of_exit));
-    node.set_subnets(ours, members.subnets().collect());
-}
-
-/// The addresses of this node and the subnets behind it, to which no exit leads.
-pub(super) fn own(config: &Config, networks: &Networks) -> Vec<Subnet> {
-    let mut ours = config.own_subnets();
-    ours.extend(networks.own_ipv4().map(|address| Subnet::host(IpAddr::V4(address))));
-    ours.extend(networks.own_routes());
-    ours
-}
 
 /// The subnets behind peers, and those of them that have no route.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weft_config::UplinkUse;
-use weft_host::uplinks::{Uplink, uplinks};
+use weft_host::uplinks::Uplink;
 use weft_os::clock::boottime_ms;
 use weft_os::socket::bind_to_interface;
 use weft_os::udp::UdpSocket;
@@ -50,7 +50,7 @@ impl UplinkSockets {
     /// Takes the uplinks of the host into account. The ordinary sockets serve the first of each version,
     /// so that it needs none, unless `uses` says that a link goes through the one that it had before.
     /// Returns the sockets that are to be closed, and the uplinks that need one.
-    fn follow(&mut self, found: &[Uplink], uses: impl Fn(SocketId) -> bool) -> (Vec<SocketId>, Vec<Uplink>) {
+    fn set(&mut self, found: &[Uplink], uses: impl Fn(SocketId) -> bool) -> (Vec<SocketId>, Vec<Uplink>) {
         let first = |ipv6| found.iter().find(|uplink| uplink.ipv6 == ipv6);
         let is_further = |uplink: &Uplink| first(uplink.ipv6) != Some(uplink);
         let mut closed = Vec::new();
@@ -100,7 +100,7 @@ impl UplinkSockets {
     }
 
     /// Logs why an uplink is not used, unless that was the last thing logged.
-    fn refuse(&mut self, error: String) {
+    pub(super) fn refuse(&mut self, error: String) {
         if self.refused.as_ref() != Some(&error) {
             tracing::info!(error, "an uplink of this host is not used");
             self.refused = Some(error);
@@ -109,15 +109,11 @@ impl UplinkSockets {
 }
 
 impl Daemon {
-    /// Opens and closes sockets of further uplinks, after a change of the network or of the
-    /// configuration. Links through a socket that is closed are on another path before.
-    pub(super) fn follow_uplinks(&mut self) {
-        let usage = self.configuration.config.reach.uplinks;
-        let found = match usage {
-            UplinkUse::Off => Vec::new(),
-            _ => self.served_uplinks(),
-        };
-        let (closed, missing) = self.uplinks.follow(&found, |id| self.node.uses_socket(id));
+    /// Opens and closes sockets of further uplinks. Links through a socket that is closed are on another
+    /// path before.
+    pub(super) fn apply_uplinks(&mut self) {
+        let (usage, found) = self.desired.uplinks.clone();
+        let (closed, missing) = self.uplinks.set(&found, |id| self.node.uses_socket(id));
         let changed = !closed.is_empty() || !missing.is_empty();
         for uplink in missing {
             self.open_uplink(&found, &uplink);
@@ -135,23 +131,6 @@ impl Daemon {
             self.drain_outputs();
             closed.into_iter().for_each(|id| self.lanes.remove_socket(id));
         }
-    }
-
-    /// The uplinks of the host for the versions of IP in which the node listens at all its addresses. A
-    /// node that listens at chosen ones uses no others.
-    fn served_uplinks(&mut self) -> Vec<Uplink> {
-        let found = match uplinks(&self.surroundings, self.routes.index()) {
-            Ok(found) => found,
-            Err(error) => {
-                self.uplinks.refuse(error.to_string());
-                return Vec::new();
-            }
-        };
-        let listens = |ipv6: bool| {
-            let mut all = self.facts.listen.iter();
-            all.any(|own| own.is_ipv6() == ipv6 && own.ip().is_unspecified())
-        };
-        found.into_iter().filter(|uplink| listens(uplink.ipv6)).collect()
     }
 
     fn open_uplink(&mut self, found: &[Uplink], uplink: &Uplink) {
@@ -194,7 +173,7 @@ mod tests {
 
     /// Follows, opens what is missing, and returns the number of closed ones, and the devices of all.
     fn follow(sockets: &mut UplinkSockets, next: &mut SocketId, found: &[Uplink], used: bool) -> (usize, String) {
-        let (closed, missing) = sockets.follow(found, |_| used);
+        let (closed, missing) = sockets.set(found, |_| used);
         for uplink in &missing {
             *next = next.following();
             let place = found.iter().position(|known| known == uplink).unwrap();

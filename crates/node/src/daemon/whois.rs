@@ -7,11 +7,11 @@ use weft_config::Config;
 use weft_config::peer::{NodeRef, PeerRef};
 use weft_control::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
 use weft_control::{ErrorCode, Refusal};
+use weft_desired::members::Members;
 use weft_networks::Networks;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
-use super::members::Members;
 use super::run::Daemon;
 
 impl Daemon {
@@ -22,7 +22,7 @@ impl Daemon {
     pub(super) fn whois(&self, query: &NodeRef) -> Result<Whois, Refusal> {
         let known = Known {
             config: &self.configuration.config,
-            members: &self.members,
+            members: &self.desired.members,
             networks: &self.networks,
         };
         let nodes = known.find(query);

@@ -1,0 +1,203 @@
+//! What must hold, made so: the difference between [`Desired`] before and now, step by step.
+
+use std::time::Instant;
+
+use weft_desired::members::Members;
+use weft_desired::{Desired, Inputs};
+use weft_host::tun::wanted;
+use weft_networks::hints::HintSource;
+use weft_noise::PublicKey;
+use weft_os::clock::{boottime_ms, unix_s};
+use weft_os::netlink::Netlink;
+
+use super::run::Daemon;
+
+/// What had to hold before.
+struct Before {
+    desired: Desired,
+    /// Whether it was made so. Otherwise everything is to be set up.
+    holds: bool,
+}
+
+impl Before {
+    /// Whether a part of what must hold `now` is to be set up.
+    fn differs<T: PartialEq>(&self, now: &Desired, part: impl Fn(&Desired) -> &T) -> bool {
+        !self.holds || part(&self.desired) != part(now)
+    }
+}
+
+impl Daemon {
+    /// Derives all that must hold, and changes what differs. It is called after a change of anything
+    /// that [`Inputs`] names. Returns what the system refused.
+    pub(super) fn apply(&mut self) -> Option<String> {
+        let mut new = self.derive();
+        if new.offer != self.desired.offer || !self.applied {
+            // What is approved of it counts.
+            self.networks.set_offer(&new.offer);
+            new = self.derive();
+        }
+        let old = Before {
+            desired: std::mem::replace(&mut self.desired, new),
+            holds: std::mem::replace(&mut self.applied, true),
+        };
+        self.apply_to_core(&old);
+        let refused = self.apply_to_host(&old);
+        self.apply_to_services(&old);
+        self.apply_to_reach(&old);
+        refused
+    }
+
+    fn derive(&self) -> Desired {
+        Desired::of(&Inputs {
+            config: &self.configuration.config,
+            networks: &self.networks,
+            system: &self.system,
+            hosts: &self.facts.hosts,
+            adverts: self.nostr.adverts(),
+            pass: &|key| self.passes(key).is_ok(),
+            served: self.exits.served(),
+            times: (boottime_ms(), unix_s()),
+        })
+    }
+
+    fn apply_to_core(&mut self, old: &Before) {
+        if old.differs(&self.desired, |of| &of.admission) {
+            let admission = self.desired.admission.clone();
+            self.node
+                .set_admission(admission.admit, admission.allowed, admission.denied);
+        }
+        if old.differs(&self.desired, |of| &of.guests) {
+            self.node.set_guests(self.desired.guests);
+        }
+        // Packets of a new member pass only once it has rules, so they go before its session.
+        if old.differs(&self.desired, |of| &of.rules.peers) {
+            self.node.set_rules(self.desired.rules.peers.clone());
+        }
+        let moved = old.differs(&self.desired, |of| &of.members);
+        if moved {
+            self.apply_members(old);
+        }
+        if moved || old.differs(&self.desired, |of| &of.own_subnets) {
+            let subnets = self.desired.members.subnets().collect();
+            self.node.set_subnets(self.desired.own_subnets.clone(), subnets);
+        }
+    }
+
+    fn apply_members(&mut self, old: &Before) {
+        let (now, none) = (boottime_ms(), Members::default());
+        self.events.hurry(Instant::now());
+        let before = if old.holds { &old.desired.members } else { &none };
+        let difference = self.desired.members.apply(before, &mut self.node, now);
+        for key in &difference.removed {
+            self.documents.remove_peer(*key);
+        }
+        for key in &difference.added {
+            self.recall(now, key);
+        }
+        let members = &self.desired.members;
+        self.addresses.retain(|key| members.contains(key));
+        self.facts.hints.retain(|key| members.contains(key));
+        self.host.note_peers();
+        self.set_signalling_peers();
+        if old.holds {
+            self.save_soon();
+        }
+    }
+
+    /// Passes to the core what was known of this peer before.
+    fn recall(&mut self, now: u64, key: &PublicKey) {
+        if let Some(address) = self.addresses.address(key) {
+            self.node.hint(now, key, address);
+            self.facts.hints.give(*key, address, HintSource::LastAddress);
+        }
+        if self.facts.fast.has(key) {
+            self.node.remember_fast(key);
+        }
+    }
+
+    fn apply_to_host(&mut self, old: &Before) -> Option<String> {
+        // Routes name addresses of the interface, so these go first.
+        self.apply_interface();
+        let routed = match old.differs(&self.desired, |of| &of.routes) {
+            true => self.apply_routes(old),
+            false => Ok(()),
+        };
+        if let Err(why) = &routed {
+            tracing::warn!(why, "routes to subnets behind peers are not complete");
+        }
+        self.apply_interface();
+        self.give_orders();
+        routed.err()
+    }
+
+    fn apply_routes(&mut self, old: &Before) -> Result<(), String> {
+        if old.differs(&self.desired, |of| &of.routes.subnets) {
+            self.read_system();
+        }
+        let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
+        let set = self
+            .routes
+            .set(&mut netlink, &self.desired.routes, &self.system.surroundings);
+        set.map_err(|error| error.to_string())
+    }
+
+    /// Gives the interface the addresses and routes that it has to have now.
+    pub(super) fn apply_interface(&mut self) {
+        let (me, config) = (self.facts.key.node_addr(), &self.configuration.config);
+        let wanted = wanted(config, me, &self.desired.own_ipv4, &self.routes);
+        if wanted == *self.host.keeper.wanted() {
+            return;
+        }
+        let changed =
+            Netlink::open().and_then(|mut netlink| self.host.keeper.want(boottime_ms(), wanted, &mut netlink));
+        if let Err(error) = changed {
+            self.host.refuse(error.to_string());
+        }
+    }
+
+    /// Passes on what names and status rest on.
+    fn apply_to_services(&mut self, old: &Before) {
+        self.facts
+            .show(&self.configuration.config, &self.desired, self.routes.withheld());
+        if let Some(dns) = self
+            .facts
+            .dns
+            .as_ref()
+            .filter(|_| old.differs(&self.desired, |of| &of.zone))
+        {
+            dns.set_zone(self.desired.zone.clone());
+        }
+        if old.differs(&self.desired, |of| &of.host_names) {
+            self.facts.hosts.set(&self.desired.host_names, boottime_ms());
+            self.ask_for_names();
+        }
+    }
+
+    /// Passes on what the search for peers and paths rests on.
+    fn apply_to_reach(&mut self, old: &Before) {
+        let now = boottime_ms();
+        if old.differs(&self.desired, |of| &of.host) {
+            self.reaching.set_host(now, self.desired.host.clone());
+        }
+        if old.differs(&self.desired, |of| &of.stun) {
+            self.stun.set(now, &self.desired.stun);
+        }
+        if old.differs(&self.desired, |of| &of.mapping) {
+            self.mapping.set_place(now, self.desired.mapping);
+            self.tell_mapped(now);
+        }
+        if old.differs(&self.desired, |of| &of.nostr) {
+            self.nostr.set_config(&self.desired.nostr);
+        }
+        let announced = old.differs(&self.desired, |of| &of.announced);
+        if announced || old.differs(&self.desired, |of| &of.members) || old.differs(&self.desired, |of| &of.lan) {
+            self.look_again_in_lan();
+        }
+        if announced {
+            self.announce();
+        }
+        if old.differs(&self.desired, |of| &of.uplinks) {
+            self.apply_uplinks();
+        }
+    }
+}
