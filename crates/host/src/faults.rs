@@ -27,7 +27,7 @@ const FULL: u64 = 95;
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// The check, in one word: `forwarding`, `firewall`, `route`, `exit`, `rp_filter`, `connections`.
+    /// The check, in one word: `forwarding`, `firewall`, `route`, `exit`, `alarm`, `rp_filter`, `connections`.
     pub check: String,
     /// What is so.
     pub what: String,
@@ -61,7 +61,7 @@ pub struct Examined {
 }
 
 impl Fault {
-    fn new(check: &str, what: String, why: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub(crate) fn new(check: &str, what: String, why: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             check: check.to_owned(),
             what,

@@ -24,7 +24,7 @@ use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
 use crate::exit::ServeExit;
 use crate::exit::host::Host;
-use crate::exit::watch::Watch;
+use crate::exit::watch::{Loss, Watch};
 use crate::faults::{Examined, Wanted, examine};
 use crate::interface::plain_name;
 use crate::managers::Unmanaged;
@@ -237,27 +237,22 @@ impl Broker {
     async fn mend(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         let programs = watch.programs();
-        let mended = self.host.mend().await;
-        if matches!(mended, Ok(None)) {
-            return;
-        }
-        let again = watch.note(mended.is_ok());
+        let mended = match self.host.mend().await {
+            Ok(None) => return watch.note_whole(),
+            Ok(Some(what)) => Ok(what),
+            Err(error) => Err(error.to_string()),
+        };
+        let by = programs.into_iter().rfind(|program| !self.host.is_own(program.pid));
+        let loss = Loss { by, mended };
+        let again = watch.note(loss.clone());
         if again.is_some() && self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {
             return;
         }
         self.told = Some(Instant::now());
-        let other = programs.iter().rfind(|program| !self.host.is_own(program.pid));
-        let who = other.map_or_else(
-            || "another program".to_owned(),
-            |program| format!("{} (process {})", program.name.escape_debug(), program.pid),
-        );
         let times = again.map_or_else(String::new, |times| format!(", {times} times within a minute"));
-        match mended {
-            Ok(what) => tell(&format!(
-                "{who} has removed {}{times}; it is set up again",
-                what.unwrap_or_default()
-            )),
-            Err(error) => tell(&format!("{who} has removed a part of an exit{times}: {error}")),
+        match &loss.mended {
+            Ok(_) => tell(&format!("{loss}{times}; it is set up again")),
+            Err(error) => tell(&format!("{loss}{times}: {error}")),
         }
     }
 
@@ -308,10 +303,11 @@ impl Broker {
 
     async fn examine(&mut self, wanted: &Wanted) -> Reply {
         let rules = self.host.ruleset().await;
-        let examined = Examined {
+        let mut examined = Examined {
             name_server: self.host.name_server(),
             ..examine(wanted, self.options.interface, rules)
         };
+        examined.faults.extend(self.watch.as_ref().and_then(Watch::alarm));
         match serde_json::to_string(&examined) {
             Ok(text) if text.len() < MAX_REPLY => Reply::Text(text),
             Ok(_) => Reply::Failed("too much is wrong to be told".to_owned()),

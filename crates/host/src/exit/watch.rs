@@ -1,5 +1,6 @@
 //! When to look whether another program has changed what exits consist of.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use weft_os::clock::boottime_ms;
 use weft_os::netlink::Change;
 
 use super::rules::{SERVE, TABLE, USE};
+use crate::faults::Fault;
 use crate::pace::Pace;
 use crate::watch::{Listener, Watch as Thread};
 
@@ -21,6 +23,66 @@ pub struct Program {
     pub name: String,
     /// The number of its process.
     pub pid: u32,
+}
+
+/// Something of an exit that was gone at a look.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// The program that has removed it, if the kernel tells; it does of nftables.
+    pub by: Option<Program>,
+    /// What is set up again, or the reason why the system refuses that.
+    pub mended: Result<&'static str, String>,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.by {
+            Some(program) => write!(f, "{} (process {})", program.name.escape_debug(), program.pid)?,
+            None => f.write_str("another program")?,
+        }
+        write!(
+            f,
+            " has removed {}",
+            self.mended.as_ref().unwrap_or(&"a part of an exit")
+        )
+    }
+}
+
+/// What other programs have removed. Times are in ms.
+#[derive(Debug, Default)]
+struct Losses {
+    pace: Pace,
+    last: Option<Loss>,
+}
+
+impl Losses {
+    fn note(&mut self, now: u64, loss: Loss) {
+        self.pace.note(now);
+        self.last = Some(loss);
+    }
+
+    /// Notes that nothing is missing.
+    fn note_whole(&mut self) {
+        self.last.take_if(|last| last.mended.is_err());
+    }
+
+    /// The fault while the system refuses what is missing, or another program goes on removing it.
+    fn alarm(&self, now: u64) -> Option<Fault> {
+        let last = self.last.as_ref()?;
+        let what = match &last.mended {
+            Err(error) => format!("{last}, and the system refuses it: {error}"),
+            Ok(_) => {
+                let times = self.pace.fight(now)?;
+                format!("{last} {times} times within a minute; it is set up again each time")
+            }
+        };
+        let why = "until it is there again, up to two seconds later, packets by the exit are lost or leave without it";
+        let fix = format!(
+            "have that program leave the tables {USE} and {SERVE} of nftables and rules with proto 119 alone; \
+             `journalctl -u weft` tells when it was"
+        );
+        Some(Fault::new("alarm", what, why, fix))
+    }
 }
 
 /// Hears of changes of what exits consist of.
@@ -70,7 +132,7 @@ impl Listener for Ears {
 /// Waits for changes of nftables, of routes, of the rules for them and of settings, by any program.
 pub struct Watch {
     thread: Thread<Ears>,
-    pace: Pace,
+    losses: Losses,
     /// Whether there was a change, or something undone, since the last look.
     due: bool,
 }
@@ -87,7 +149,7 @@ impl Watch {
         };
         Ok(Self {
             thread: Thread::of_rules(ears)?,
-            pace: Pace::default(),
+            losses: Losses::default(),
             // What changed before.
             due: true,
         })
@@ -101,7 +163,7 @@ impl Watch {
             self.due = true;
         }
         let now = boottime_ms();
-        sleep(Duration::from_millis(self.pace.next(now) - now)).await;
+        sleep(Duration::from_millis(self.losses.pace.next(now) - now)).await;
         self.due = false;
     }
 
@@ -111,14 +173,25 @@ impl Watch {
         self.thread.take().programs
     }
 
-    /// Notes that something was set up again; `whole` is false if a part could not be, so that
-    /// [`changed`](Self::changed) returns once more. Returns the number of times within the last minute,
-    /// if another program must be at work.
-    pub fn note(&mut self, whole: bool) -> Option<usize> {
+    /// Notes that something was missing. If the system refuses a part of it, [`changed`](Self::changed)
+    /// returns once more. Returns the number of times within the last minute, if another program must be
+    /// at work.
+    pub fn note(&mut self, loss: Loss) -> Option<usize> {
         let now = boottime_ms();
-        self.pace.note(now);
-        self.due |= !whole;
-        self.pace.fight(now)
+        self.due |= loss.mended.is_err();
+        self.losses.note(now, loss);
+        self.losses.pace.fight(now)
+    }
+
+    /// Notes that nothing was missing.
+    pub fn note_whole(&mut self) {
+        self.losses.note_whole();
+    }
+
+    /// The fault while the system refuses what is missing, or another program goes on removing it.
+    #[must_use]
+    pub fn alarm(&self) -> Option<Fault> {
+        self.losses.alarm(boottime_ms())
     }
 }
 
@@ -190,5 +263,45 @@ mod tests {
             );
         }
         assert_eq!(due.programs.len(), MAX_PROGRAMS);
+    }
+
+    #[test]
+    fn an_alarm_names_the_program_and_ends_with_the_fight() {
+        let loss = |name: Option<&str>| Loss {
+            by: name.map(|name| Program {
+                name: name.to_owned(),
+                pid: 7,
+            }),
+            mended: Ok("what leads packets to the exit"),
+        };
+        let mut losses = Losses::default();
+        let what = |losses: &Losses, now| losses.alarm(now).map(|fault| fault.what);
+        for now in [1_000, 2_000, 3_000] {
+            losses.note(now, loss(None));
+            assert_eq!(what(&losses, now), None);
+        }
+        losses.note(4_000, loss(Some("nft\u{1b}")));
+        let named = what(&losses, 4_000).unwrap();
+        assert!(
+            named.starts_with("nft\\u{1b} (process 7) has removed what leads packets to the exit 4 times"),
+            "{named}"
+        );
+        losses.note_whole();
+        assert_eq!(what(&losses, 60_999), Some(named));
+        assert_eq!(what(&losses, 61_000), None);
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_an_alarm_at_once() {
+        let mut losses = Losses::default();
+        let mended = Err("nft took more than 10 s".to_owned());
+        losses.note(1_000, Loss { by: None, mended });
+        let what = losses.alarm(1_000).unwrap().what;
+        assert_eq!(
+            what,
+            "another program has removed a part of an exit, and the system refuses it: nft took more than 10 s"
+        );
+        losses.note_whole();
+        assert_eq!(losses.alarm(1_000), None);
     }
 }

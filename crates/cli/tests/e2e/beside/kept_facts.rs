@@ -130,6 +130,87 @@ fn a_program_that_goes_on_removing_is_named_by_doctor() {
     });
 }
 
+/// Runs a command on a host again and again, until it is dropped.
+struct Loop(std::process::Child);
+
+impl Loop {
+    fn start(host: &Host, command: &str) -> Self {
+        let mut shell = std::process::Command::new("sh");
+        shell.args([
+            "-c",
+            &format!("while {command} 2> /dev/null || true; do sleep 0.05; done"),
+        ]);
+        Self(host.spawn(shell).unwrap())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_program_that_goes_on_removing_an_exit_is_named() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::start(false);
+        net.approve();
+        done(&net.laptop, &["set", "--exit", "nas"]);
+        wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        let alarm = |node: &Daemon| {
+            let status = node.status().unwrap();
+            let found = status["node"]["faults"]["found"].as_array().unwrap().clone();
+            let alarm = found.into_iter().find(|fault| fault["check"] == "alarm");
+            alarm.map(|alarm| alarm["what"].as_str().unwrap().to_owned())
+        };
+        let doctor = |node: &Daemon| {
+            let output = node.attempt(&["doctor"], MINUTE).unwrap();
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        for (node, table, what, end) in [
+            (
+                &net.laptop,
+                "weft",
+                "has removed what leads packets to the exit",
+                &["set", "--no-exit"][..],
+            ),
+            (
+                &net.nas,
+                "weft_exit",
+                "has removed rules or settings of this host as exit",
+                &["set", "--advertise-exit=false"],
+            ),
+        ] {
+            assert_eq!(alarm(node), None);
+            let fight = Loop::start(node.host(), &format!("nft delete table inet {table}"));
+            wait_until(MINUTE, "the alarm", || alarm(node).is_some());
+            let said = alarm(node).unwrap();
+            assert!(said.starts_with("nft (process ") && said.contains(what), "{said}");
+            assert!(
+                said.contains(" times within a minute; it is set up again each time"),
+                "{said}"
+            );
+            let found = doctor(node);
+            assert!(
+                found.contains("alarm: nft (process ") && found.contains(what),
+                "{found}"
+            );
+            drop(fight);
+            wait_until(PATIENCE, "packets leave by the exit", || {
+                net.passes() || table == "weft_exit"
+            });
+            done(node, end);
+            wait_until(PATIENCE, "no alarm without an exit", || alarm(node).is_none());
+            assert!(!doctor(node).contains("alarm: "));
+        }
+        drop(net.warnings());
+    });
+}
+
 /// Numbers from a seed (xorshift64).
 struct Random(u64);
 
