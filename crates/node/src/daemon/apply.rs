@@ -151,7 +151,7 @@ impl Daemon {
         let changed =
             Netlink::open().and_then(|mut netlink| self.host.keeper.want(boottime_ms(), wanted, &mut netlink));
         if let Err(error) = changed {
-            self.host.refuse(error.to_string());
+            self.host.refuse(&error.to_string());
         }
     }
 

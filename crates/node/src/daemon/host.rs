@@ -13,7 +13,7 @@ use weft_host::tun::mesh_route;
 use weft_host::uplinks::uplinks;
 use weft_host::watch::Watch;
 use weft_os::clock::boottime_ms;
-use weft_os::netlink::Netlink;
+use weft_os::netlink::{Netlink, Route};
 
 use super::run::Daemon;
 
@@ -37,8 +37,8 @@ pub(super) struct HostWatch {
     next_look: Instant,
     /// The peers' addresses have changed since the watch has learnt of them.
     peers_changed: bool,
-    /// The last error that was logged, so that it is logged once.
-    logged: Option<String>,
+    /// The errors of the last look, so that each is logged once.
+    logged: BTreeSet<String>,
 }
 
 impl HostWatch {
@@ -51,7 +51,7 @@ impl HostWatch {
             at: None,
             next_look: Instant::now(),
             peers_changed: true,
-            logged: None,
+            logged: BTreeSet::new(),
         }
     }
 
@@ -101,15 +101,20 @@ impl HostWatch {
         }
     }
 
-    /// Logs an error, unless that was the last one.
-    pub(super) fn refuse(&mut self, error: String) {
-        if self.logged.as_ref() != Some(&error) {
+    /// Logs an error, unless the last look had it, too.
+    pub(super) fn refuse(&mut self, error: &str) {
+        if self.logged.insert(error.to_owned()) {
             tracing::warn!(
                 error,
                 "the interface does not have all that it needs; `weft doctor` looks again"
             );
-            self.logged = Some(error);
         }
+    }
+
+    /// Logs the errors of a look that the one before did not have.
+    fn refuse_all(&mut self, errors: &BTreeSet<String>) {
+        self.logged.retain(|error| errors.contains(error));
+        errors.iter().for_each(|error| self.refuse(error));
     }
 }
 
@@ -199,7 +204,7 @@ impl Daemon {
         match looked {
             Ok(None) => {}
             Ok(Some(outcome)) => self.handle_outcome(&outcome),
-            Err(error) => self.host.refuse(error.to_string()),
+            Err(error) => self.host.refuse(&error.to_string()),
         }
     }
 
@@ -221,23 +226,20 @@ impl Daemon {
             let words: Vec<String> = outcome.repaired.iter().map(Fact::to_string).collect();
             tracing::warn!("the interface had lost {}, and has it again", words.join(", "));
         }
-        for (fact, error) in &outcome.refused {
-            self.host.refuse(format!("{fact}: {error}"));
-        }
-        if outcome.refused.is_empty() {
-            self.host.logged = None;
-        }
+        let refused = outcome.refused.iter().map(|(fact, error)| format!("{fact}: {error}"));
+        let mesh = mesh_route(self.routes.index());
+        let is_mesh = |route: &Route| (route.destination, route.prefix_len) == (mesh.destination, mesh.prefix_len);
+        let taken = outcome
+            .taken
+            .iter()
+            .any(is_mesh)
+            .then(|| "another program has a route to fd00::/8; `ip -6 route show fd00::/8` names it".to_owned());
+        self.host.refuse_all(&refused.chain(taken).collect());
         if outcome.lacks_ipv6() {
             self.enable_ipv6();
         }
-        let index = self.routes.index();
         let mut given = false;
         for route in &outcome.taken {
-            let mesh = mesh_route(index);
-            if (route.destination, route.prefix_len) == (mesh.destination, mesh.prefix_len) {
-                self.host
-                    .refuse("another program has a route to fd00::/8; `ip -6 route show fd00::/8` names it".to_owned());
-            }
             given |= self.routes.give_way(route);
         }
         if given {

@@ -10,6 +10,7 @@ use weft_lab::host::Host;
 use weft_os::test_support::require_nft;
 
 use super::exit::{Internet, done, mirror, rules, run, seen, state};
+use super::join::Net;
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
 /// The number of actions of the test with a seed, and the seed, for longer runs.
@@ -208,6 +209,30 @@ fn a_program_that_goes_on_removing_an_exit_is_named() {
             assert!(!doctor(node).contains("alarm: "));
         }
         drop(net.warnings());
+    });
+}
+
+#[test]
+fn another_route_to_all_nodes_is_logged_once_a_change() {
+    beside(|| {
+        let net = Net::start(&["a"]);
+        let [a] = &net.nodes[..] else { panic!() };
+        let logged = || {
+            let warned = a.warnings().unwrap().into_iter();
+            warned
+                .filter(|line| line.contains("another program has a route to fd00::/8"))
+                .count()
+        };
+        let lacks = || said(a).0.contains(&"the route to fd00::/8".to_owned());
+        for change in 1..=2 {
+            shell(a.host(), "ip -6 route replace fd00::/8 dev eth0");
+            wait_until(PATIENCE, "it is logged", || lacks() && logged() >= change);
+            // Each status is a look.
+            assert!((0..5).all(|_| lacks()));
+            assert_eq!(logged(), change);
+            shell(a.host(), "ip -6 route delete fd00::/8 dev eth0");
+            wait_until(PATIENCE, "the route is there", || !lacks());
+        }
     });
 }
 
