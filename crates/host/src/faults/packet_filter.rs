@@ -4,6 +4,7 @@
 //! dropped only if it is dropped either way, so that a fault is never a guess.
 
 mod condition;
+mod nat;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -39,6 +40,7 @@ pub struct Packet {
     /// The interfaces that it comes in by, and leaves by.
     incoming: Option<String>,
     outgoing: Option<String>,
+    source: Option<IpAddr>,
     destination: Option<IpAddr>,
     protocol: Option<&'static str>,
     port: Option<u16>,
@@ -55,6 +57,7 @@ impl Packet {
             ipv6: None,
             incoming: None,
             outgoing: None,
+            source: None,
             destination: None,
             protocol: Some("udp"),
             port: Some(port),
@@ -82,10 +85,20 @@ impl Packet {
             ipv6: Some(destination.is_ipv6()),
             incoming: Some(incoming.to_owned()),
             outgoing: Some(outgoing.to_owned()),
+            source: None,
             destination: Some(destination),
             protocol: None,
             port: None,
             answers: false,
+        }
+    }
+
+    /// The same packet from this address.
+    #[must_use]
+    pub fn from(self, source: IpAddr) -> Self {
+        Self {
+            source: Some(source),
+            ..self
         }
     }
 
@@ -95,6 +108,7 @@ impl Packet {
         Self {
             incoming: self.outgoing.clone(),
             outgoing: self.incoming.clone(),
+            source: None,
             destination: None,
             answers: true,
             ..self.clone()
@@ -115,9 +129,25 @@ struct Chain {
     name: String,
     /// The hook that packets come from, unless they come from other chains alone.
     hook: Option<String>,
+    /// If packets get another source here as they leave the host: its priority, the lowest goes first.
+    sources: Option<i64>,
     /// Whether packets are dropped that no rule decides.
     drops: bool,
     rules: Vec<Rule>,
+}
+
+impl Chain {
+    /// Whether it is asked about packets of this version of IP, and its table is none of `except`.
+    fn takes(&self, packet: &Packet, except: &[&str]) -> bool {
+        let (family, table) = (self.table.0.as_str(), self.table.1.as_str());
+        let is_of_version = match family {
+            "inet" => true,
+            "ip" => packet.ipv6 != Some(true),
+            "ip6" => packet.ipv6 != Some(false),
+            _ => false,
+        };
+        is_of_version && !except.contains(&table)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -168,6 +198,8 @@ impl Ruleset {
                     table: (word(chain, "family"), word(chain, "table")),
                     name: word(chain, "name"),
                     hook: (chain["type"] == "filter").then(|| word(chain, "hook")),
+                    sources: (chain["type"] == "nat" && chain["hook"] == "postrouting")
+                        .then(|| chain["prio"].as_i64().unwrap_or_default()),
                     drops: chain["policy"] == "drop",
                     rules: Vec::new(),
                 });
@@ -199,16 +231,11 @@ impl Ruleset {
     /// `except` are left out.
     #[must_use]
     pub fn dropped_by(&self, packet: &Packet, except: &[&str]) -> Option<String> {
-        let mut starts = self.chains.iter().filter(|chain| {
-            let family = match chain.table.0.as_str() {
-                "inet" => true,
-                "ip" => packet.ipv6 != Some(true),
-                "ip6" => packet.ipv6 != Some(false),
-                _ => false,
-            };
-            let hooked = chain.hook.as_deref() == Some(packet.hook.name());
-            family && hooked && !except.contains(&chain.table.1.as_str())
-        });
+        let is_hooked = |chain: &&Chain| chain.hook.as_deref() == Some(packet.hook.name());
+        let mut starts = self
+            .chains
+            .iter()
+            .filter(|chain| is_hooked(chain) && chain.takes(packet, except));
         let chain = starts.find(|chain| {
             let Outcomes {
                 accepted,

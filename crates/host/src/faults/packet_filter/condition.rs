@@ -86,11 +86,17 @@ pub(super) fn equals(left: &Value, right: &Value, packet: &Packet) -> Option<boo
     }
     let payload = left.get("payload")?;
     match (payload["protocol"].as_str()?, payload["field"].as_str()) {
-        (version @ ("ip" | "ip6"), field) => match (packet.ipv6, field, packet.destination) {
-            (Some(ipv6), ..) if ipv6 != (version == "ip6") => Some(false),
-            (_, Some("daddr"), Some(destination)) => contains(right, &|one| of_address(one, destination)),
-            _ => None,
-        },
+        (version @ ("ip" | "ip6"), field) => {
+            if packet.ipv6.is_some_and(|ipv6| ipv6 != (version == "ip6")) {
+                return Some(false);
+            }
+            let address = match field {
+                Some("saddr") => packet.source?,
+                Some("daddr") => packet.destination?,
+                _ => return None,
+            };
+            contains(right, &|one| of_address(one, address))
+        }
         (protocol @ ("udp" | "tcp" | "icmp" | "icmpv6"), field) => {
             if !is_protocol(protocol, packet.protocol?) {
                 return Some(false);
@@ -121,21 +127,29 @@ fn of_interface(interface: Option<&str>, right: &Value) -> Option<bool> {
     })
 }
 
-fn of_address(value: &Value, destination: IpAddr) -> Option<bool> {
+fn of_address(value: &Value, wanted: IpAddr) -> Option<bool> {
+    let parsed = |value: &Value| value.as_str()?.parse::<IpAddr>().ok();
+    if let Some(range) = value.get("range") {
+        return Some((parsed(&range[0])?..=parsed(&range[1])?).contains(&wanted));
+    }
     let (address, len) = match value.get("prefix") {
         Some(prefix) => (&prefix["addr"], prefix["len"].as_u64()),
         None => (value, None),
     };
-    let address: IpAddr = address.as_str()?.parse().ok()?;
+    let address = parsed(address)?;
     let len = len.unwrap_or(if address.is_ipv4() { 32 } else { 128 });
     let subnet = Subnet::new(address, u8::try_from(len).ok()?).ok()?;
-    Some(subnet.contains(destination))
+    Some(subnet.contains(wanted))
 }
 
-/// Whether a value, a set, a list or a range of ports has what is wanted.
+/// Whether a value, a set, a list or a range has what is wanted.
 fn contains(right: &Value, is: &dyn Fn(&Value) -> Option<bool>) -> Option<bool> {
     if let Some(range) = right["range"].as_array() {
         let [from, to] = &range[..] else { return None };
+        // A range of addresses is compared as a whole.
+        if from.as_str().is_some_and(|from| from.parse::<IpAddr>().is_ok()) {
+            return is(right);
+        }
         let (from, to) = (from.as_u64()?, to.as_u64()?);
         return (from..=to.min(u64::from(u16::MAX)))
             .map(|port| is(&Value::from(port)))
