@@ -6,6 +6,7 @@
 //! To add a check: a field of [`Facts`], and a function in [`find`].
 
 pub mod facts;
+pub mod masquerade;
 pub mod packet_filter;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,8 @@ const FULL: u64 = 95;
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// The check, in one word: `forwarding`, `firewall`, `route`, `exit`, `alarm`, `rp_filter`, `connections`.
+    /// The check, in one word: `forwarding`, `firewall`, `route`, `masquerade`, `exit`, `alarm`, `rp_filter`,
+    /// `connections`.
     pub check: String,
     /// What is so.
     pub what: String,
@@ -96,6 +98,7 @@ pub fn find(facts: &Facts) -> Vec<Fault> {
         faults.extend(dropped_on_the_way(facts, way));
     }
     faults.extend(astray(facts));
+    faults.extend(masquerade::find(&facts.forwarded, &facts.interface, &facts.ruleset));
     faults.extend(connections(facts));
     faults
 }
@@ -209,12 +212,8 @@ fn astray(facts: &Facts) -> Vec<Fault> {
         |address: IpAddr| format!("`ip route get {address}` names the route, and `ip rule` the rules; remove that one");
     let mut faults = Vec::new();
     for (by, addresses) in by_way(&facts.astray) {
-        let [first, others @ ..] = &addresses[..] else { continue };
-        let others = match others.len() {
-            0 => String::new(),
-            1 => " and 1 other".to_owned(),
-            number => format!(" and {number} others"),
-        };
+        let Some(first) = addresses.first() else { continue };
+        let others = others(addresses.len() - 1);
         let what = format!("packets to {first}{others} {by}, and not by {name}");
         faults.push(Fault::new("route", what, why, fix(*first)));
     }
@@ -233,6 +232,15 @@ fn astray(facts: &Facts) -> Vec<Fault> {
         ));
     }
     faults
+}
+
+/// How many more there are than the one that is named, in words.
+fn others(number: usize) -> String {
+    match number {
+        0 => String::new(),
+        1 => " and 1 other".to_owned(),
+        number => format!(" and {number} others"),
+    }
 }
 
 /// The addresses whose packets take each way, in words.
@@ -288,11 +296,9 @@ mod tests {
                 way("192.168.9.0/24", "lan"),
                 way("fd99:1::/64", "lan"),
             ],
-            astray: Vec::new(),
-            past_exit: Vec::new(),
             rp_filter: Some(1),
             connections: Some((94, 100)),
-            ruleset: Ruleset::default(),
+            ..Facts::default()
         }
     }
 

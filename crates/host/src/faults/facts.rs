@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError};
 use weft_wire::Subnet;
 
+use super::masquerade::Forwarded;
 use super::packet_filter::Ruleset;
 use super::{Examined, Skipped, find};
 use crate::interface::plain_name;
@@ -100,6 +101,8 @@ pub struct Facts {
     pub astray: Vec<(IpAddr, Option<String>)>,
     /// The same for addresses of the Internet, to which the exit is to carry packets.
     pub past_exit: Vec<(IpAddr, Option<String>)>,
+    /// What is forwarded into the node's interface.
+    pub forwarded: Forwarded,
     /// The reverse path filter of the node's interface: 1 is strict, 2 is loose.
     pub rp_filter: Option<u8>,
     /// The connections that the kernel tracks, and the most that it can.
@@ -131,6 +134,7 @@ impl Facts {
             ways: look.ways(wanted)?,
             astray: look.astray(wanted.inside.iter().copied())?,
             past_exit: look.past_exit(wanted)?,
+            forwarded: look.forwarded()?,
             // The kernel takes the higher of the two.
             rp_filter: strict("all")
                 .max(strict(&name))
@@ -283,6 +287,42 @@ impl Look<'_> {
         let addresses = carried.flat_map(|(addresses, _)| addresses);
         let addresses: Vec<IpAddr> = addresses.filter(|address| !attached(address)).collect();
         self.astray(addresses.into_iter())
+    }
+}
+
+impl Look<'_> {
+    /// What is forwarded into the node's interface, if that has several addresses of IPv4.
+    fn forwarded(&mut self) -> Result<Forwarded, NetlinkError> {
+        let ipv4 = self.addresses.iter().filter_map(|own| match own.address {
+            IpAddr::V4(ip) => Some((own.index, ip, own.prefix_len)),
+            IpAddr::V6(_) => None,
+        });
+        let (own, others): (Vec<_>, Vec<_>) = ipv4.partition(|(index, ..)| *index == self.interface);
+        let own: Vec<_> = own.into_iter().map(|(_, ip, len)| (ip, len)).collect();
+        if own.len() < 2 {
+            return Ok(Forwarded::default());
+        }
+        let settings = Forwarding { read: &setting_of };
+        let from = others.into_iter().filter_map(|(index, ip, len)| {
+            let name = self.name_of(index).filter(|name| name != "lo")?;
+            let subnet = Subnet::around(IpAddr::V4(ip), len)?;
+            let host = Way::new(subnet, self.addresses).destination;
+            let is_open = settings.is(&setting(4, &name, "forwarding"), "1");
+            is_open.then_some((name, subnet, host))
+        });
+        let from = from.collect();
+        let routes = self.netlink.routes_through(self.interface)?;
+        let sources = routes.into_iter().filter(|route| route.own).filter_map(|route| {
+            let Some(IpAddr::V4(source)) = route.source else {
+                return None;
+            };
+            Some((Subnet::new(route.destination, route.prefix_len).ok()?, source))
+        });
+        Ok(Forwarded {
+            own,
+            sources: sources.collect(),
+            from,
+        })
     }
 }
 

@@ -17,7 +17,7 @@ fn shell(host: &Host, command: &str) {
 }
 
 /// The findings of doctor with these checks.
-fn findings(node: &Daemon, checks: &[&str], arguments: &[&str]) -> Vec<Value> {
+pub(super) fn findings(node: &Daemon, checks: &[&str], arguments: &[&str]) -> Vec<Value> {
     let output = node
         .attempt(&[&["doctor", "--json"], arguments].concat(), MINUTE)
         .unwrap();

@@ -41,6 +41,11 @@ impl Net {
         }
     }
 
+    /// The world, for further hosts.
+    pub(crate) fn world(&self) -> &World {
+        &self._world
+    }
+
     pub(crate) fn finish(self) {
         for mut node in self.nodes {
             assert_eq!(node.stop().unwrap().code(), Some(0));

@@ -15,7 +15,10 @@ use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_os::assert_strict;
 use weft_os::netlink::{InterfaceAddress, Netlink};
+use weft_os::test_support::require_nft;
 
+use super::exit::{mirror, run, seen};
+use super::faults::findings;
 use super::join::{Net, code, done, failed, ipv4, pings, pings_ipv4};
 use super::names::ask;
 use crate::common::spoof::from_anywhere;
@@ -257,6 +260,60 @@ fn nothing_passes_between_two_networks_of_one_node() {
             labels(m) == ["home-2".to_owned()].into()
         });
         wait_until(PATIENCE, "its members reach m", || pings_ipv4(y, m2));
+        net.finish();
+    });
+}
+
+#[test]
+fn containers_of_a_node_in_two_networks_are_named_and_mended() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Net::start(&["m", "x", "y"]);
+        let [m, x, y] = &net.nodes[..] else { panic!() };
+        join_both(m, x, y);
+        let container = net.world().host("container").unwrap();
+        let _bridge = net
+            .world()
+            .link((m.host(), &["172.17.0.1/16"]), (&container, &["172.17.0.2/16"]))
+            .unwrap();
+        container.add_default_route("172.17.0.1".parse().unwrap()).unwrap();
+        let masquerade = |out: &str| {
+            let rule = format!("ip saddr 172.17.0.0/16 oifname {out} masquerade");
+            let text =
+                format!("table ip nat {{ chain POSTROUTING {{ type nat hook postrouting priority 100; {rule}; }}; }}");
+            run(
+                m.host(),
+                "nft",
+                &[&format!("table ip nat; delete table ip nat; {text}")],
+            );
+        };
+        let [at_x, at_y] = [x, y].map(|node| {
+            let at = format!("{}:80", ipv4(node));
+            mirror(node.host(), &at);
+            at
+        });
+        let [own_x, own_y] = ["home", "home-2"].map(|label| ipv4_in(m, label).to_string());
+        let passes = || [(&at_x, &own_x), (&at_y, &own_y)].map(|(at, own)| seen(&container, at).as_ref() == Some(own));
+        wait_until(MINUTE, "m itself reaches both", || {
+            [&at_x, &at_y].iter().all(|at| seen(m.host(), at).is_some())
+        });
+        let named = || findings(m, &["masquerade"], &[]);
+        masquerade("eth0");
+        assert_eq!(named(), [""; 0], "no masquerade is for the interface of weft");
+        masquerade("!= \"eth1\"");
+        wait_until(PATIENCE, "one network is reached, and the other one is named", || {
+            passes().iter().filter(|passes| **passes).count() == 1 && named().len() == 1
+        });
+        assert!(counter(m, "wrong_source") > 0);
+        let fault = named().remove(0);
+        let words = fault["what"].as_str().unwrap();
+        assert!(words.contains("from 172.17.0.0/16 to 10.44."), "{words}");
+        let fix = fault["fix"].as_str().unwrap().replace("sudo ", "");
+        run(m.host(), "sh", &["-c", &fix]);
+        wait_until(PATIENCE, "both are reached", || passes() == [true; 2]);
+        wait_until(PATIENCE, "no fault", || named().is_empty());
         net.finish();
     });
 }
