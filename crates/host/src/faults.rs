@@ -8,6 +8,7 @@
 pub mod facts;
 pub mod masquerade;
 pub mod packet_filter;
+pub mod site;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -98,6 +99,7 @@ pub fn find(facts: &Facts) -> Vec<Fault> {
         faults.extend(dropped_on_the_way(facts, way));
     }
     faults.extend(astray(facts));
+    faults.extend(facts.sites.iter().map(|site| site::fault(site, &facts.interface)));
     faults.extend(masquerade::find(&facts.forwarded, &facts.interface, &facts.ruleset));
     faults.extend(connections(facts));
     faults

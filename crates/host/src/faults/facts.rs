@@ -8,12 +8,13 @@ use weft_wire::Subnet;
 
 use super::masquerade::Forwarded;
 use super::packet_filter::Ruleset;
+use super::site::{self, Site};
 use super::{Examined, Skipped, find};
 use crate::interface::plain_name;
 
 /// Addresses to which the default route leads, two for each version of IP: those for documentation
 /// (RFC 5737, RFC 3849, RFC 9637), and one of the lower half of IPv4. Nothing is sent there.
-const ELSEWHERE: [[IpAddr; 2]; 2] = [
+pub(super) const ELSEWHERE: [[IpAddr; 2]; 2] = [
     [
         IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)),
         IpAddr::V4(Ipv4Addr::new(96, 0, 113, 1)),
@@ -103,6 +104,8 @@ pub struct Facts {
     pub past_exit: Vec<(IpAddr, Option<String>)>,
     /// What is forwarded into the node's interface.
     pub forwarded: Forwarded,
+    /// Sites whose other subnets lead into the node's interface.
+    pub sites: Vec<Site>,
     /// The reverse path filter of the node's interface: 1 is strict, 2 is loose.
     pub rp_filter: Option<u8>,
     /// The connections that the kernel tracks, and the most that it can.
@@ -135,6 +138,7 @@ impl Facts {
             astray: look.astray(wanted.inside.iter().copied())?,
             past_exit: look.past_exit(wanted)?,
             forwarded: look.forwarded()?,
+            sites: look.sites()?,
             // The kernel takes the higher of the two.
             rp_filter: strict("all")
                 .max(strict(&name))
@@ -291,6 +295,15 @@ impl Look<'_> {
 }
 
 impl Look<'_> {
+    fn sites(&mut self) -> Result<Vec<Site>, NetlinkError> {
+        let interfaces = self.interfaces;
+        let name = |index| {
+            let found = interfaces.iter().find(|interface| interface.index == index);
+            found.map(|interface| interface.name.clone())
+        };
+        site::read(self.netlink, self.interface, self.addresses, name)
+    }
+
     /// What is forwarded into the node's interface, if that has several addresses of IPv4.
     fn forwarded(&mut self) -> Result<Forwarded, NetlinkError> {
         let ipv4 = self.addresses.iter().filter_map(|own| match own.address {

@@ -1,12 +1,15 @@
 //! What keeps packets from passing on a host is named while it lasts, with the command that mends it.
 
+use std::path::Path;
+
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
+use weft_lab::world::World;
 use weft_os::test_support::require_nft;
 
-use super::exit::{Internet, done, run, seen};
-use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+use super::exit::{Internet, done, mirror, run, seen};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 const PRINTER: &str = "192.168.9.2:80";
 /// The network of the printer.
@@ -159,5 +162,56 @@ fn a_route_that_leads_away_is_named_with_the_filter() {
         shell(laptop, "ip rule del priority 100");
         wait_until(PATIENCE, "no fault", || checked(&[]).is_empty());
         drop(net.warnings());
+    });
+}
+
+#[test]
+fn a_site_in_the_range_of_the_mesh_is_named_and_mended() {
+    const FAR: &str = "[fd12:3456:789a:2::2]:80";
+    beside(|| {
+        let world = World::new().unwrap();
+        let [nas, router, far] = ["nas", "router", "far"].map(|name| world.host(name).unwrap());
+        let _links = [
+            world.link(
+                (&nas, &["192.0.2.1/24", "fd12:3456:789a:1::10/64"]),
+                (&router, &["192.0.2.2/24", "fd12:3456:789a:1::1/64"]),
+            ),
+            world.link(
+                (&router, &["fd12:3456:789a:2::1/64"]),
+                (&far, &["fd12:3456:789a:2::2/64"]),
+            ),
+        ];
+        router.forward().unwrap();
+        far.add_default_route("fd12:3456:789a:2::1".parse().unwrap()).unwrap();
+        mirror(&far, FAR);
+        let passes = || seen(&nas, FAR).is_some();
+        let id = identity(&world, "nas");
+        let mut node = Daemon::start(&nas, Path::new(WEFT), &id, &Underlay::V4.listener()).unwrap();
+        node.wait_ready(PATIENCE).unwrap();
+        let checks = ["route"];
+        assert!(findings(&node, &checks, &[]).is_empty(), "no default route leads there");
+        nas.add_default_route("fd12:3456:789a:1::1".parse().unwrap()).unwrap();
+        wait_until(PATIENCE, "the site is named", || {
+            findings(&node, &checks, &[]).len() == 1
+        });
+        assert!(!passes());
+        let found = findings(&node, &checks, &[]).remove(0);
+        let what = found["what"].as_str().unwrap();
+        assert!(
+            what.contains("other subnets of fd12:3456:789a::/48, the site that eth0 is in, go into weft0"),
+            "{what}"
+        );
+        assert!(status(&node).contains(&what.to_owned()));
+        let fix = found["fix"].as_str().unwrap();
+        assert_eq!(
+            fix,
+            "sudo ip -6 route add fd12:3456:789a::/48 via fd12:3456:789a:1::1 dev eth0"
+        );
+        shell(&nas, &fix.replace("sudo ", ""));
+        wait_until(PATIENCE, "the other subnet is reached", passes);
+        wait_until(PATIENCE, "no fault", || findings(&node, &checks, &[]).is_empty());
+        assert_eq!(node.stop().unwrap().code(), Some(0));
+        let warned = node.warnings().unwrap();
+        assert!(warned.is_empty(), "{warned:?}");
     });
 }
