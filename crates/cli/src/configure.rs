@@ -20,7 +20,7 @@ use weft_noise::PublicKey;
 use weft_store::state::StatePaths;
 
 use self::change::Change;
-pub(crate) use self::change::place;
+pub(crate) use self::change::{NotTaken, place};
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
@@ -280,12 +280,13 @@ pub(crate) fn confirm(paths: &StatePaths) -> Result<(), Failure> {
 pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Failure> {
     match action {
         ConfigAction::Show { file } => {
-            let path = change::addressed(paths, file.as_deref())?;
-            Out::new().text(&weft_config::read_text(&path)?)
+            let place = change::addressed(paths, file.as_deref())?;
+            Out::new().text(&place.text()?)
         }
         ConfigAction::Check { file } => {
-            let path = change::addressed(paths, file.as_deref())?;
-            let config = Config::load(&path)?;
+            let place = change::addressed(paths, file.as_deref())?;
+            let path = place.path();
+            let config = Config::parse(&place.text()?, path)?;
             let peers = match config.peers.len() {
                 1 => "1 peer".to_owned(),
                 n => format!("{n} peers"),

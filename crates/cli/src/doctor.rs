@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use serde_json::json;
 use weft_host::faults::Skipped;
 use weft_store::state::StatePaths;
@@ -132,11 +133,15 @@ fn repair(finding: &Finding) -> io::Result<()> {
 /// a file with another name elsewhere, stays as it is.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::LOOP => io::Error::other("it is a link"),
+        error => error.into(),
+    })?;
+    let file = File::from(file);
     let found = file.metadata()?;
     match found.is_file() && found.nlink() == 1 {
         true => file.set_permissions(Permissions::from_mode(mode)),
-        false => Err(io::Error::other("it is no file of its own")),
+        false => Err(io::Error::other("it is no file, or one with a second name")),
     }
 }
 

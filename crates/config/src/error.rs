@@ -37,6 +37,14 @@ pub enum ConfigError {
         /// The user of this process.
         own: u32,
     },
+    /// The name is a link of another user, or one where none is followed.
+    #[error("{}: is a link that uid {owner} has made, which is not followed; look where it leads, and remove it", .path.display())]
+    Link {
+        /// The link.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// Its group or all users may write the file.
     #[error("{path}: others may write it (mode {mode:04o}); chmod go-w {path}", path = .path.display())]
     Mode {

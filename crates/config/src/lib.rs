@@ -33,6 +33,7 @@ mod values;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -51,6 +52,7 @@ use weft_wire::subnet::{self, BadSubnet};
 
 pub use changes::Changes;
 pub use error::{ConfigError, Problem};
+use file::Links;
 pub use pending::Pending;
 use reader::{Fault, Lines};
 
@@ -420,7 +422,19 @@ pub struct PeerConfig {
 /// # Errors
 /// [`ConfigError`], one line with the place and the problem.
 pub fn read_text(path: &Path) -> Result<String, ConfigError> {
-    String::from_utf8(file::read(path)?).map_err(|error| ConfigError::NotText {
+    text_of(file::read(path, Links::Trusted)?, path)
+}
+
+/// Reads the text of an open file, which only this user and root may write. `path` is only for messages.
+///
+/// # Errors
+/// [`ConfigError`], one line with the place and the problem.
+pub fn read_open(file: &File, path: &Path) -> Result<String, ConfigError> {
+    text_of(file::read_open(file, path)?, path)
+}
+
+fn text_of(bytes: Vec<u8>, path: &Path) -> Result<String, ConfigError> {
+    String::from_utf8(bytes).map_err(|error| ConfigError::NotText {
         path: path.to_owned(),
         line: Lines::of(error.as_bytes()).line(error.utf8_error().valid_up_to()),
     })
@@ -433,7 +447,17 @@ pub fn read_text(path: &Path) -> Result<String, ConfigError> {
 /// [`ConfigError`]; the file is unchanged then.
 pub fn write_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let config = Config::parse(text, path)?;
-    file::replace(path, text)?;
+    file::replace(path, text, Links::Trusted)?;
+    Ok(config)
+}
+
+/// As [`write_text`], for a path that another program has named: no link is followed there.
+///
+/// # Errors
+/// [`ConfigError`]; the file is unchanged then.
+pub fn write_plain(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    let config = Config::parse(text, path)?;
+    file::replace(path, text, Links::None)?;
     Ok(config)
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use weft_os::file::with_suffix;
 
+use super::file::Links;
 use super::{ConfigError, file};
 
 /// The first words of the first line of the kept text.
@@ -25,19 +26,20 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Keeps the present text of the configuration `path`, which is about to be changed at `now`.
+    /// Keeps `text`, the present one of the configuration `path`, which is about to be changed at `now`.
     /// Of several changes, the text before the first one is kept, and the time of the last one
     /// counts. Returns whether none waited before.
     ///
     /// # Errors
     /// [`ConfigError`]; nothing is kept then.
-    pub fn begin(path: &Path, now: u64, within: Duration) -> Result<bool, ConfigError> {
+    pub fn begin(path: &Path, text: &str, now: u64, within: Duration) -> Result<bool, ConfigError> {
         let (before, first) = match read_kept(path)? {
             Some((_, before)) => (before, false),
-            None => (super::read_text(path)?, true),
+            None => (text.to_owned(), true),
         };
         let ends = now + within.as_secs();
-        file::replace(&kept(path), &format!("{HEAD}{now}, restored at {ends}\n{before}"))?;
+        let kept_text = format!("{HEAD}{now}, restored at {ends}\n{before}");
+        file::replace(&kept(path), &kept_text, Links::None)?;
         Ok(first)
     }
 
@@ -64,7 +66,7 @@ impl Pending {
     pub fn restore(path: &Path) -> Result<(), ConfigError> {
         match read_kept(path)? {
             Some((_, before)) => {
-                file::replace(path, &before)?;
+                file::replace(path, &before, Links::Trusted)?;
                 Self::confirm(path)
             }
             None => Ok(()),
@@ -107,9 +109,11 @@ fn kept(path: &Path) -> PathBuf {
 /// The kept text and its times. A file that lacks its first line was not written by this program,
 /// and counts as none.
 fn read_kept(path: &Path) -> Result<Option<(Pending, String)>, ConfigError> {
-    let text = match super::read_text(&kept(path)) {
+    let kept = kept(path);
+    // This program writes no link there.
+    let text = match file::read(&kept, Links::None) {
         Err(ConfigError::NotFound(_)) => return Ok(None),
-        text => text?,
+        bytes => super::text_of(bytes?, &kept)?,
     };
     let Some((line, before)) = text.split_once('\n') else {
         return Ok(None);
@@ -142,8 +146,8 @@ mod tests {
         }
 
         fn change(&self, text: &str, now: u64) {
-            Pending::begin(&self.path, now, Duration::from_secs(60)).unwrap();
-            file::replace(&self.path, text).unwrap();
+            Pending::begin(&self.path, &self.text(), now, Duration::from_secs(60)).unwrap();
+            file::replace(&self.path, text, Links::Trusted).unwrap();
         }
 
         fn text(&self) -> String {

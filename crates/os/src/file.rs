@@ -1,9 +1,10 @@
 //! Files in ways that the standard library does not offer.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
 
 /// Exchanges two files of one file system in one step: each name then has what the other one had, a
 /// symbolic link included. At no time does either name lack a file.
@@ -23,6 +24,15 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Opens a file to read it, unless the last step of its path is a symbolic link.
+///
+/// # Errors
+/// The error of the system; for a link that of too many links (`ELOOP`).
+pub fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -35,9 +45,10 @@ mod tests {
         fs::create_dir(&directory).unwrap();
         let [one, other] = ["one", "other"].map(|name| directory.join(name));
         fs::write(&one, "1").unwrap();
-        std::os::unix::fs::symlink("nowhere", &other).unwrap();
+        std::os::unix::fs::symlink(&one, &other).unwrap();
+        assert!(open_plain(&one).is_ok() && open_plain(&other).is_err());
         exchange(&one, &other).unwrap();
-        assert_eq!(fs::read_link(&one).unwrap(), Path::new("nowhere"));
+        assert_eq!(fs::read_link(&one).unwrap(), one);
         assert_eq!(fs::read_to_string(&other).unwrap(), "1");
         let missing = exchange(&one, &directory.join("missing")).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);

@@ -1,9 +1,12 @@
 //! One change of the configuration: the file first, then the daemon.
 
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
 use weft_config::edit::EditError;
 use weft_config::{Config, ConfigError, Pending};
 use weft_control::status::{Reloaded, Status};
@@ -14,27 +17,89 @@ use weft_store::state::StatePaths;
 use super::Options;
 use crate::failure::Failure;
 
+/// The configuration that a command addresses.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    /// The open file, if the daemon has named it: what was looked at is what is read.
+    named: Option<File>,
+}
+
+impl Place {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file, once.
+    pub(crate) fn text(&self) -> Result<String, ConfigError> {
+        match &self.named {
+            Some(file) => weft_config::read_open(file, &self.path),
+            None => weft_config::read_text(&self.path),
+        }
+    }
+
+    fn write(&self, text: &str) -> Result<Config, ConfigError> {
+        match &self.named {
+            Some(_) => weft_config::write_plain(&self.path, text),
+            None => weft_config::write_text(&self.path, text),
+        }
+    }
+}
+
+/// A file that the daemon names, and that is not taken.
+#[derive(Debug)]
+pub(crate) struct NotTaken {
+    pub(crate) named: PathBuf,
+    /// The reason, as what the file is.
+    pub(crate) why: String,
+}
+
 /// The configuration that a command addresses: the given one, or that of the state directory. `named`:
 /// that of the running daemon, whose word counts for a file of the state directory alone: it may be in
 /// other hands, and the command may be root's.
 ///
 /// # Errors
 /// The file that the daemon names, which is another one.
-pub(crate) fn place(paths: &StatePaths, given: Option<&Path>, named: Option<&Path>) -> Result<PathBuf, PathBuf> {
+pub(crate) fn place(paths: &StatePaths, given: Option<&Path>, named: Option<&Path>) -> Result<Place, NotTaken> {
     let own = given.map_or_else(|| paths.config(), Path::to_owned);
-    let Some(named) = named.filter(|named| given.is_none() && *named != own) else {
-        return Ok(own);
+    let found = match named.filter(|named| given.is_none() && *named != own && !same(Some(named), Some(&own))) {
+        None => return Ok(Place { path: own, named: None }),
+        Some(named) => open_named(paths, named).map_err(|why| NotTaken {
+            named: named.to_owned(),
+            why,
+        })?,
     };
-    // The state directory may be a link.
+    let (path, file) = found;
+    Ok(Place {
+        path,
+        named: Some(file),
+    })
+}
+
+/// Whether two paths lead to one file. The state directory may be a link.
+fn same(one: Option<&Path>, other: Option<&Path>) -> bool {
     let real = |path: Option<&Path>| path.and_then(|path| fs::canonicalize(path).ok());
-    let same = |one, other| real(one).is_some_and(|one| real(other) == Some(one));
-    if same(Some(named), Some(&own)) {
-        return Ok(own);
-    }
-    let plain = fs::symlink_metadata(named).is_ok_and(|file| file.is_file());
-    match plain && same(named.parent(), Some(paths.directory())) {
-        true => Ok(named.to_owned()),
-        false => Err(named.to_owned()),
+    real(one).is_some_and(|one| real(other) == Some(one))
+}
+
+/// Opens a file of the state directory that the daemon names.
+fn open_named(paths: &StatePaths, named: &Path) -> Result<(PathBuf, File), String> {
+    let directory = paths.directory();
+    let name = named.file_name().filter(|_| same(named.parent(), Some(directory)));
+    let name = name.ok_or("is not in its state directory")?;
+    let failed = |error: Errno| match error {
+        Errno::LOOP => "is a link".to_owned(),
+        error => format!("cannot be opened ({error})"),
+    };
+    let there = OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let there = openat(CWD, directory, there, Mode::empty()).map_err(failed)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(openat(there, name, flags, Mode::empty()).map_err(failed)?);
+    let found = file.metadata().map_err(|error| error.to_string())?;
+    match (found.is_file(), found.nlink()) {
+        (false, _) => Err("is no file".to_owned()),
+        (true, 1) => Ok((directory.join(name), file)),
+        (true, _) => Err("has a second name, perhaps elsewhere".to_owned()),
     }
 }
 
@@ -42,7 +107,7 @@ pub(crate) fn place(paths: &StatePaths, given: Option<&Path>, named: Option<&Pat
 ///
 /// # Errors
 /// The daemon runs with another file than this command would take.
-pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<PathBuf, Failure> {
+pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<Place, Failure> {
     let named = match given {
         Some(_) => None,
         None => {
@@ -50,10 +115,10 @@ pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<Path
             status.ok().and_then(|status| status.node.config)
         }
     };
-    place(paths, given, named.as_deref()).map_err(|named| {
+    place(paths, given, named.as_deref()).map_err(|NotTaken { named, why }| {
         Failure::Usage(format!(
-            "the daemon runs with {}, which is not in its state directory; name that file in the command \
-             (--config FILE; `weft config` takes it as its last word)",
+            "the daemon runs with {}, which {why}; name that file in the command (--config FILE; `weft config` takes it \
+             as its last word)",
             named.display()
         ))
     })
@@ -62,7 +127,7 @@ pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<Path
 /// A change that is about to be made. No other command changes the file meanwhile.
 pub(super) struct Change<'a> {
     paths: &'a StatePaths,
-    path: PathBuf,
+    place: Place,
     text: String,
     config: Config,
     confirm: Option<Duration>,
@@ -72,16 +137,16 @@ pub(super) struct Change<'a> {
 impl<'a> Change<'a> {
     /// Reads the present configuration.
     pub(super) fn open(paths: &'a StatePaths, options: &Options) -> Result<Self, Failure> {
-        let path = addressed(paths, options.config.as_deref())?;
-        let lock = lock(&path)?;
-        let text = weft_config::read_text(&path).map_err(|error| match error {
+        let place = addressed(paths, options.config.as_deref())?;
+        let lock = lock(place.path())?;
+        let text = place.text().map_err(|error| match error {
             ConfigError::NotFound(path) => Failure::NoConfig(path),
             error => error.into(),
         })?;
-        let config = Config::parse(&text, &path)?;
+        let config = Config::parse(&text, place.path())?;
         Ok(Self {
             paths,
-            path,
+            place,
             text,
             config,
             confirm: options.confirm,
@@ -100,11 +165,12 @@ impl<'a> Change<'a> {
         self,
         edit: impl FnOnce(&str) -> Result<String, EditError>,
     ) -> Result<Option<Reloaded>, Failure> {
+        let path = self.place.path();
         let new = edit(&self.text).map_err(|error| Failure::Edit {
-            path: self.path.clone(),
+            path: path.to_owned(),
             error,
         })?;
-        Config::parse(&new, &self.path).map_err(without_line)?;
+        Config::parse(&new, path).map_err(without_line)?;
         if self.confirm.is_some() {
             let running = weft_control::call::<Status>(&self.paths.control(), &ControlCommand::Status {});
             running.map_err(|error| match error {
@@ -116,16 +182,16 @@ impl<'a> Change<'a> {
             })?;
         }
         let kept = match self.confirm {
-            Some(limit) => Pending::begin(&self.path, unix_s(), limit)?,
+            Some(limit) => Pending::begin(path, &self.text, unix_s(), limit)?,
             None => false,
         };
-        let written = weft_config::write_text(&self.path, &new).map_err(Failure::from);
+        let written = self.place.write(&new).map_err(Failure::from);
         let reloaded = written.and_then(|_| self.reload());
         if reloaded.is_err() {
-            weft_config::write_text(&self.path, &self.text)?;
+            self.place.write(&self.text)?;
             // A change that waited before this one still does.
             if kept {
-                Pending::confirm(&self.path)?;
+                Pending::confirm(path)?;
             }
         }
         reloaded
@@ -175,7 +241,7 @@ mod tests {
     fn a_daemon_names_no_file_elsewhere() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
-        fs::create_dir(&state).unwrap();
+        fs::create_dir_all(state.join("directory")).unwrap();
         let paths = StatePaths::new(state.clone());
         let file = |name: &str| {
             let path = directory.path().join(name);
@@ -185,18 +251,31 @@ mod tests {
         let (elsewhere, other) = (file("elsewhere.toml"), file("state/other.toml"));
         let link = state.join("link.toml");
         symlink(&elsewhere, &link).unwrap();
+        let second = state.join("second.toml");
+        fs::hard_link(&elsewhere, &second).unwrap();
+        let place = |paths: &StatePaths, given: Option<&Path>, named: Option<&Path>| {
+            let place = place(paths, given, named).map_err(|refused| (refused.named, refused.why))?;
+            Ok::<_, (PathBuf, String)>(place.path)
+        };
         let named = |named: &Path| place(&paths, None, Some(named));
         assert_eq!(place(&paths, None, None), Ok(paths.config()));
         assert_eq!(named(&paths.config()), Ok(paths.config()));
         assert_eq!(named(&other), Ok(other.clone()));
-        for bad in [
-            &elsewhere,
-            &link,
-            &state.join("missing.toml"),
-            &state.join("../elsewhere.toml"),
-            Path::new("/proc/self/environ"),
+        let outside = "is not in its state directory";
+        for (bad, why) in [
+            (&elsewhere, outside),
+            (&link, "is a link"),
+            (&second, "has a second name, perhaps elsewhere"),
+            (
+                &state.join("missing.toml"),
+                "cannot be opened (No such file or directory (os error 2))",
+            ),
+            (&state.join("../elsewhere.toml"), outside),
+            (&state.join(".."), outside),
+            (&state.join("directory"), "is no file"),
+            (&"/proc/self/environ".into(), outside),
         ] {
-            assert_eq!(named(bad), Err(bad.to_owned()));
+            assert_eq!(named(bad), Err((bad.clone(), why.to_owned())));
         }
         // The user's own word counts, and a state directory that is a link is the same one.
         assert_eq!(place(&paths, Some(&elsewhere), Some(&other)), Ok(elsewhere));
@@ -205,5 +284,22 @@ mod tests {
         fs::write(paths.config(), "").unwrap();
         let aliased = StatePaths::new(alias);
         assert_eq!(place(&aliased, None, Some(&paths.config())), Ok(aliased.config()));
+    }
+
+    #[test]
+    fn a_named_file_that_becomes_a_link_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("state");
+        fs::create_dir(&state).unwrap();
+        let [victim, named] = [directory.path().join("victim"), state.join("other.toml")];
+        fs::write(&victim, "lanes = 3\n").unwrap();
+        fs::write(&named, "lanes = 1\n").unwrap();
+        let place = place(&StatePaths::new(state), None, Some(&named)).unwrap();
+        // The daemon exchanges its file between the look and the rest.
+        fs::remove_file(&named).unwrap();
+        symlink(&victim, &named).unwrap();
+        assert_eq!(place.text().unwrap(), "lanes = 1\n");
+        assert!(place.write("lanes = 2\n").is_err());
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "lanes = 3\n");
     }
 }

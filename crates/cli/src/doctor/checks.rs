@@ -227,7 +227,7 @@ fn ipv6(facts: &Facts) -> Option<Finding> {
             Finding::new("ipv6", "the kernel runs without IPv6", why)
                 .with_fix("remove ipv6.disable=1 from the kernel's command line, and restart the host"),
         ),
-        Ipv6::Off => Some(off(&facts.interface, why)),
+        Ipv6::Off => Some(off(facts, why)),
         Ipv6::NoAddress(own) => Some(
             Finding::new(
                 "ipv6",
@@ -239,9 +239,10 @@ fn ipv6(facts: &Facts) -> Option<Finding> {
     }
 }
 
-fn off(interface: &str, why: &str) -> Finding {
+fn off(facts: &Facts, why: &str) -> Finding {
+    let interface = &facts.interface;
     let finding = Finding::new("ipv6", format!("IPv6 is switched off on {interface}"), why);
-    if !is_plain(interface) {
+    if !(facts.is_configured && is_plain(interface)) {
         return finding;
     }
     let repair = Repair::Sysctl {
@@ -318,7 +319,7 @@ fn of_fault(fault: &Fault, facts: &Facts) -> Finding {
         ..Finding::new(&fault.check, fault.what.clone(), fault.why.clone())
     };
     // The setting is not taken from the daemon, which may be in other hands.
-    match fault.check == "rp_filter" && facts.strict && is_plain(&facts.interface) {
+    match fault.check == "rp_filter" && facts.strict && facts.is_configured && is_plain(&facts.interface) {
         true => finding.with_repair(Repair::Sysctl {
             name: format!("net.ipv4.conf.{}.rp_filter", facts.interface),
             value: "2".to_owned(),
@@ -377,6 +378,7 @@ mod tests {
             key: Key::Usable,
             tun: Tun::Usable,
             interface: "weft0".to_owned(),
+            is_configured: true,
             ipv6: Ipv6::On,
             strict: false,
             ports: vec![2121],
@@ -522,6 +524,7 @@ mod tests {
         let repair = |strict: bool, interface: &str, check: &str| {
             let mut facts = healthy();
             (facts.strict, facts.interface) = (strict, interface.to_owned());
+            facts.is_configured = interface != "eth0";
             facts.daemon = Daemon::Answers(Box::new(Running {
                 faults: vec![fault(check)],
                 ..Running::default()
@@ -540,6 +543,7 @@ mod tests {
         // What the daemon says alone changes nothing.
         for (strict, interface, check) in [
             (false, "weft0", "rp_filter"),
+            (true, "eth0", "rp_filter"),
             (true, "../../../kernel", "rp_filter"),
             (true, "weft0", "forwarding"),
         ] {

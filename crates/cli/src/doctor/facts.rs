@@ -22,14 +22,15 @@ use weft_os::udp::{BindOptions, UdpSocket};
 use weft_store::keyfile::{self, KeyFileError};
 use weft_store::state::StatePaths;
 
-use crate::{configure, service};
+use crate::configure::{self, NotTaken};
+use crate::service;
 
 /// How long the resolver of this host has for the name of this node.
 const RESOLVES: Duration = Duration::from_secs(1);
 /// The file of resolv.conf(5).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The checks of which the daemon tells.
-const HOST: &str = "firewall, forwarding, route, rp_filter, connections";
+const HOST: &str = "firewall, forwarding, route, masquerade, alarm, rp_filter, connections";
 
 /// What the checks look at.
 #[derive(Debug)]
@@ -41,6 +42,8 @@ pub(super) struct Facts {
     pub(super) tun: Tun,
     /// The name of the interface.
     pub(super) interface: String,
+    /// The configuration names it, and not the daemon alone, which may be in other hands.
+    pub(super) is_configured: bool,
     pub(super) ipv6: Ipv6,
     /// Where the reverse path filter is strict: for all interfaces, or for this one. The kernel takes the
     /// higher value.
@@ -176,24 +179,19 @@ impl Facts {
             Ok(Visible::Full::<Status, PublicStatus>(status)) => status.node.config.as_deref(),
             _ => None,
         };
-        let (place, other) = match configure::place(paths, None, named) {
-            Ok(place) => (place, None),
-            Err(other) => (paths.config(), Some(other)),
-        };
-        let other_config = other.is_some();
-        let config = match other {
+        let place = configure::place(paths, None, named);
+        let other_config = place.is_err();
+        let config = match &place {
             // A daemon in other hands may name any file.
-            Some(other) => {
+            Err(NotTaken { named, why }) => {
+                let named = named.display();
                 skip(
                     "key",
-                    &format!(
-                        "the daemon runs with {}, which this command does not look at",
-                        other.display()
-                    ),
+                    &format!("the daemon runs with {named}, which {why}; this command does not look at it"),
                 );
                 Ok(Config::default())
             }
-            None => Config::load(&place),
+            Ok(place) => place.text().and_then(|text| Config::parse(&text, place.path())),
         };
         let mut facts = Self {
             daemon: daemon(paths, &status, &config),
@@ -201,6 +199,7 @@ impl Facts {
             key: Key::Unknown,
             tun: tun(),
             interface: Config::default().tun.name,
+            is_configured: false,
             ipv6: Ipv6::On,
             strict: false,
             ports: Vec::new(),
@@ -235,6 +234,11 @@ impl Facts {
                 facts.ports = config.iter().map(std::net::SocketAddr::port).collect();
             }
         }
+        facts.is_configured = !other_config
+            && match &config {
+                Ok(config) => config.tun.name == facts.interface,
+                Err(_) => Config::default().tun.name == facts.interface,
+            };
         facts.ports.sort_unstable();
         facts.ports.dedup();
         facts.look_at_interface(own);
