@@ -51,6 +51,7 @@ mod beside {
     mod lab;
     mod lab_ends;
     mod lan;
+    mod liar;
     mod lights;
     mod local_users;
     mod meet;
