@@ -372,8 +372,9 @@ fn dialled(addresses: &[PeerAddress], hosts: &Hosts) -> Vec<Hint> {
 mod tests {
     use std::path::Path;
 
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
     use weft_noise::{Identity, SecretKey};
-    use weft_os::random::SystemRng;
 
     use super::*;
 
@@ -455,7 +456,11 @@ mod tests {
 
     #[test]
     fn the_core_has_the_peers_of_the_table() {
-        let mut node = Node::new(weft_core::Config::default(), identity(9), Box::new(SystemRng));
+        let mut node = Node::new(
+            weft_core::Config::default(),
+            identity(9),
+            Box::new(ChaCha20Rng::seed_from_u64(1)),
+        );
         let tables = [
             members(""),
             members(&(peer(1, "") + &peer(2, "require_fast = true"))),

@@ -36,12 +36,13 @@ mod tests {
 
     use std::path::Path;
 
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
     use weft_config::Config;
     use weft_config::peer::PeerRef;
     use weft_host::hosts::Hosts;
     use weft_networks::{Ask, Document, NewInvite};
     use weft_noise::{Identity, PublicKey, SecretKey};
-    use weft_os::random::SystemRng;
     use weft_roster::invite::Seed;
     use weft_roster::names::Name;
 
@@ -55,7 +56,11 @@ mod tests {
 
     /// The networks of node 1: one that it has founded, with this newcomer.
     fn networks(newcomer: PublicKey, host: &str) -> Networks {
-        let mut networks = Networks::new(Arc::new(identity(1)), Vec::new(), Box::new(SystemRng));
+        let mut networks = Networks::new(
+            Arc::new(identity(1)),
+            Vec::new(),
+            Box::new(ChaCha20Rng::seed_from_u64(1)),
+        );
         let home = Name::network("home").unwrap();
         networks.create(home, None, [7; 16], UNIX).unwrap();
         let invite = NewInvite {

@@ -1,9 +1,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rand_chacha::ChaCha20Rng;
+use rand_core::SeedableRng as _;
 use weft_noise::{Identity, SecretKey};
 use weft_os::netlink::{InterfaceAddress, Route};
-use weft_os::random::SystemRng;
 use weft_roster::names::Name;
 
 use super::*;
@@ -30,7 +31,11 @@ struct Known {
 impl Known {
     /// Node 1, which has a peer with a host name, and has founded a network.
     fn new() -> Self {
-        let mut networks = Networks::new(Arc::new(identity(1)), Vec::new(), Box::new(SystemRng));
+        let mut networks = Networks::new(
+            Arc::new(identity(1)),
+            Vec::new(),
+            Box::new(ChaCha20Rng::seed_from_u64(1)),
+        );
         let home = Name::network("home").unwrap();
         networks.create(home, None, [7; 16], 1_700_000_000).unwrap();
         let mut known = Self {

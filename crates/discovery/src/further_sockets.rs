@@ -95,7 +95,7 @@ impl FurtherSockets {
         self.list.values_mut().for_each(|entry| entry.of_search = None);
     }
 
-    /// Removes the sockets that no link has used for [`IDLE`], and returns them.
+    /// Removes the sockets that no link has used for 15 s, and returns them.
     pub fn expire(&mut self, now: u64, uses: impl Fn(SocketId) -> bool) -> Vec<SocketId> {
         let mut gone = Vec::new();
         self.list.retain(|id, entry| {
