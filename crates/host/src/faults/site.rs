@@ -113,7 +113,12 @@ pub(super) fn fault(site: &Site, own: &str) -> Fault {
     );
     let via = gateway.map_or_else(String::new, |gateway| format!(" via {gateway}"));
     let fix = format!("sudo ip -6 route add {site}{via} dev {interface}");
-    Fault::new("route", what, "hosts in these subnets are not reached", fix)
+    Fault::new(
+        "route",
+        what,
+        "hosts in these subnets, if the site has any, are not reached",
+        fix,
+    )
 }
 
 #[cfg(test)]
