@@ -204,6 +204,34 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
 }
 
 #[test]
+fn a_route_of_others_in_the_table_takes_no_other_one_away() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            let mut host = Host::new(weft0);
+            let exit = UseExit {
+                ipv4: true,
+                ipv6: true,
+                source: Some("10.44.0.7".parse().unwrap()),
+                ..UseExit::default()
+            };
+            runtime.block_on(host.use_exit(&exit)).unwrap();
+            let whole = settled();
+            let other = ["default", "via", "192.168.1.1", "dev", "eth0", "table", "30565"];
+            printed(&[&["ip", "route", "replace"], &other[..]].concat());
+            for _ in 0..2 {
+                runtime.block_on(host.mend()).unwrap_err();
+                assert_eq!(way("198.51.100.1", "0"), "eth0", "it stays");
+                assert_eq!(way("2001:db8:5::1", "0"), "weft0");
+            }
+            printed(&[&["ip", "route", "delete"], &other[..]].concat());
+            assert!(runtime.block_on(host.mend()).unwrap().is_some());
+            assert_put_back(&whole);
+            assert_eq!(runtime.block_on(host.mend()).unwrap(), None);
+        });
+    });
+}
+
+#[test]
 fn an_exit_forwards_and_is_put_back() {
     in_namespaces(|| {
         on_host(|weft0, runtime| {

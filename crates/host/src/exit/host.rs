@@ -134,6 +134,7 @@ impl Host {
         netlink.delete_routes_of(TABLE)?;
         // They are counted as they are added: what another program removes meanwhile is missing then.
         let mut added = (0, 0);
+        let mut taken = None;
         let by_tun = DefaultRoute::Interface(self.interface, exit.source);
         for (ipv6, carried) in [(false, exit.ipv4), (true, exit.ipv6)] {
             let routes = [carried.then_some(by_tun), Some(DefaultRoute::Unreachable)];
@@ -141,6 +142,11 @@ impl Host {
                 match netlink.add_default_route(TABLE, ipv6, route) {
                     // A host without IPv6 sends none.
                     Err(NetlinkError::Refused { .. }) if ipv6 => {}
+                    // Another program's route is in its place. All else is set up, and this one is missing.
+                    Err(error @ NetlinkError::Exists { .. }) => {
+                        added.1 += 1;
+                        taken = Some(error);
+                    }
                     result => {
                         result?;
                         added.1 += 1;
@@ -163,7 +169,7 @@ impl Host {
             table,
             routes: added,
         };
-        Ok(())
+        taken.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// Sends by no exit any longer. Does nothing if there is nothing to put back.

@@ -122,7 +122,8 @@ impl Listener for Ears {
             // The kernel removes IPv4 routes with their interface or their source, and does not tell of it.
             Change::Link { index, .. } => *index == self.interface,
             Change::Address { address, .. } => address.index == self.interface,
-            Change::Route { route, table, .. } => route.own && *table == TABLE,
+            // Of a route that another program puts in the place of one, the kernel tells only the new one.
+            Change::Route { table, .. } => *table == TABLE,
             Change::Setting { interface } => interface.is_none_or(|index| index == self.interface),
             Change::Rule | Change::Lost => true,
         }
@@ -197,6 +198,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use weft_os::netlink::Route;
+
     use super::*;
 
     #[test]
@@ -211,7 +214,14 @@ mod tests {
             program: "nft".to_owned(),
             pid,
         };
+        let by_others = |table| Change::Route {
+            route: Route::to_interface("0.0.0.0".parse().unwrap(), 0, 2),
+            table,
+            present: true,
+        };
         for (change, expected) in [
+            (by_others(TABLE), true),
+            (by_others(254), false),
             (table("filter"), false),
             (by(1), false),
             (table("weft"), false),
