@@ -33,6 +33,7 @@ mod alone {
 
 mod beside {
     mod administrators;
+    mod chaos;
     mod configure;
     mod detour;
     mod errors;

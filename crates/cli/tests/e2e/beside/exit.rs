@@ -26,10 +26,10 @@ use weft_os::test_support::{note_strict, require_nft, uninterrupted};
 
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
-const TARGET: &str = "192.0.2.80:80";
-const TARGET6: &str = "[2001:db8:2::80]:80";
-const EXIT: &str = "203.0.113.10";
-const EXIT6: &str = "2001:db8:3::10";
+pub(super) const TARGET: &str = "192.0.2.80:80";
+pub(super) const TARGET6: &str = "[2001:db8:2::80]:80";
+pub(super) const EXIT: &str = "203.0.113.10";
+pub(super) const EXIT6: &str = "2001:db8:3::10";
 const LAPTOP: &str = "192.168.1.10";
 const RESOLVER: &str = "192.168.1.53";
 const PRINTER: &str = "192.168.9.2:80";
@@ -84,10 +84,15 @@ fn asked(from: &Host) -> Option<String> {
 
 /// The address by which `from` comes to the mirror at `to`; `None` if it does not.
 pub(super) fn seen(from: &Host, to: &str) -> Option<String> {
+    seen_within(TRIED, from, to)
+}
+
+/// The same with a limit for the connection, and for its answer.
+pub(super) fn seen_within(limit: Duration, from: &Host, to: &str) -> Option<String> {
     let to: SocketAddr = to.parse().unwrap();
     let connect = || {
-        let mut stream = TcpStream::connect_timeout(&to, TRIED).ok()?;
-        stream.set_read_timeout(Some(TRIED)).ok()?;
+        let mut stream = TcpStream::connect_timeout(&to, limit).ok()?;
+        stream.set_read_timeout(Some(limit)).ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         Some(text)

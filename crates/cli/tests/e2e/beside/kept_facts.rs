@@ -2,23 +2,18 @@
 //! interface, IPv6, rules for routes, tables of nftables and settings.
 
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_os::test_support::require_nft;
 
-use super::exit::{Internet, done, mirror, rules, run, seen, state};
+use super::exit::{Internet, done, mirror, run, seen};
 use super::join::Net;
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
-/// The number of actions of the test with a seed, and the seed, for longer runs.
-const ACTIONS: &str = "WEFT_CHAOS_ACTIONS";
-const SEED: &str = "WEFT_CHAOS_SEED";
-
 /// The addresses of a node in the mesh and in its network.
-fn addresses(node: &Daemon) -> [IpAddr; 2] {
+pub(super) fn addresses(node: &Daemon) -> [IpAddr; 2] {
     let networks: Value = serde_json::from_str(&done(node, &["networks", "--json"])).unwrap();
     let members = networks["networks"][0]["members"].as_array().unwrap();
     let own = members
@@ -29,13 +24,14 @@ fn addresses(node: &Daemon) -> [IpAddr; 2] {
 }
 
 /// A service at both addresses of the exit, and what reaches it.
-struct Mesh {
-    mirrors: [String; 2],
-    from: [String; 2],
+pub(super) struct Mesh {
+    pub(super) mirrors: [String; 2],
+    /// The addresses of the laptop, by which it comes.
+    pub(super) from: [String; 2],
 }
 
 impl Mesh {
-    fn new(net: &Internet) -> Self {
+    pub(super) fn new(net: &Internet) -> Self {
         let mirrors = addresses(&net.nas).map(|address| std::net::SocketAddr::new(address, 80).to_string());
         for at in &mirrors {
             mirror(net.nas.host(), at);
@@ -53,12 +49,12 @@ impl Mesh {
     }
 }
 
-fn shell(host: &Host, command: &str) {
+pub(super) fn shell(host: &Host, command: &str) {
     run(host, "sh", &["-c", command]);
 }
 
 /// What the status says of the interface: what it lacks, and the alarm.
-fn said(node: &Daemon) -> (Vec<String>, String) {
+pub(super) fn said(node: &Daemon) -> (Vec<String>, String) {
     let tun = node.status().unwrap()["node"]["tun"].clone();
     let lacks = tun["lacks"].as_array().cloned().unwrap_or_default();
     let lacks = lacks.iter().map(|fact| fact.as_str().unwrap().to_owned());
@@ -233,85 +229,5 @@ fn another_route_to_all_nodes_is_logged_once_a_change() {
             shell(a.host(), "ip -6 route delete fd00::/8 dev eth0");
             wait_until(PATIENCE, "the route is there", || !lacks());
         }
-    });
-}
-
-/// Numbers from a seed (xorshift64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    let text = std::env::var(variable).ok();
-    text.map_or(default, |text| text.parse().unwrap())
-}
-
-#[test]
-fn all_is_whole_after_facts_were_removed_at_random() {
-    const LAPTOP: [&str; 12] = [
-        "ip link set weft0 down",
-        "ip link set weft0 down; ip link set weft0 up",
-        "ip address flush dev weft0",
-        "ip -4 address flush dev weft0",
-        "ip route flush dev weft0",
-        "ip -6 route flush dev weft0",
-        "ip link set weft0 mtu 1000",
-        "echo 1 > /proc/sys/net/ipv6/conf/weft0/disable_ipv6",
-        "ip rule delete proto 119",
-        "ip -6 rule delete proto 119",
-        "ip route flush table 30565",
-        "nft flush ruleset",
-    ];
-    const NAS: [&str; 6] = [
-        "nft flush ruleset",
-        "nft delete table inet weft_exit",
-        "echo 0 > /proc/sys/net/ipv4/ip_forward",
-        "ip link set weft0 down; ip link set weft0 up",
-        "ip address flush dev weft0",
-        "ip -6 route flush dev weft0",
-    ];
-    beside(|| {
-        if !require_nft() {
-            return;
-        }
-        let (actions, seed) = (number(ACTIONS, 30), number(SEED, 36));
-        let net = Internet::start(false);
-        let (laptop, nas) = (net.laptop.host(), net.nas.host());
-        let mesh = Mesh::new(&net);
-        net.approve();
-        done(&net.laptop, &["set", "--exit", "nas"]);
-        wait_until(MINUTE, "packets leave by the exit", || {
-            net.passes() && mesh.is_whole(laptop)
-        });
-        let before = [rules(&state(laptop)), rules(&state(nas))];
-        let mut random = Random(seed | 1 << 40);
-        let begin = Instant::now();
-        for _ in 0..actions {
-            let (host, commands) = if random.below(3) == 0 {
-                (nas, &NAS[..])
-            } else {
-                (laptop, &LAPTOP[..])
-            };
-            let command = commands[random.below(commands.len())];
-            eprintln!("{:6} ms, {}: {command}", begin.elapsed().as_millis(), host.name());
-            shell(host, &format!("{command} 2> /dev/null; true"));
-            std::thread::sleep(Duration::from_millis(random.below(700) as u64));
-        }
-        wait_until(MINUTE, "packets leave by the exit, and pass in the mesh", || {
-            net.passes() && mesh.is_whole(laptop)
-        });
-        let now = || [rules(&state(laptop)), rules(&state(nas))];
-        wait_until(PATIENCE, "rules and settings are as before", || now() == before);
-        for node in [&net.laptop, &net.nas] {
-            assert_eq!(said(node).0, Vec::<String>::new());
-        }
-        drop(net.warnings());
     });
 }
