@@ -6,15 +6,19 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use weft_lab::child::LoggedChild;
+use weft_lab::daemon::Daemon;
 use weft_lab::world::{Switch, World};
-use weft_os::test_support::skip;
+use weft_os::test_support::{skip, stood_still_since};
 
+use super::exit::{mirror, seen_within};
+use super::kept_facts::addresses;
 use super::upstream::{Upstream, others};
 use crate::common::machine::{Machine, ROOT, done, files_of_package, has_bus};
-use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 /// A directory with the files of the packages of NetworkManager and its libraries, for systems that do
 /// not have them.
@@ -94,7 +98,8 @@ struct Net {
     upstream: Upstream,
     programs: Programs,
     _bus: LoggedChild,
-    _switch: Switch,
+    switch: Switch,
+    world: Arc<World>,
 }
 
 impl Net {
@@ -104,7 +109,7 @@ impl Net {
         let upstream = Upstream::start(&world, &switch);
         let host = world.host("a").unwrap();
         switch.connect(&host, &["192.0.2.1/24"]).unwrap();
-        Self::on(package, Machine::on(&world, host), (upstream, switch))
+        Self::on(package, Machine::on(&world, host), (upstream, switch, world))
     }
 
     /// The same on a machine with systemd as its init; `None`, with a skip, if it does not start here.
@@ -115,10 +120,10 @@ impl Net {
         let host = world.host("a").unwrap();
         switch.connect(&host, &["192.0.2.1/24"]).unwrap();
         let machine = Machine::booted_on(&world, host)?;
-        Some(Self::on(package, machine, (upstream, switch)))
+        Some(Self::on(package, machine, (upstream, switch, world)))
     }
 
-    fn on(package: &Path, machine: Machine, (upstream, switch): (Upstream, Switch)) -> Self {
+    fn on(package: &Path, machine: Machine, (upstream, switch, world): (Upstream, Switch, Arc<World>)) -> Self {
         machine.write("/etc/nsswitch.conf", "hosts: files dns\npasswd: files\ngroup: files\n");
         machine.write("/etc/NetworkManager/NetworkManager.conf", SETTINGS);
         let profile = "/etc/NetworkManager/system-connections/lan.nmconnection";
@@ -134,8 +139,28 @@ impl Net {
             upstream,
             programs,
             _bus: bus,
-            _switch: switch,
+            switch,
+            world,
         }
+    }
+
+    /// Another member of the network of the machine, which has the LAN as well.
+    fn join(&self, name: &str) -> Daemon {
+        let host = self.world.host(name).unwrap();
+        self.switch.connect(&host, &["192.0.2.9/24"]).unwrap();
+        let id = identity(&self.world, name);
+        let mut node = Daemon::start(&host, Path::new(WEFT), &id, &Underlay::V4.listener()).unwrap();
+        node.wait_ready(PATIENCE).unwrap();
+        let invited = self.weft(&["invite", "--address", "192.0.2.1:2121", "--json"]);
+        let code = invited["code"].as_str().unwrap();
+        node.command(&["join", code, "--host", name]).unwrap();
+        node
+    }
+
+    /// Whether NetworkManager has set up the LAN.
+    fn has_lan(&self) -> bool {
+        let shown = self.machine.run(ROOT, &["ip", "--brief", "address", "show", "eth0"]);
+        done(&shown).contains("192.0.2.1/24")
     }
 
     /// Starts NetworkManager, and waits until it answers.
@@ -298,6 +323,90 @@ fn network_manager_leaves_the_interface_alone() {
         done(&machine.weft(ROOT, &["down"]));
         assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(0));
         assert!(!file.exists());
+        drop(manager);
+    });
+}
+
+/// Has NetworkManager do what it does when the machine sleeps and wakes: it hears of that from systemd-logind,
+/// or by this method.
+fn sleep(net: &Net, asleep: bool) {
+    let manager = "org.freedesktop.NetworkManager";
+    let path = "/org/freedesktop/NetworkManager";
+    let asleep = asleep.to_string();
+    let command = ["busctl", "call", manager, path, manager, "Sleep", "b", &asleep];
+    done(&net.machine.run(ROOT, &command));
+}
+
+#[test]
+fn mesh_and_names_are_whole_5_s_after_a_sleep() {
+    const LIMIT: Duration = Duration::from_secs(5);
+    beside(|| {
+        let Some(net) = package().and_then(|package| Net::booted(&package)) else {
+            return;
+        };
+        let machine = &net.machine;
+        let manager = net.manage();
+        assert!(net.tool(&["connection", "up", "lan"]).is_some());
+        let mut daemon = machine.up(&[]);
+        done(&machine.weft(ROOT, &["create", "home", "--host", "desk"]));
+        let mut shed = net.join("shed");
+        let mirrors = addresses(&shed).map(|ip| std::net::SocketAddr::new(ip, 80).to_string());
+        for at in &mirrors {
+            mirror(shed.host(), at);
+        }
+        let [six, four] = addresses(&shed).map(|ip| ip.to_string());
+        let limit = Duration::from_millis(500);
+        let reached = || mirrors.iter().all(|at| seen_within(limit, &machine.host, at).is_some());
+        let named = || {
+            machine.look_up("ahostsv6", "shed.home.weft") == [&*six] && machine.look_up("ahostsv4", "shed") == [&*four]
+        };
+        let others = || machine.look_up("ahostsv4", "www.example") == ["198.51.100.7"];
+        let whole = || reached() && named() && others();
+        wait_until(MINUTE, "mesh and names are whole", whole);
+        let is_up = || {
+            let peers = net.weft(&["status", "--json"])["peers"].clone();
+            let shed = peers
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|peer| peer["name"] == "shed")
+                .cloned();
+            ["connected", "active"].contains(&shed.unwrap()["standing"].as_str().unwrap())
+        };
+        let networking = |on: bool| {
+            let word = if on { "on" } else { "off" };
+            assert!(net.tool(&["networking", word]).is_some(), "{word}");
+        };
+        // For a sleep NetworkManager takes down only interfaces of hardware, which a host of a test does not
+        // have. The other order is for all.
+        let asleep = |on: bool| {
+            if !on {
+                sleep(&net, true);
+            }
+            networking(on);
+            if on {
+                assert!(!net.has_lan(), "it is awake too early");
+                sleep(&net, false);
+            }
+        };
+        let ways: [(&str, &dyn Fn(bool)); 2] = [("sleep", &asleep), ("networking", &networking)];
+        for (what, set) in ways {
+            set(false);
+            wait_until(PATIENCE, "the LAN is gone", || !net.has_lan());
+            wait_until(PATIENCE, "the status shows it", || !is_up());
+            wait_until(PATIENCE, "names of the network need no LAN", named);
+            set(true);
+            wait_until(PATIENCE, "the LAN is back", || net.has_lan());
+            let back = Instant::now();
+            wait_until(PATIENCE, "mesh and names are whole", whole);
+            let took = back.elapsed();
+            eprintln!("{what}: whole {took:?} after the LAN is back");
+            assert!(took <= LIMIT || stood_still_since(back), "{what}: {took:?}");
+            wait_until(PATIENCE, "the status shows it", is_up);
+        }
+        assert_eq!(shed.stop().unwrap().code(), Some(0));
+        done(&machine.weft(ROOT, &["down"]));
+        assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(0));
         drop(manager);
     });
 }
