@@ -55,6 +55,7 @@ mod beside {
     mod liar;
     mod lights;
     mod local_users;
+    mod many_routes;
     mod meet;
     mod member_routes;
     mod mtu;
