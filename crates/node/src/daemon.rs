@@ -40,6 +40,7 @@ mod rights;
 mod run;
 mod saving;
 mod signals;
+mod start;
 mod status_builder;
 mod stun;
 mod subnets;
@@ -52,51 +53,21 @@ mod whois;
 mod why;
 mod writer;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_config::Config;
-use weft_core::Node;
-use weft_desired::members::Members;
-use weft_desired::{Admission, Desired, Inputs, System};
-use weft_discovery::relay::Tls;
-use weft_host::broker::{self, Broker};
-use weft_host::hosts::Hosts;
-use weft_host::interest::Interest;
-use weft_host::interface::Keeper;
-use weft_host::managers::Unmanaged;
-use weft_host::names;
-use weft_host::tun::{self, Interface, InterfaceError};
-use weft_host::watch::Watch;
-use weft_networks::Networks;
+use weft_host::tun::{Interface, InterfaceError};
 use weft_noise::Identity;
-use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
-use weft_os::process::{PrivilegeError, give_up_nice, group_id, permit_nice};
-use weft_os::random::{SystemRng, random_bytes};
+use weft_os::clock::ContinuityWatch;
+use weft_os::process::{PrivilegeError, group_id};
 use weft_os::udp::{self, BindOptions, UdpSocket};
-use weft_packet::{HandshakeLimits, Lane, LaneConfig, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Place};
-use weft_plane::{LANE_NICE, LaneSetup, Lanes, StartError};
-use weft_store::fast_peers::FastPeers;
-use weft_store::last_addresses::LastAddresses;
-use weft_store::network_files::{self, NetworkFiles};
+use weft_plane::StartError;
 use weft_store::state::{StateDir, StateError};
-use weft_stream::Documents;
 
 use crate::logging::LogControl;
-use configuration::Configuration;
-use exit::Exits;
-use faults::Faults;
-use hints::Hints;
-use host::HostWatch;
-use host_names::HostLookups;
-use lan::Lan;
-use lanes::MoreLanes;
-use nostr::Signalling;
-use reaching::Reaching;
-use saving::Saving;
-use verifier::Verifier;
+use start::{Known, Opened, Start};
 
 /// The parameters of a daemon.
 #[derive(Debug)]
@@ -181,105 +152,18 @@ pub fn check(config: &Config) -> Result<(), DaemonError> {
 ///
 /// [`DaemonError`]. Everything that was created until then is removed again.
 pub fn run(options: Options) -> Result<(), DaemonError> {
-    let Options {
-        state,
-        config,
-        identity,
-        program,
-        log,
-        confirm,
-        taken_back,
-    } = options;
-    if taken_back {
+    if options.taken_back {
         tracing::info!("the last change of the configuration was not confirmed and is taken back");
     }
-    let identity = Arc::new(identity);
     // A confined process cannot open the files that these read.
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
-    let mut sockets = bind(&config)?;
-    // Before the interface is there: the broker keeps the files, and removes them.
-    let (_, refused) = Unmanaged::write(&config.tun.name);
-    for error in refused {
-        tracing::debug!(%error, "a program that manages interfaces is not told to leave the interface alone");
-    }
-    let interface = Interface::create(
-        &config,
-        &Members::configured(&config, &Hosts::default()).routes(),
-        identity.node_addr(),
-    )?;
-    interface.limit_trains((MAX_TRAIN_BYTES / usize::from(config.udp.largest())).min(MAX_TRAIN_SEGMENTS) as u32);
-    let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(&config));
-    let names = names::bind(&config);
-    let perf = perf::bind(&config, identity.node_addr().to_ipv6(), interface.name());
-    // Threads that raise their priority at times need the resource limit for it, or else the
-    // capability; each thread finds out whether it has either.
-    let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
-    let mut broker = Broker::start(
-        &program,
-        &broker::Options {
-            interface: interface.index(),
-            key: identity.public(),
-            config: config.path.clone(),
-            resolv_conf: names.as_ref().and_then(|names| names.resolv_conf()).map(Path::to_owned),
-        },
-    );
-    let tls = Tls::load();
-    let access = control_access(&config, &state);
-    let (state, mut rights) = rights::give_up(state, keeps_nice)?;
-    // The daemon writes these files, so root does not read them.
-    let (files, mut kept) = NetworkFiles::load(state.paths().directory(), &identity.public());
-    for network in &mut kept {
-        network_files::load_presences(state.paths().directory(), network, (boottime_ms(), unix_s()));
-    }
-    let networks = Networks::new(Arc::clone(&identity), kept, Box::new(SystemRng));
-    let mut hosts = Hosts::default();
-    hosts.set(&config.host_names(), boottime_ms());
-    let system = System {
-        interface: interface.index(),
-        surroundings: interface.surroundings().clone(),
-        uplinks: Vec::new(),
-        place: Err("it is not known yet which gateway there is"),
-        listen: sockets.iter().map(UdpSocket::local_address).collect(),
-    };
-    // Nothing of it holds before the loop begins.
-    let desired = Desired::of(&Inputs {
-        config: &config,
-        networks: &networks,
-        system: &system,
-        hosts: &hosts,
-        adverts: &BTreeMap::new(),
-        pass: &|_| false,
-        served: None,
-        times: (boottime_ms(), unix_s()),
-    });
-    // After this the generator does not fail.
-    let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
-    random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
-    random_bytes(&mut seed).map_err(DaemonError::Random)?;
-    let unproven_per_second = unproven::diffie_hellmans_per_second(&identity);
-    let lane_config = LaneConfig {
-        me: identity.node_addr(),
-        mtu: config.udp.payload(),
-        probe: config.udp.mtu.is_none(),
-        transit: config.mesh.enabled && config.mesh.transit,
-        handshakes: HandshakeLimits {
-            per_second: unproven_per_second,
-            key: gate_key,
-        },
-    };
-    let lanes = 1 + more.ends.len() as u8;
-    let key = identity.public();
-    let own = Arc::clone(&identity);
-    let mut node = Node::new(
-        core_config(&config, lanes, unproven_per_second),
-        identity,
-        Box::new(SystemRng),
-    );
-    node.listen(vec![weft_stream::PORT, weft_reach::PORT, weft_wire::check::PORT]);
-    let addresses = LastAddresses::load(&state.paths().last_addresses());
-    let fast = FastPeers::load(&state.paths().fast_peers());
-
+    let opened = Opened::new(&options)?;
+    let access = control_access(&options.config, &options.state);
+    let Options { state, config, log, .. } = options;
+    let identity = Arc::new(options.identity);
+    let (state, rights) = rights::give_up(state, opened.keeps_nice)?;
+    let known = Known::read(&config, &identity, state.paths(), &opened);
     // The runtime and its sockets are dropped with this function, on every return path.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -289,78 +173,17 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let stop = signals::StopSignals::new(outlives_terminal).map_err(DaemonError::Runtime)?;
         let control = weft_control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
-        let names = names
-            .map(|bound| names::start(bound, desired.zone.clone(), (key, interface.index()), &broker))
-            .transpose();
-        let names = names.map_err(DaemonError::Runtime)?;
-        let launch = perf::Launch {
-            program,
-            control: state.paths().control(),
-            device: interface.name().to_owned(),
-            limits: config.perf.limits,
-        };
-        let lookups = HostLookups::new(&broker);
-        let nostr = Signalling::new(own, &config.nostr, Arc::new(tls), lookups.client());
-        let external = config.reach.external.clone();
-        rights.watch(&mut broker);
-        let perf = perf::PerfServer::start(perf, &config, launch);
-        let services = status_builder::Services {
-            dns: names,
-            perf,
-            rights,
-            hosts,
-        };
-        let known = (fast, Hints::default());
-        let facts = status_builder::Facts::new(key, &interface, (&sockets, &more), &config, services, known);
-        let (tun, routes, _borrowed) = interface.into_parts();
-        let ends = std::iter::once((tun, sockets)).chain(more.ends);
-        let setup = |(place, (tun, sockets)): (Place, _)| {
-            let reports = reports.clone();
-            LaneSetup {
-                lane: Lane::at(lane_config, place),
-                tun,
-                sockets,
-                batch: config.udp.batch,
-                preferred: config.prefer_lanes,
-                reports: Box::new(move |report| reports.offer(place.number(), report)),
-            }
-        };
-        let places = (0..lanes).filter_map(|number| Place::new(number, lanes));
-        let lanes = Lanes::start(places.zip(ends).map(setup).collect())?;
-        if keeps_nice {
-            give_up_nice()?;
-        }
-        let wanted = tun::wanted(&config, key.node_addr(), &[], &routes);
-        let keeper = Keeper::new(routes.index(), wanted, boottime_ms());
-        let watch = Watch::of_network(Interest::new(routes.index())).map_err(DaemonError::Watch)?;
-        let host = HostWatch::new(watch, keeper, broker.as_ref().ok());
-        let configuration = Configuration::start(config, &broker, confirm);
-        let exits = Exits::start(&broker);
-        let faults = Faults::new(broker.as_ref().ok());
-        let parts = run::Parts {
-            node,
-            lanes,
-            facts,
-            state,
-            addresses,
-            configuration,
-            exits,
-            faults,
-            desired,
-            system,
-            networks,
-            saving: Saving::start(files).map_err(DaemonError::Runtime)?,
-            verifier: Verifier::start().map_err(DaemonError::Runtime)?,
-            reaching: Reaching::new(key.node_addr(), &external),
-            nostr,
-            lookups,
-            lan: Lan::new(),
-            documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
-            routes,
-            host,
+        let start = Start {
+            identity,
+            config,
+            program: options.program,
             log,
+            confirm: options.confirm,
+            state,
+            rights,
             continuity,
         };
+        let (parts, _kept) = start.assemble(opened, known, &reports)?;
         run::Daemon::new(parts).serve(control, reports, stop).await
     })
 }
@@ -413,32 +236,5 @@ fn bind_options(config: &Config) -> BindOptions {
         gso: config.udp.batch > 1,
         gro: config.udp.gro,
         ..BindOptions::default()
-    }
-}
-
-fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
-    let ms = |d: std::time::Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
-    weft_core::Config {
-        heartbeat: ms(config.link.heartbeat),
-        link_dead: ms(config.link.dead_after),
-        rekey: ms(config.rekey_interval),
-        session_idle: ms(config.session_idle),
-        mtu: config.udp.payload(),
-        probe: config.udp.mtu.is_none(),
-        path_raise: ms(config.udp.raise),
-        fast: config.fast.enabled,
-        suites: suites::measured(config.fast.suite),
-        phase_frames: config.fast.phase_frames.into(),
-        reads_full: true,
-        version: env!("CARGO_PKG_VERSION"),
-        unproven_per_second,
-        lanes,
-        seal_whole: config.fast.privacy == weft_config::Privacy::Full,
-        mesh: config.mesh.enabled,
-        transit: config.mesh.transit,
-        link_reports: config.reports.link,
-        session_reports: config.reports.session,
-        admit: Admission::of(config).admit,
-        unix_at_zero: unix_s().saturating_sub(boottime_ms() / 1000),
     }
 }

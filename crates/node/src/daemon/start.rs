@@ -1,0 +1,342 @@
+//! The start of a daemon: what is opened with root's rights, what is read without them, and the parts
+//! that then run.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use weft_config::Config;
+use weft_core::Node;
+use weft_desired::members::Members;
+use weft_desired::{Admission, Desired, Inputs, System};
+use weft_discovery::relay::Tls;
+use weft_host::broker::{self, Broker};
+use weft_host::hosts::Hosts;
+use weft_host::interest::Interest;
+use weft_host::interface::Keeper;
+use weft_host::managers::Unmanaged;
+use weft_host::names;
+use weft_host::routes::PeerRoutes;
+use weft_host::tun::{self, Borrowed, Interface};
+use weft_host::watch::Watch;
+use weft_networks::Networks;
+use weft_noise::Identity;
+use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
+use weft_os::process::{give_up_nice, permit_nice};
+use weft_os::random::{SystemRng, random_bytes};
+use weft_os::tun::Tun;
+use weft_os::udp::UdpSocket;
+use weft_packet::{HandshakeLimits, Lane, LaneConfig, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Place};
+use weft_plane::{LANE_NICE, LaneSetup, Lanes};
+use weft_store::fast_peers::FastPeers;
+use weft_store::last_addresses::LastAddresses;
+use weft_store::network_files::{self, NetworkFiles};
+use weft_store::state::{StateDir, StatePaths};
+use weft_stream::Documents;
+use weft_wire::NodeAddr;
+
+use super::configuration::Configuration;
+use super::exit::Exits;
+use super::faults::Faults;
+use super::hints::Hints;
+use super::host::HostWatch;
+use super::host_names::HostLookups;
+use super::lan::Lan;
+use super::lanes::MoreLanes;
+use super::nostr::Signalling;
+use super::reaching::Reaching;
+use super::reports::Reports;
+use super::rights::DaemonRights;
+use super::run::Parts;
+use super::saving::Saving;
+use super::status_builder::{Facts, Services};
+use super::verifier::Verifier;
+use super::{DaemonError, Options, bind, bind_options, perf, suites, unproven};
+use crate::logging::LogControl;
+
+/// What is opened before the daemon gives its rights up.
+pub(super) struct Opened {
+    sockets: Vec<UdpSocket>,
+    interface: Interface,
+    more: MoreLanes,
+    names: Option<names::Bound>,
+    perf: perf::Bound,
+    broker: io::Result<Broker>,
+    tls: Tls,
+    /// Whether lanes need the capability to raise their priority.
+    pub(super) keeps_nice: bool,
+}
+
+impl Opened {
+    pub(super) fn new(options: &Options) -> Result<Self, DaemonError> {
+        let Options { config, identity, .. } = options;
+        let mut sockets = bind(config)?;
+        // Before the interface is there: the broker keeps the files, and removes them.
+        let (_, refused) = Unmanaged::write(&config.tun.name);
+        for error in refused {
+            tracing::debug!(%error, "a program that manages interfaces is not told to leave the interface alone");
+        }
+        let routes = Members::configured(config, &Hosts::default()).routes();
+        let interface = Interface::create(config, &routes, identity.node_addr())?;
+        interface.limit_trains((MAX_TRAIN_BYTES / usize::from(config.udp.largest())).min(MAX_TRAIN_SEGMENTS) as u32);
+        let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(config));
+        let names = names::bind(config);
+        let perf = perf::bind(config, identity.node_addr().to_ipv6(), interface.name());
+        // Threads that raise their priority at times need the resource limit for it, or else the
+        // capability; each thread finds out whether it has either.
+        let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
+        let broker = Broker::start(
+            &options.program,
+            &broker::Options {
+                interface: interface.index(),
+                key: identity.public(),
+                config: config.path.clone(),
+                resolv_conf: names.as_ref().and_then(|names| names.resolv_conf()).map(Path::to_owned),
+            },
+        );
+        Ok(Self {
+            sockets,
+            interface,
+            more,
+            names,
+            perf,
+            broker,
+            tls: Tls::load(),
+            keeps_nice,
+        })
+    }
+}
+
+/// What is known before the daemon runs. The daemon writes these files, so root does not read them.
+pub(super) struct Known {
+    files: NetworkFiles,
+    networks: Networks,
+    hosts: Hosts,
+    system: System,
+    /// Nothing of it holds before the loop begins.
+    desired: Desired,
+    addresses: LastAddresses,
+    fast: FastPeers,
+}
+
+impl Known {
+    pub(super) fn read(config: &Config, identity: &Arc<Identity>, paths: &StatePaths, opened: &Opened) -> Self {
+        let times = (boottime_ms(), unix_s());
+        let (files, mut kept) = NetworkFiles::load(paths.directory(), &identity.public());
+        for network in &mut kept {
+            network_files::load_presences(paths.directory(), network, times);
+        }
+        let networks = Networks::new(Arc::clone(identity), kept, Box::new(SystemRng));
+        let mut hosts = Hosts::default();
+        hosts.set(&config.host_names(), times.0);
+        let system = System {
+            interface: opened.interface.index(),
+            surroundings: opened.interface.surroundings().clone(),
+            uplinks: Vec::new(),
+            place: Err("it is not known yet which gateway there is"),
+            listen: opened.sockets.iter().map(UdpSocket::local_address).collect(),
+        };
+        let desired = Desired::of(&Inputs {
+            config,
+            networks: &networks,
+            system: &system,
+            hosts: &hosts,
+            adverts: &BTreeMap::new(),
+            pass: &|_| false,
+            served: None,
+            times,
+        });
+        Self {
+            files,
+            networks,
+            hosts,
+            system,
+            desired,
+            addresses: LastAddresses::load(&paths.last_addresses()),
+            fast: FastPeers::load(&paths.fast_peers()),
+        }
+    }
+}
+
+/// What else a daemon starts with.
+pub(super) struct Start {
+    pub(super) identity: Arc<Identity>,
+    pub(super) config: Config,
+    pub(super) program: PathBuf,
+    pub(super) log: Option<LogControl>,
+    pub(super) confirm: Option<Duration>,
+    pub(super) state: StateDir,
+    pub(super) rights: DaemonRights,
+    pub(super) continuity: ContinuityWatch,
+}
+
+impl Start {
+    /// Starts threads and tasks, on the runtime on which it is called. Returns the parts of the daemon, and
+    /// what ends with it.
+    pub(super) fn assemble(
+        mut self,
+        opened: Opened,
+        known: Known,
+        reports: &Arc<Reports>,
+    ) -> Result<(Parts, (Option<Borrowed>, io::Result<Broker>)), DaemonError> {
+        let Opened {
+            sockets,
+            interface,
+            more,
+            names,
+            perf,
+            mut broker,
+            tls,
+            keeps_nice,
+        } = opened;
+        let (key, config) = (self.identity.public(), &self.config);
+        // After this the generator does not fail.
+        let (mut gate_key, mut seed) = ([0; 16], [0; 16]);
+        random_bytes(&mut gate_key).map_err(DaemonError::Random)?;
+        random_bytes(&mut seed).map_err(DaemonError::Random)?;
+        let limits = HandshakeLimits {
+            per_second: unproven::diffie_hellmans_per_second(&self.identity),
+            key: gate_key,
+        };
+        let names = names
+            .map(|bound| names::start(bound, known.desired.zone.clone(), (key, interface.index()), &broker))
+            .transpose()
+            .map_err(DaemonError::Runtime)?;
+        let launch = perf::Launch {
+            program: self.program,
+            control: self.state.paths().control(),
+            device: interface.name().to_owned(),
+            limits: config.perf.limits,
+        };
+        let lookups = HostLookups::new(&broker);
+        let nostr = Signalling::new(
+            Arc::clone(&self.identity),
+            &config.nostr,
+            Arc::new(tls),
+            lookups.client(),
+        );
+        self.rights.watch(&mut broker);
+        let services = Services {
+            dns: names,
+            perf: perf::PerfServer::start(perf, config, launch),
+            rights: self.rights,
+            hosts: known.hosts,
+        };
+        let hints = (known.fast, Hints::default());
+        let facts = Facts::new(key, &interface, (&sockets, &more), config, services, hints);
+        let (tun, routes, borrowed) = interface.into_parts();
+        let ends: Vec<_> = std::iter::once((tun, sockets)).chain(more.ends).collect();
+        let node = node(config, ends.len() as u8, limits.per_second, self.identity);
+        let lanes = lanes(config, key.node_addr(), limits, ends, reports)?;
+        if keeps_nice {
+            give_up_nice()?;
+        }
+        let parts = Parts {
+            node,
+            lanes,
+            facts,
+            state: self.state,
+            addresses: known.addresses,
+            exits: Exits::start(&broker),
+            faults: Faults::new(broker.as_ref().ok()),
+            desired: known.desired,
+            system: known.system,
+            networks: known.networks,
+            saving: Saving::start(known.files).map_err(DaemonError::Runtime)?,
+            verifier: Verifier::start().map_err(DaemonError::Runtime)?,
+            reaching: Reaching::new(key.node_addr(), &config.reach.external),
+            nostr,
+            lookups,
+            lan: Lan::new(),
+            documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
+            host: watch_host(config, key.node_addr(), &routes, broker.as_ref().ok())?,
+            routes,
+            configuration: Configuration::start(self.config, &broker, self.confirm),
+            log: self.log,
+            continuity: self.continuity,
+        };
+        Ok((parts, (borrowed, broker)))
+    }
+}
+
+fn node(config: &Config, lanes: u8, unproven_per_second: u64, identity: Arc<Identity>) -> Node {
+    let mut node = Node::new(
+        core_config(config, lanes, unproven_per_second),
+        identity,
+        Box::new(SystemRng),
+    );
+    node.listen(vec![weft_stream::PORT, weft_reach::PORT, weft_wire::check::PORT]);
+    node
+}
+
+/// Starts the threads for packets, one for each of `ends`.
+fn lanes(
+    config: &Config,
+    me: NodeAddr,
+    handshakes: HandshakeLimits,
+    ends: Vec<(Tun, Vec<UdpSocket>)>,
+    reports: &Arc<Reports>,
+) -> Result<Lanes, DaemonError> {
+    let lane_config = LaneConfig {
+        me,
+        mtu: config.udp.payload(),
+        probe: config.udp.mtu.is_none(),
+        transit: config.mesh.enabled && config.mesh.transit,
+        handshakes,
+    };
+    let count = ends.len() as u8;
+    let setup = |(place, (tun, sockets)): (Place, _)| {
+        let reports = Arc::clone(reports);
+        LaneSetup {
+            lane: Lane::at(lane_config, place),
+            tun,
+            sockets,
+            batch: config.udp.batch,
+            preferred: config.prefer_lanes,
+            reports: Box::new(move |report| reports.offer(place.number(), report)),
+        }
+    };
+    let places = (0..count).filter_map(|number| Place::new(number, count));
+    Ok(Lanes::start(places.zip(ends).map(setup).collect())?)
+}
+
+fn watch_host(
+    config: &Config,
+    me: NodeAddr,
+    routes: &PeerRoutes,
+    broker: Option<&Broker>,
+) -> Result<HostWatch, DaemonError> {
+    let wanted = tun::wanted(config, me, &[], routes);
+    let keeper = Keeper::new(routes.index(), wanted, boottime_ms());
+    let watch = Watch::of_network(Interest::new(routes.index())).map_err(DaemonError::Watch)?;
+    Ok(HostWatch::new(watch, keeper, broker))
+}
+
+fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
+    let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
+    weft_core::Config {
+        heartbeat: ms(config.link.heartbeat),
+        link_dead: ms(config.link.dead_after),
+        rekey: ms(config.rekey_interval),
+        session_idle: ms(config.session_idle),
+        mtu: config.udp.payload(),
+        probe: config.udp.mtu.is_none(),
+        path_raise: ms(config.udp.raise),
+        fast: config.fast.enabled,
+        suites: suites::measured(config.fast.suite),
+        phase_frames: config.fast.phase_frames.into(),
+        reads_full: true,
+        version: env!("CARGO_PKG_VERSION"),
+        unproven_per_second,
+        lanes,
+        seal_whole: config.fast.privacy == weft_config::Privacy::Full,
+        mesh: config.mesh.enabled,
+        transit: config.mesh.transit,
+        link_reports: config.reports.link,
+        session_reports: config.reports.session,
+        admit: Admission::of(config).admit,
+        unix_at_zero: unix_s().saturating_sub(boottime_ms() / 1000),
+    }
+}
