@@ -1,7 +1,10 @@
-//! The table of the nodes with which IP packets pass: one row for each, whatever brought it.
+//! The table of the nodes that the core has as peers: those with which IP packets pass, and contacts. There
+//! is one row for each, whatever brought it.
 //!
-//! The packet path, names and status use this table only, and know nothing of where a row came
-//! from.
+//! The core, routes, names of peers and status use this table only, and know nothing of where a row came
+//! from. Two things do not follow from it: rules for packets, which are compiled from the networks and
+//! the configuration (a peer that they do not know has none of its packets pass as soon as there is a
+//! rule), and names of members below `.weft`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -9,7 +12,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
-use weft_core::{Node, PeerConfig};
 use weft_networks::hints::{self, Hint, HintSource};
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
@@ -64,6 +66,8 @@ pub struct Difference {
     pub added: Vec<PublicKey>,
     /// Keys that only the old table has.
     pub removed: Vec<PublicKey>,
+    /// Keys of which both have a row, and not the same.
+    pub changed: Vec<PublicKey>,
 }
 
 impl Member {
@@ -78,7 +82,7 @@ impl Member {
 }
 
 impl Members {
-    /// The peers of the configuration, at the addresses that `hosts` has for its names, and the nodes of
+    /// Derives the table: the peers of the configuration, at the addresses that `hosts` has for its names, and the nodes of
     /// the networks. What the configuration says of a node goes first.
     pub fn of(config: &Config, networks: &Networks, hosts: &Hosts) -> Self {
         let mut members = Self::configured(config, hosts);
@@ -123,7 +127,10 @@ impl Members {
         members
     }
 
-    /// The node that the configuration names as exit.
+    /// Finds the node that the configuration names as exit.
+    ///
+    /// # Errors
+    /// [`NotFound`], also for a contact.
     pub fn named_exit(&self, config: &Config) -> Result<PublicKey, NotFound> {
         let wanted = config.tun.exit.as_ref().ok_or(NotFound::Unknown)?;
         let key = self.find(wanted)?;
@@ -131,7 +138,7 @@ impl Members {
         packets.then_some(key).ok_or(NotFound::Unknown)
     }
 
-    /// The node of a reference. A name that the configuration gives goes before the names in networks,
+    /// Finds the node of a reference. A name that the configuration gives goes before the names in networks,
     /// which their administrators choose: no other node gets it.
     pub fn find(&self, wanted: &PeerRef) -> Result<PublicKey, NotFound> {
         let name = match wanted {
@@ -149,14 +156,14 @@ impl Members {
         }
     }
 
-    /// The node to which the configuration gives a name.
+    /// Returns the node to which the configuration gives a name.
     pub fn by_hand(&self, name: &PeerName) -> Option<PublicKey> {
         let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
         let found = by_hand.find(|(_, row)| row.name.as_ref() == Some(name));
         found.map(|(key, _)| *key)
     }
 
-    /// The only node of a name in networks.
+    /// Finds the only node of a name in networks.
     fn only(&self, name: &PeerName, network: impl Fn(Option<&PeerName>) -> bool) -> Result<PublicKey, NotFound> {
         let is_named = |row: &Member| {
             let mut names = row.names.iter();
@@ -170,7 +177,7 @@ impl Members {
         }
     }
 
-    /// The exit of this node, if it is approved in a common network.
+    /// Returns the exit of this node, if it is approved in a common network.
     pub fn exit(&self, config: &Config, networks: &Networks) -> Option<(PublicKey, Exit)> {
         let key = self.named_exit(config).ok()?;
         Some((key, networks.exits().remove(&key)?))
@@ -200,7 +207,7 @@ impl Members {
         }
     }
 
-    /// The peers of the configuration alone.
+    /// Returns the peers of the configuration alone.
     pub fn configured(config: &Config, hosts: &Hosts) -> Self {
         let rows = config.peers.iter().map(|peer| {
             let row = Member {
@@ -224,18 +231,24 @@ impl Members {
         self.0.iter()
     }
 
-    /// Whether there is a row for this key.
+    /// Returns the row of this key.
+    #[must_use]
+    pub fn get(&self, key: &PublicKey) -> Option<&Member> {
+        self.0.get(key)
+    }
+
+    /// Returns whether there is a row for this key.
     pub fn contains(&self, key: &PublicKey) -> bool {
         self.0.contains_key(key)
     }
 
-    /// The names of the nodes that have one.
+    /// Returns the names of the nodes that have one.
     pub fn names(&self) -> BTreeMap<PublicKey, PeerName> {
         let named = self.iter().filter_map(|(key, row)| Some((*key, row.name.clone()?)));
         named.collect()
     }
 
-    /// The names of rows that lead to one node, as [`find`](Self::find) reads them, each with its node.
+    /// Returns the names of rows that lead to one node, as [`find`](Self::find) reads them, each with its node.
     pub fn sole_names(&self) -> BTreeMap<PeerName, PublicKey> {
         let mut holders: BTreeMap<&PeerName, BTreeSet<PublicKey>> = BTreeMap::new();
         for (key, row) in self.iter() {
@@ -253,7 +266,7 @@ impl Members {
         sole.chain(named(true)).collect()
     }
 
-    /// The subnets behind nodes, each with its node.
+    /// Iterates over the subnets behind nodes, each with its node.
     pub fn subnets(&self) -> impl Iterator<Item = (Subnet, PublicKey)> {
         self.iter()
             .flat_map(|(key, row)| row.subnets.iter().map(|subnet| (*subnet, *key)))
@@ -268,7 +281,7 @@ impl Members {
         }
     }
 
-    /// The subnets behind nodes that need a route of their own, which are all but those of an exit,
+    /// Returns the subnets behind nodes that need a route of their own, which are all but those of an exit,
     /// each with the address of this node that packets to it leave from.
     fn sources(&self) -> BTreeMap<Subnet, Option<Ipv4Addr>> {
         let of_row = |row: &'_ Member| {
@@ -279,7 +292,7 @@ impl Members {
         self.0.values().flat_map(of_row).collect()
     }
 
-    /// Where an address of a node in the underlay comes from, if the table has it.
+    /// Returns where an address of a node in the underlay comes from, if the table has it.
     pub fn source_of(&self, key: &PublicKey, at: SocketAddr) -> Option<HintSource> {
         let hints = &self.0.get(key)?.addresses;
         Some(hints.iter().find(|hint| hint.at == at)?.source)
@@ -300,15 +313,16 @@ impl Members {
         }
     }
 
-    /// The addresses of all nodes in the underlay that are confirmed. Those that nodes say of themselves
-    /// take no subnet its route: a member in front of a subnet has an address in it, and says so.
+    /// Returns the addresses of all nodes in the underlay that are confirmed. Those that nodes say of themselves
+    /// keep no subnet from a route: a member in front of a subnet has an address in it, and says so.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         let hints = self.iter().flat_map(|(_, row)| &row.addresses);
         hints.filter(|hint| !hint.source.is_unconfirmed()).map(|hint| hint.at)
     }
 
-    /// The addresses that are not confirmed.
-    fn unconfirmed(&self) -> BTreeSet<IpAddr> {
+    /// Returns the addresses that nodes say of themselves alone.
+    #[must_use]
+    pub fn unconfirmed(&self) -> BTreeSet<IpAddr> {
         let confirmed: BTreeSet<IpAddr> = self.addresses().map(|at| at.ip()).collect();
         let hints = self.0.values().flat_map(|row| &row.addresses);
         hints
@@ -317,42 +331,23 @@ impl Members {
             .collect()
     }
 
-    /// Makes the core's peers those of this table; `before` is the table that it has.
-    pub fn apply(&self, before: &Self, node: &mut Node, now: u64) -> Difference {
+    /// Returns the rows that this table has otherwise than the table `before`, or that only one of them has.
+    #[must_use]
+    pub fn difference(&self, before: &Self) -> Difference {
         let only = |one: &Self, other: &Self| {
             let keys = one.0.keys().filter(|key| !other.contains(key));
             keys.copied().collect::<Vec<_>>()
         };
-        let difference = Difference {
+        let other = |(key, row): &(&PublicKey, &Member)| before.0.get(*key).is_some_and(|before| before != *row);
+        Difference {
             added: only(self, before),
             removed: only(before, self),
-        };
-        for key in &difference.removed {
-            node.remove_peer(now, key);
+            changed: self.iter().filter(other).map(|(key, _)| *key).collect(),
         }
-        node.set_unconfirmed(self.unconfirmed());
-        for (key, row) in self.iter().filter(|(key, row)| before.0.get(key) != Some(row)) {
-            let peer = PeerConfig {
-                key: *key,
-                addresses: row.addresses.iter().map(|hint| hint.at).collect(),
-            };
-            if row.packets {
-                node.add_peer(now, peer);
-            } else {
-                // A member that was removed, or a contact.
-                if before.0.get(key).is_some_and(|before| before.packets) {
-                    node.remove_peer(now, key);
-                }
-                node.add_contact(now, peer);
-            }
-            node.require_fast(key, row.require_fast);
-            node.set_bond(key, row.bond);
-        }
-        difference
     }
 }
 
-/// The addresses of a peer of the configuration, with those that its names have at present.
+/// Returns the addresses of a peer of the configuration, with those that its names have at present.
 fn dialled(addresses: &[PeerAddress], hosts: &Hosts) -> Vec<Hint> {
     let mut dialled = Vec::new();
     for address in addresses {
@@ -452,48 +447,5 @@ mod tests {
         assert_eq!(find(&all, &three.to_string()), Ok(three));
         assert_eq!(find(&all, &three.node_addr().to_ipv6().to_string()), Ok(three));
         assert_eq!(find(&all, &identity(4).public().to_string()), Err(NotFound::Unknown));
-    }
-
-    #[test]
-    fn the_core_has_the_peers_of_the_table() {
-        let mut node = Node::new(
-            weft_core::Config::default(),
-            identity(9),
-            Box::new(ChaCha20Rng::seed_from_u64(1)),
-        );
-        let tables = [
-            members(""),
-            members(&(peer(1, "") + &peer(2, "require_fast = true"))),
-            members(&(peer(2, "addresses = [\"192.0.2.2:2121\"]") + &peer(3, ""))),
-            members(""),
-        ];
-        let [one, two, three] = [1, 2, 3].map(|byte| identity(byte).public());
-        let expected = [
-            (vec![one, two], vec![]),
-            (vec![three], vec![one]),
-            (vec![], vec![two, three]),
-        ];
-        for (tables, (mut added, mut removed)) in tables.windows(2).zip(expected) {
-            let difference = tables[1].apply(&tables[0], &mut node, 0);
-            added.sort_unstable();
-            removed.sort_unstable();
-            assert_eq!(difference, Difference { added, removed });
-            let have = node
-                .peer_status(0)
-                .map(|peer| (peer.key, peer.targets, peer.require_fast));
-            let want = tables[1].iter().map(|(key, row)| {
-                (
-                    *key,
-                    row.addresses.iter().map(|hint| hint.at).collect(),
-                    row.require_fast,
-                )
-            });
-            let (mut have, mut want): (Vec<_>, Vec<_>) = (have.collect(), want.collect());
-            have.sort_unstable();
-            want.sort_unstable();
-            assert_eq!(have, want);
-            assert_eq!(node.check_invariants(), Ok(()));
-            while node.poll_output().is_some() {}
-        }
     }
 }

@@ -8,8 +8,6 @@ use std::net::SocketAddr;
 use weft_reach::lifetime::Filtering;
 use weft_reach::nat::{Mapping, is_private};
 
-use weft_control::status::ConclusionStatus;
-
 /// What is known about UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Udp {
@@ -36,8 +34,17 @@ pub enum Hairpin {
     Lost(SocketAddr),
 }
 
-fn finding(state: &str, because: impl Into<String>) -> ConclusionStatus {
-    ConclusionStatus {
+/// A conclusion, with what it rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conclusion {
+    /// The conclusion, as a word.
+    pub state: String,
+    /// What it rests on, or what would tell, as text for the user.
+    pub because: String,
+}
+
+fn finding(state: &str, because: impl Into<String>) -> Conclusion {
+    Conclusion {
         state: state.to_owned(),
         because: because.into(),
     }
@@ -45,7 +52,7 @@ fn finding(state: &str, because: impl Into<String>) -> ConclusionStatus {
 
 /// Whether UDP gets out, and answers in.
 #[must_use]
-pub fn udp(known: Udp) -> ConclusionStatus {
+pub fn udp(known: Udp) -> Conclusion {
     match known {
         Udp { neighbours: 1.., .. } => finding("works", format!("links with neighbours: {}", known.neighbours)),
         Udp { answered: 1.., .. } => finding("works", format!("STUN servers that answered: {}", known.answered)),
@@ -63,7 +70,7 @@ pub fn udp(known: Udp) -> ConclusionStatus {
 /// Whether a portal seems to hold this host back. It rests on what the node does anyway: nothing is
 /// asked for this.
 #[must_use]
-pub fn captive_portal(known: Udp) -> ConclusionStatus {
+pub fn captive_portal(known: Udp) -> Conclusion {
     if known.private_server {
         return finding(
             "suspected",
@@ -85,7 +92,7 @@ pub fn captive_portal(known: Udp) -> ConclusionStatus {
 
 /// How outer ports are given, from what observers outside see.
 #[must_use]
-pub fn mapping(mapping: Mapping, observed: &[SocketAddr]) -> ConclusionStatus {
+pub fn mapping(mapping: Mapping, observed: &[SocketAddr]) -> Conclusion {
     let counted: Vec<&SocketAddr> = observed.iter().filter(|at| !is_private(at.ip())).collect();
     let distinct: BTreeSet<&SocketAddr> = counted.iter().copied().collect();
     let distinct: Vec<String> = distinct.into_iter().map(ToString::to_string).collect();
@@ -105,7 +112,7 @@ pub fn mapping(mapping: Mapping, observed: &[SocketAddr]) -> ConclusionStatus {
 /// Which datagrams are let in. `found`: what a measurement has shown, with the help of a neighbour of this
 /// name.
 #[must_use]
-pub fn filtering(mapping: Mapping, found: Option<(Filtering, String)>) -> ConclusionStatus {
+pub fn filtering(mapping: Mapping, found: Option<(Filtering, String)>) -> Conclusion {
     match (found, mapping) {
         (Some((Filtering::None, by)), _) => finding("none", format!("what {by} sends from any port arrives")),
         (Some((Filtering::AddressDependent, by)), _) => finding(
@@ -129,7 +136,7 @@ pub fn filtering(mapping: Mapping, found: Option<(Filtering, String)>) -> Conclu
 
 /// Whether a datagram to the outer address comes back inside.
 #[must_use]
-pub fn hairpin(mapping: Mapping, hairpin: Hairpin) -> ConclusionStatus {
+pub fn hairpin(mapping: Mapping, hairpin: Hairpin) -> Conclusion {
     match (mapping, hairpin) {
         (Mapping::Public, _) => finding(
             "unknown",
@@ -145,7 +152,7 @@ pub fn hairpin(mapping: Mapping, hairpin: Hairpin) -> ConclusionStatus {
 mod tests {
     use super::*;
 
-    fn state(finding: &ConclusionStatus) -> &str {
+    fn state(finding: &Conclusion) -> &str {
         assert!(!finding.because.is_empty());
         &finding.state
     }

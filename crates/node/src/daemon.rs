@@ -30,6 +30,7 @@ mod network_commands;
 mod network_list;
 mod networks;
 mod nostr;
+mod peers;
 mod perf;
 mod port_mapping;
 mod reach_status;
@@ -67,7 +68,7 @@ use weft_plane::StartError;
 use weft_store::state::{StateDir, StateError};
 
 use crate::logging::LogControl;
-use start::{Known, Opened, Start};
+use start::{Known, Opened, Rest};
 
 /// The parameters of a daemon.
 #[derive(Debug)]
@@ -173,7 +174,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
         let stop = signals::StopSignals::new(outlives_terminal).map_err(DaemonError::Runtime)?;
         let control = weft_control::ControlServer::bind(&state.paths().control(), access).await?;
         let reports = reports::Reports::new();
-        let start = Start {
+        let rest = Rest {
             identity,
             config,
             program: options.program,
@@ -183,7 +184,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             rights,
             continuity,
         };
-        let (parts, _kept) = start.assemble(opened, known, &reports)?;
+        let (parts, _ends) = rest.assemble(opened, known, &reports)?;
         run::Daemon::new(parts).serve(control, reports, stop).await
     })
 }

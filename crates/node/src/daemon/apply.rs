@@ -1,21 +1,23 @@
-//! What must hold, made so: the difference between [`Desired`] before and now, step by step.
+//! Passes on each part of [`Desired`] that differs from before.
 
 use std::time::Instant;
 
 use weft_desired::members::Members;
 use weft_desired::{Desired, Inputs};
+use weft_host::routes::WantedRoutes;
 use weft_host::tun::wanted;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
 
+use super::peers;
 use super::run::Daemon;
 
 /// What had to hold before.
 struct Before {
     desired: Desired,
-    /// Whether it was made so. Otherwise everything is to be set up.
+    /// Whether it was applied. Otherwise every part counts as different.
     holds: bool,
 }
 
@@ -32,7 +34,7 @@ impl Daemon {
     pub(super) fn apply(&mut self) -> Option<String> {
         let mut new = self.derive();
         if new.offer != self.desired.offer || !self.applied {
-            // What is approved of it counts.
+            // Routes and exits of this node hold if they are both approved and offered.
             self.networks.set_offer(&new.offer);
             new = self.derive();
         }
@@ -87,7 +89,7 @@ impl Daemon {
         let (now, none) = (boottime_ms(), Members::default());
         self.events.hurry(Instant::now());
         let before = if old.holds { &old.desired.members } else { &none };
-        let difference = self.desired.members.apply(before, &mut self.node, now);
+        let difference = peers::apply(&self.desired.members, before, &mut self.node, now);
         for key in &difference.removed {
             self.documents.remove_peer(*key);
         }
@@ -122,9 +124,16 @@ impl Daemon {
             true => self.apply_routes(old),
             false => Ok(()),
         };
-        if let Err(why) = &routed {
-            tracing::warn!(why, "routes to subnets behind peers are not complete");
+        if routed.is_err() {
+            // They still differ, so the next look at the network leads here again.
+            self.desired.routes = match old.holds {
+                true => old.desired.routes.clone(),
+                false => WantedRoutes::default(),
+            };
+            self.host.look_again();
         }
+        self.host.note_routed(&routed);
+        // The interface keeps the routes that were set.
         self.apply_interface();
         self.give_orders();
         routed.err()

@@ -37,6 +37,8 @@ pub(super) struct HostWatch {
     next_look: Instant,
     /// The peers' addresses have changed since the watch has learnt of them.
     peers_changed: bool,
+    /// Why routes were refused last, so that it is logged once.
+    unrouted: Option<String>,
     /// The errors of the last look, so that each is logged once.
     logged: BTreeSet<String>,
 }
@@ -51,6 +53,7 @@ impl HostWatch {
             at: None,
             next_look: Instant::now(),
             peers_changed: true,
+            unrouted: None,
             logged: BTreeSet::new(),
         }
     }
@@ -69,6 +72,22 @@ impl HostWatch {
     /// Notes that the node sends to other addresses than before.
     pub(super) const fn note_peers(&mut self) {
         self.peers_changed = true;
+    }
+
+    /// Logs why routes are refused, unless that was logged before.
+    pub(super) fn note_routed(&mut self, routed: &Result<(), String>) {
+        let why = routed.as_ref().err();
+        if let Some(why) = why.filter(|why| self.unrouted.as_ref() != Some(*why)) {
+            tracing::warn!(why, "routes to subnets behind peers are not complete");
+        }
+        self.unrouted = why.cloned();
+    }
+
+    /// Has the network of others looked at soon.
+    pub(super) fn look_again(&mut self) {
+        self.due.subnets = true;
+        let at = Instant::now() + LOST_EVERY;
+        self.at = Some(self.at.map_or(at, |before| before.min(at)));
     }
 
     /// When to react to changes.
@@ -269,8 +288,9 @@ impl Daemon {
                 handled.map_err(|error| error.to_string())
             });
         match handled {
-            Ok(false) => {}
-            Ok(true) => drop(self.apply()),
+            // Those that the system has refused are tried again.
+            Ok(changed) if changed || self.desired.routes != self.desired.members.routes() => drop(self.apply()),
+            Ok(_) => {}
             Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
         }
     }

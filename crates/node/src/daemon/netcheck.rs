@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use weft_config::host_name::PeerAddress;
-use weft_control::status::{Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus};
+use weft_control::status::{
+    ConclusionStatus, Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus,
+};
 use weft_control::{ErrorCode, Refusal, Reply};
-use weft_discovery::netcheck::{self, Hairpin, Udp};
+use weft_discovery::netcheck::{self, Conclusion, Hairpin, Udp};
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
 use weft_reach::message::Kind;
@@ -49,6 +51,10 @@ impl Netcheck {
         probe.returned |= is_own;
         is_own
     }
+}
+
+fn shown(Conclusion { state, because }: Conclusion) -> ConclusionStatus {
+    ConclusionStatus { state, because }
 }
 
 impl Daemon {
@@ -141,8 +147,8 @@ impl Daemon {
         };
         NetcheckStatus {
             schema: NetcheckStatus::SCHEMA.to_owned(),
-            udp: netcheck::udp(udp),
-            captive_portal: netcheck::captive_portal(udp),
+            udp: shown(netcheck::udp(udp)),
+            captive_portal: shown(netcheck::captive_portal(udp)),
             ipv4: self.family(false, hairpin),
             ipv6: self.family(true, Hairpin::Untried),
             stun,
@@ -160,9 +166,9 @@ impl Daemon {
         let public = public.map(|own| own.at).filter(|at| at.is_ipv6() == v6);
         FamilyStatus {
             public: public.filter(|at| !is_private(at.ip())).collect(),
-            mapping: netcheck::mapping(behaviour.mapping, &reach.observed(v6)),
-            filtering: netcheck::filtering(behaviour.mapping, self.filtering(v6)),
-            hairpin: netcheck::hairpin(behaviour.mapping, hairpin),
+            mapping: shown(netcheck::mapping(behaviour.mapping, &reach.observed(v6))),
+            filtering: shown(netcheck::filtering(behaviour.mapping, self.filtering(v6))),
+            hairpin: shown(netcheck::hairpin(behaviour.mapping, hairpin)),
             outer: behaviour.outer,
         }
     }

@@ -70,6 +70,10 @@ pub(super) struct Opened {
 }
 
 impl Opened {
+    /// Opens everything. The process has root's rights and one thread.
+    ///
+    /// # Errors
+    /// [`DaemonError`]. Everything that was opened until then is closed again.
     pub(super) fn new(options: &Options) -> Result<Self, DaemonError> {
         let Options { config, identity, .. } = options;
         let mut sockets = bind(config)?;
@@ -115,13 +119,14 @@ pub(super) struct Known {
     networks: Networks,
     hosts: Hosts,
     system: System,
-    /// Nothing of it holds before the loop begins.
+    /// None of it is applied before the loop begins.
     desired: Desired,
     addresses: LastAddresses,
     fast: FastPeers,
 }
 
 impl Known {
+    /// Reads the state directory.
     pub(super) fn read(config: &Config, identity: &Arc<Identity>, paths: &StatePaths, opened: &Opened) -> Self {
         let times = (boottime_ms(), unix_s());
         let (files, mut kept) = NetworkFiles::load(paths.directory(), &identity.public());
@@ -160,8 +165,14 @@ impl Known {
     }
 }
 
-/// What else a daemon starts with.
-pub(super) struct Start {
+/// What ends with the daemon.
+pub(super) struct Ends {
+    _borrowed: Option<Borrowed>,
+    _broker: io::Result<Broker>,
+}
+
+/// The rest of what a daemon starts with.
+pub(super) struct Rest {
     pub(super) identity: Arc<Identity>,
     pub(super) config: Config,
     pub(super) program: PathBuf,
@@ -172,7 +183,7 @@ pub(super) struct Start {
     pub(super) continuity: ContinuityWatch,
 }
 
-impl Start {
+impl Rest {
     /// Starts threads and tasks, on the runtime on which it is called. Returns the parts of the daemon, and
     /// what ends with it.
     pub(super) fn assemble(
@@ -180,7 +191,7 @@ impl Start {
         opened: Opened,
         known: Known,
         reports: &Arc<Reports>,
-    ) -> Result<(Parts, (Option<Borrowed>, io::Result<Broker>)), DaemonError> {
+    ) -> Result<(Parts, Ends), DaemonError> {
         let Opened {
             sockets,
             interface,
@@ -257,10 +268,15 @@ impl Start {
             log: self.log,
             continuity: self.continuity,
         };
-        Ok((parts, (borrowed, broker)))
+        let ends = Ends {
+            _borrowed: borrowed,
+            _broker: broker,
+        };
+        Ok((parts, ends))
     }
 }
 
+/// Creates the core.
 fn node(config: &Config, lanes: u8, unproven_per_second: u64, identity: Arc<Identity>) -> Node {
     let mut node = Node::new(
         core_config(config, lanes, unproven_per_second),
@@ -302,6 +318,7 @@ fn lanes(
     Ok(Lanes::start(places.zip(ends).map(setup).collect())?)
 }
 
+/// Begins to watch the host, with an interface that has what it has from the start.
 fn watch_host(
     config: &Config,
     me: NodeAddr,
@@ -314,6 +331,7 @@ fn watch_host(
     Ok(HostWatch::new(watch, keeper, broker))
 }
 
+/// Translates the configuration for the core.
 fn core_config(config: &Config, lanes: u8, unproven_per_second: u64) -> weft_core::Config {
     let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX / 4);
     weft_core::Config {
