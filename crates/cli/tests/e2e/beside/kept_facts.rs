@@ -127,6 +127,35 @@ fn a_program_that_goes_on_removing_is_named_by_doctor() {
     });
 }
 
+#[test]
+fn a_route_that_the_system_has_refused_is_tried_again() {
+    const SITE: &str = "2001:db8:9::/64";
+    beside(|| {
+        let net = Internet::start(false);
+        let laptop = net.laptop.host();
+        done(&net.laptop, &["set", "--accept-routes", "true"]);
+        done(&net.nas, &["set", "--advertise-route", SITE]);
+        // Without IPv6 the interface takes no such route. After four fights within a minute, weft switches it on
+        // every other second only.
+        let fight = Loop::start(laptop, "echo 1 > /proc/sys/net/ipv6/conf/weft0/disable_ipv6; false");
+        wait_until(MINUTE, "the alarm", || !said(&net.laptop).1.is_empty());
+        wait_until(PATIENCE, "the route is approved", || {
+            net.nas.command(&["route", "approve", "nas", SITE]).is_ok()
+        });
+        let refused = || {
+            let warned = net.laptop.warnings().unwrap();
+            warned
+                .iter()
+                .any(|line| line.contains("routes to subnets behind peers are not complete"))
+        };
+        wait_until(MINUTE, "the route is refused", refused);
+        drop(fight);
+        let there = || run(laptop, "ip", &["-6", "route", "show", SITE]).contains("dev weft0");
+        wait_until(PATIENCE, "the route is there", there);
+        drop(net.warnings());
+    });
+}
+
 /// Runs a command on a host again and again, until it is dropped.
 struct Loop(std::process::Child);
 
