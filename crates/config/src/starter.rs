@@ -192,7 +192,7 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #operator = ""
 
 #[log]
-# error, warn, info, debug, trace, or directives such as "info,weft_node=debug".
+# error, warn, info, debug, trace, or directives such as "info,weft_host=debug".
 #level = "info"
 # "text" or "json".
 #format = "text"

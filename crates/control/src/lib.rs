@@ -14,7 +14,8 @@
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
 //!
 //! Never here: the state of the node that the documents describe (weft-node). A program that asks a
-//! daemon needs this crate only.
+//! daemon needs no weft-node: this crate, names of peers from weft-config, and the path of the socket
+//! from weft-store.
 
 mod client;
 mod clients;

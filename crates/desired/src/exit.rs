@@ -20,8 +20,8 @@ pub struct Orders {
     pub served: Option<ServeExit>,
 }
 
-/// Returns how the system sends to the exit. If strict, it does so from the start and whatever the exit
-/// does, and else while packets `pass`. `exit`: the exit of this node, if it is approved.
+/// Returns how the system sends to the exit: if strict, from the start and whatever the exit does;
+/// otherwise only while `pass` says that packets pass. `exit`: the exit of this node, if it is approved.
 #[must_use]
 pub fn used(
     config: &Config,
@@ -57,7 +57,7 @@ pub fn served(config: &Config, networks: &Networks) -> Option<ServeExit> {
     })
 }
 
-/// The IPv4 addresses of this node and of an exit, in a network in which it is one.
+/// Returns the IPv4 addresses of this node and of an exit, in a network in which it is one.
 fn ends(networks: &Networks, exit: &PublicKey) -> Option<(Ipv4Addr, Ipv4Addr)> {
     let mut common = networks
         .iter()

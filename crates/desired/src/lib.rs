@@ -2,7 +2,8 @@
 //!
 //! [`Desired::of`] is a pure function of the configuration, the networks, what the system says, and what
 //! can be reached. The daemon compares its result with the one before, and changes what differs
-//! (`node::daemon::apply`). Nothing else decides what a source means for the rest of the node.
+//! (`node::daemon::apply`). What several parts of the node depend on is derived here, and nowhere else;
+//! what one part alone reads from the configuration is not.
 //!
 //! To add a fact: a field of [`Desired`] that follows from [`Inputs`], and a step of the daemon that
 //! makes it so. To add a source: a field of [`Inputs`], and a call of `Daemon::apply` where it changes.
@@ -13,7 +14,8 @@
 //! | [`exit`] | orders for exits, and what this node offers |
 //! | [`names`] | the names that this node answers for |
 //!
-//! Never here: clocks, sockets and files (weft-node), how a fact gets into the system (weft-host).
+//! Never here: clocks and sockets (weft-node), files (weft-store), how a fact gets into the system
+//! (weft-host).
 
 pub mod exit;
 pub mod members;
@@ -221,7 +223,7 @@ impl Desired {
     }
 }
 
-/// The STUN servers of the configuration, at the addresses that their names have, in the versions of IP
+/// Returns the STUN servers of the configuration, at the addresses that their names have, in the versions of IP
 /// in which this host has one.
 fn stun(config: &Config, hosts: &Hosts, own: &[SocketAddr]) -> Vec<(String, Vec<SocketAddr>)> {
     let usable = |ip: &IpAddr| own.iter().any(|at| at.is_ipv6() == ip.is_ipv6());
@@ -236,7 +238,7 @@ fn stun(config: &Config, hosts: &Hosts, own: &[SocketAddr]) -> Vec<(String, Vec<
     servers.map(|server| (server.to_string(), addresses(server))).collect()
 }
 
-/// The subnets of all interfaces but that with the index `own`.
+/// Returns the subnets of all interfaces but that with the index `own`.
 fn lan(surroundings: &Surroundings, own: u32) -> Vec<Subnet> {
     let others = surroundings.addresses.iter().filter(|of| of.index != own);
     others
@@ -244,7 +246,7 @@ fn lan(surroundings: &Surroundings, own: u32) -> Vec<Subnet> {
         .collect()
 }
 
-/// The uplinks for the versions of IP in which the node listens at all its addresses. A node that listens
+/// Returns the uplinks for the versions of IP in which the node listens at all its addresses. A node that listens
 /// at chosen ones uses no others.
 fn uplinks(usage: UplinkUse, system: &System) -> (UplinkUse, Vec<Uplink>) {
     let listens = |ipv6: bool| {

@@ -367,8 +367,6 @@ fn dialled(addresses: &[PeerAddress], hosts: &Hosts) -> Vec<Hint> {
 mod tests {
     use std::path::Path;
 
-    use rand_chacha::ChaCha20Rng;
-    use rand_core::SeedableRng as _;
     use weft_noise::{Identity, SecretKey};
 
     use super::*;

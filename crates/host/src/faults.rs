@@ -30,7 +30,7 @@ const FULL: u64 = 95;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The check, in one word: `forwarding`, `firewall`, `route`, `masquerade`, `exit`, `alarm`, `rp_filter`,
-    /// `connections`.
+    /// `connections`; of the daemon itself `resolver`, `dns` and `flows`.
     pub check: String,
     /// What is so.
     pub what: String,

@@ -25,10 +25,13 @@
 //! | [`uplinks`] | the interfaces through which the host reaches other networks |
 //! | [`host_addresses`] | the addresses of the host at which the node listens |
 //!
-//! To add a fact of the interface: a variant of [`interface::Fact`], an arm in `missing`, and one in
-//! `Keeper::set_up`; the tests of `interface` and the chaos test then cover it.
+//! To add a fact of the interface: a field of [`interface::Wanted`] and of what a look reads
+//! (`interface::Present`, `look`), a variant of [`interface::Fact`], an arm in `missing`, and one in
+//! `Keeper::set_up`; the tests of `interface` and the chaos test then cover it. The daemon may write no
+//! file of `/proc/sys`: a setting without netlink is a request to the [`broker`].
 //!
-//! Never here: members, networks and sessions (weft-node), system calls (weft-os).
+//! Never here: what must hold (weft-desired), networks (weft-networks), sessions (weft-core), system calls
+//! (weft-os).
 
 pub mod broker;
 pub mod dns;

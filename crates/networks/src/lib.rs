@@ -16,7 +16,8 @@
 //! | [`reserved`] | ranges of addresses that lie behind no node |
 //! | [`NetworkError`] | the reasons why a command is not carried out |
 //!
-//! Never here: the format of records and their precedence (weft-roster), files, sessions and the packet path (weft-node).
+//! Never here: the format of records and their precedence (weft-roster), files (weft-store), sessions
+//! (weft-core), the packet path (weft-packet).
 
 pub mod document;
 mod error;

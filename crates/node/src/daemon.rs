@@ -3,6 +3,15 @@
 //! Packets move on the lanes' own threads. Everything in this module runs on one thread that may be
 //! slow. It passes reports to the core and commands to the lanes, keeps the core's time, answers
 //! the control socket, and writes the state that must outlive the daemon.
+//!
+//! | modules | what they are |
+//! |---|---|
+//! | `start`, `run`, `apply`, `peers` | the start, the loop, and what must hold, passed on |
+//! | `status_builder`, `why`, `whois`, `network_list`, `member_routes`, `reach_status`, `events` | documents for clients |
+//! | `host`, `uplinks`, `exit`, `exit_check`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
+//! | `networks`, `network_commands`, `membership`, `saving`, `writer`, `verifier`, `farewells` | private networks |
+//! | `reaching`, `lifetimes`, `stun`, `nostr`, `lan`, `port_mapping`, `netcheck`, `hops`, `host_names` | the search for peers and paths |
+//! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
 
 mod apply;
 mod checks;

@@ -19,7 +19,7 @@
 //! lacks (docs/decisions/0030-rustix.md), and, for loads and stores of vectors, in weft-gcm: every
 //! block here is one system call or the reading of its result, with the reason why it is sound.
 //! Never here: threads that serve packets (weft-plane), policy about which address or route to set
-//! (weft-node), topologies (weft-lab).
+//! (weft-desired, weft-host), topologies (weft-lab).
 //!
 //! Linux only. A port adds a sibling of each module with the same public items.
 #![allow(unsafe_code)]

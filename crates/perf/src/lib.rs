@@ -18,8 +18,9 @@
 //! | [`stages`], [`thread_verdict`] | what the packet threads did under the load, stage by stage; which of them limited it: pure |
 //! | [`report`] | the document `weft.perf/1`; as text ([`human`]), as a plot ([`plot`], by [`svg`]) |
 //!
-//! Never here: the daemon, its control socket and its configuration (weft-node, which reports
-//! through [`endpoint::DaemonView`] what a run needs to know), and the protocol of the mesh.
+//! Never here: the daemon (weft-node), which reports through [`endpoint::DaemonView`] what a run needs to
+//! know, its control socket (weft-control), its configuration (weft-config), and the protocol of the
+//! mesh.
 
 pub mod account;
 pub mod addresses;

@@ -22,7 +22,7 @@ struct Before {
 }
 
 impl Before {
-    /// Whether a part of what must hold `now` is to be set up.
+    /// Returns whether a part of what must hold `now` is to be set up.
     fn differs<T: PartialEq>(&self, now: &Desired, part: impl Fn(&Desired) -> &T) -> bool {
         !self.holds || part(&self.desired) != part(now)
     }

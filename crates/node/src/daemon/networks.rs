@@ -1,5 +1,4 @@
-//! Private networks in the daemon: documents to and from sessions, and what follows from a change of
-//! members.
+//! Private networks in the daemon: documents to and from sessions.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

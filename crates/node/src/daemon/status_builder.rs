@@ -1,5 +1,5 @@
 //! The state of the node as documents: what the core and the lanes know, in the terms of
-//! [`crate::status`].
+//! [`weft_control::status`].
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
