@@ -176,6 +176,15 @@ fn forwarding(facts: &Facts, way: &Way) -> Option<Fault> {
     Some(Fault::new("forwarding", what, unreached(way.to), fix).towards(way.to))
 }
 
+/// The program that a chain of forwarded packets belongs to, if that is iptables(8).
+fn of_iptables(facts: &Facts, chain: &str) -> Option<&'static str> {
+    match chain {
+        "ip filter FORWARD" if facts.iptables => Some("iptables-nft"),
+        "ip6 filter FORWARD" if facts.iptables => Some("ip6tables-nft"),
+        _ => None,
+    }
+}
+
 /// Rules of others that drop what is forwarded, or the answers.
 fn dropped_on_the_way(facts: &Facts, way: &Way) -> Vec<Fault> {
     let Some(out) = &way.out else { return Vec::new() };
@@ -186,9 +195,17 @@ fn dropped_on_the_way(facts: &Facts, way: &Way) -> Vec<Fault> {
         let what = format!("the chain {chain} drops {what}");
         Fault::new("firewall", what, unreached(way.to), fix).towards(way.to)
     };
-    let there = |chain: &str| format!("sudo nft insert rule {chain} iifname {name} oifname {out} accept");
-    let back = |chain: &str| {
-        format!("sudo nft insert rule {chain} iifname {out} oifname {name} ct state established,related accept")
+    let there = |chain: &str| match of_iptables(facts, chain) {
+        Some(program) => format!("sudo {program} -I FORWARD -i {name} -o {out} -j ACCEPT"),
+        None => format!("sudo nft insert rule {chain} iifname {name} oifname {out} accept"),
+    };
+    let back = |chain: &str| match of_iptables(facts, chain) {
+        Some(program) => {
+            format!("sudo {program} -I FORWARD -i {out} -o {name} -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
+        }
+        None => {
+            format!("sudo nft insert rule {chain} iifname {out} oifname {name} ct state established,related accept")
+        }
     };
     match (chain(&packet), chain(&packet.answer())) {
         (Some(one), Some(other)) if one == other => {
@@ -406,6 +423,18 @@ mod tests {
                 "between weft0 and lan",
                 "iifname weft0 oifname lan accept",
                 "iifname lan oifname weft0 ct state",
+            ],
+        );
+        let iptables = found(|facts| {
+            facts.ruleset = policy("ip", json!([]));
+            facts.iptables = true;
+        });
+        says(
+            &iptables[1..],
+            "firewall",
+            &[
+                "sudo iptables-nft -I FORWARD -i weft0 -o lan -j ACCEPT; ",
+                "sudo iptables-nft -I FORWARD -i lan -o weft0 -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT",
             ],
         );
         let established = json!([[{"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": "established"}},

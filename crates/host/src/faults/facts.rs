@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError};
 use weft_wire::Subnet;
@@ -24,6 +25,9 @@ pub(super) const ELSEWHERE: [[IpAddr; 2]; 2] = [
         IpAddr::V6(Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 1)),
     ],
 ];
+
+/// Paths of iptables(8) for nftables.
+const IPTABLES: [&str; 2] = ["/usr/sbin/iptables-nft", "/sbin/iptables-nft"];
 
 /// What a node expects of its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -112,6 +116,9 @@ pub struct Facts {
     pub connections: Option<(u64, u64)>,
     /// The rules of nftables.
     pub ruleset: Ruleset,
+    /// Whether iptables(8) is here that writes rules of nftables. It reads its chains no more if one of them
+    /// has a condition that it has not written.
+    pub iptables: bool,
 }
 
 impl Facts {
@@ -145,6 +152,7 @@ impl Facts {
                 .and_then(|value| u8::try_from(value).ok()),
             connections: number("net.netfilter.nf_conntrack_count").zip(number("net.netfilter.nf_conntrack_max")),
             ruleset,
+            iptables: IPTABLES.iter().any(|path| Path::new(path).exists()),
             interface: name,
         })
     }
