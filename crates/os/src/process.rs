@@ -81,6 +81,15 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
     Ok(Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
+/// Whether this process is in the first PID namespace, so that its numbers of processes are those of the
+/// kernel. Also false if that cannot be determined.
+#[must_use]
+pub fn is_first_pid_namespace() -> bool {
+    // `PROC_PID_INIT_INO` (`linux/proc_ns.h`).
+    const FIRST: &str = "pid:[4026531836]";
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST)
+}
+
 /// The effective user of this process.
 #[must_use]
 pub fn effective_uid() -> u32 {

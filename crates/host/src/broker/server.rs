@@ -242,7 +242,9 @@ impl Broker {
             Ok(Some(what)) => Ok(what),
             Err(error) => Err(error.to_string()),
         };
-        let by = programs.into_iter().rfind(|program| !self.host.is_own(program.pid));
+        let by = programs
+            .into_iter()
+            .rfind(|program| !self.host.is_own(&program.name, program.pid));
         let loss = Loss { by, mended };
         let again = watch.note(loss.clone());
         if again.is_some() && self.told.is_some_and(|told| told.elapsed() < TELL_EVERY) {

@@ -279,10 +279,10 @@ impl Host {
         Ok(Ruleset::parse(&document, &text))
     }
 
-    /// Whether this process of nft(8) is one of the last that this value has run.
+    /// Whether this process may be one of the last of nft(8) that this value has run.
     #[must_use]
-    pub fn is_own(&self, pid: u32) -> bool {
-        self.nft.is_own(pid)
+    pub fn is_own(&self, name: &str, pid: u32) -> bool {
+        self.nft.is_own(name, pid)
     }
 
     /// Sets up a table of nftables, and returns it as nft(8) prints it.

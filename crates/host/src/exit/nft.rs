@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
+use weft_os::process::is_first_pid_namespace;
 
 /// Paths of nft(8), in the order in which they are tried.
 const NFT: [&str; 4] = [
@@ -46,9 +47,13 @@ pub(super) struct Nft {
 }
 
 impl Nft {
-    /// Whether a process is one of the last runs.
-    pub(super) fn is_own(&self, pid: u32) -> bool {
-        self.processes.contains(&pid)
+    /// Whether a process of this name and number may be one of the last runs. The kernel tells numbers of the
+    /// first PID namespace; elsewhere they say nothing.
+    pub(super) fn is_own(&self, name: &str, pid: u32) -> bool {
+        match is_first_pid_namespace() {
+            true => self.processes.contains(&pid),
+            false => name == "nft",
+        }
     }
 
     /// Runs it with this input; returns what it printed.
