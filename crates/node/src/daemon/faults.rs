@@ -17,7 +17,7 @@ use weft_wire::Subnet;
 use super::run::Daemon;
 
 /// How long the results of a look are used.
-const FRESH: Duration = Duration::from_secs(1);
+const FRESH: Duration = Duration::from_millis(300);
 /// The counter of packets that found the table of flows full.
 const FLOWS_FULL: &str = "flows_full";
 /// The check of the name server of an exit.

@@ -261,9 +261,8 @@ fn lacks(laptop: &Value, nas: &Value) -> [Option<String>; 3] {
     let (exit, serves) = (&laptop["node"]["exit"], &nas["node"]["serves"]);
     let serving = serves["ipv4"] == true && serves["ipv6"] == true;
     let mesh = (!up).then(|| text(&peer["why"])).or_else(lacking);
-    // The name server of the exit is none: it answers with text. An alarm tells of a fight that weft does
-    // not lose.
-    let others = ["exit", "resolver", "alarm"];
+    // An alarm tells of a fight that weft does not lose.
+    let others = ["exit", "alarm"];
     let of_mesh = |fault: &Value| fault["to"].is_null() && !others.contains(&fault["check"].as_str().unwrap());
     let of_exit = |fault: &Value| fault["check"] == "exit" || text(&fault["to"]).ends_with("/0");
     [

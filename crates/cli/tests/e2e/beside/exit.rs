@@ -58,13 +58,22 @@ pub(super) fn mirror(host: &Host, at: &str) {
     });
 }
 
-/// Tells each query by which address it has come, as a resolver of the exit's network.
+/// The question of [`asked`], which is no query of DNS.
+const QUESTION: &[u8] = b"which names";
+
+/// Answers as a resolver of the exit's network: it tells [`QUESTION`] by which address that has come, and
+/// sends queries back as answers without records.
 fn names(host: &Host) {
     let socket = host.run(|| UdpSocket::bind("192.0.2.80:53")).unwrap().unwrap();
     std::thread::spawn(move || {
         let mut query = [0; 1500];
-        while let Ok((_, from)) = socket.recv_from(&mut query) {
-            let _ = socket.send_to(from.ip().to_string().as_bytes(), from);
+        while let Ok((len, from)) = socket.recv_from(&mut query) {
+            let mut answer = query[..len].to_vec();
+            match (answer == QUESTION, answer.get_mut(2)) {
+                (false, Some(flags)) => *flags |= 0x80,
+                _ => answer = from.ip().to_string().into_bytes(),
+            }
+            let _ = socket.send_to(&answer, from);
         }
     });
 }
@@ -74,7 +83,7 @@ fn asked(from: &Host) -> Option<String> {
     let ask = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_read_timeout(Some(TRIED)).unwrap();
-        socket.send_to(b"which names", (RESOLVER, 53)).ok()?;
+        socket.send_to(QUESTION, (RESOLVER, 53)).ok()?;
         let mut answer = [0; 100];
         let len = uninterrupted(|| socket.recv(&mut answer)).ok()?;
         Some(String::from_utf8_lossy(&answer[..len]).into_owned())
