@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use weft_control::status::DnsState;
+use weft_control::status::{DnsState, DnsStatus};
 use weft_host::faults::{EXIT, Fault, dropped_ports};
 use weft_host::interface::is_plain;
 
@@ -271,7 +271,13 @@ fn dns(facts: &Facts) -> Option<Finding> {
     let Daemon::Answers(running) = &facts.daemon else {
         return None;
     };
-    let (state, why) = running.dns.as_ref()?;
+    let DnsStatus { state, why, lost, .. } = running.dns.as_ref()?;
+    if *lost {
+        let finding = Finding::new("dns", why.clone(), "programs find no name of a node");
+        return Some(
+            finding.with_fix("end the other program and start weft again, or sudo weft set dns.resolv_conf off"),
+        );
+    }
     if *state == DnsState::Failed {
         let what = format!("names are not answered: {why}");
         let finding = Finding::new("dns", what, "nodes are reached by address only");
@@ -454,10 +460,20 @@ mod tests {
         for unix_s in [0, EARLIEST - 1, LATEST] {
             assert_eq!(found(|facts| facts.unix_s = unix_s), ["clock"]);
         }
-        for (state, named) in [(DnsState::Failed, 1), (DnsState::Off, 0), (DnsState::Local, 0)] {
-            let dns = Some((state, "port in use".to_owned()));
+        let dns = |state, lost| DnsStatus {
+            state,
+            why: "port in use".to_owned(),
+            listen: Vec::new(),
+            lost,
+        };
+        for (state, lost, named) in [
+            (DnsState::Failed, false, 1),
+            (DnsState::Off, false, 0),
+            (DnsState::Local, false, 0),
+            (DnsState::Local, true, 1),
+        ] {
             let running = Running {
-                dns,
+                dns: Some(dns(state, lost)),
                 ..Running::default()
             };
             assert_eq!(found(|facts| facts.daemon = answers(running)).len(), named, "{state:?}");
@@ -470,7 +486,7 @@ mod tests {
             (OwnName::Silent, 1),
         ] {
             let running = Running {
-                dns: Some((DnsState::System, String::new())),
+                dns: Some(dns(DnsState::System, false)),
                 own_name: Some((found_name, own)),
                 ..Running::default()
             };

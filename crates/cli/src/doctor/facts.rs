@@ -12,7 +12,9 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use serde_json::Value;
 use weft_config::{Config, ConfigError, ResolvConfSetting};
-use weft_control::status::{ClonesStatus, DnsState, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status};
+use weft_control::status::{
+    ClonesStatus, DnsState, DnsStatus, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status,
+};
 use weft_control::{ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_host::faults::packet_filter::Ruleset;
 use weft_host::faults::{Fault, Skipped};
@@ -71,7 +73,7 @@ pub(super) enum Daemon {
 /// What a running daemon says.
 #[derive(Debug, Default)]
 pub(super) struct Running {
-    pub(super) dns: Option<(DnsState, String)>,
+    pub(super) dns: Option<DnsStatus>,
     /// Keys that run twice: the name of the peer, or `None` for the own key, and where.
     pub(super) clones: Vec<(Option<String>, String)>,
     /// What the interface lacks, and the alarm about it.
@@ -336,7 +338,7 @@ fn running(paths: &StatePaths, status: &Status, config: &Result<Config, ConfigEr
         Some((Some(name), seen(peer.clones.as_ref()?)))
     });
     Running {
-        dns: status.node.dns.as_ref().map(|dns| (dns.state, dns.why.clone())),
+        dns: status.node.dns.clone(),
         clones: own.chain(peers).collect(),
         interface: (status.node.tun.lacks.clone(), status.node.tun.alarm.clone()),
         own_name: own_name(status, config),

@@ -74,6 +74,7 @@ impl Responder {
             },
             why: failed.join("; "),
             listen,
+            lost: false,
         }));
         let (search, networks) = watch::channel(Search::new(zone.networks()));
         let shared = Arc::new(Shared::new(zone));
@@ -180,5 +181,6 @@ pub fn off() -> DnsStatus {
         state: DnsState::Off,
         why: "turned off in the configuration".to_owned(),
         listen: Vec::new(),
+        lost: false,
     }
 }

@@ -13,6 +13,10 @@ pub struct DnsStatus {
     pub why: String,
     /// The addresses that answer, for UDP and TCP.
     pub listen: Vec<SocketAddr>,
+    /// Whether another program has taken the system's resolver from this node, so that programs find no
+    /// names any more.
+    #[serde(default)]
+    pub lost: bool,
 }
 
 /// Which programs can use names.

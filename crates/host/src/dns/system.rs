@@ -183,6 +183,7 @@ impl Way {
                 );
                 tracing::warn!("{why}; set dns.resolv_conf to \"off\", or end that program and start weft again");
                 self.say_not_asked(&why);
+                self.status.lock().unwrap_or_else(PoisonError::into_inner).lost = true;
                 return Kept::ByAnother;
             }
         }

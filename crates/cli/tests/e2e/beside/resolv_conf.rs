@@ -390,6 +390,9 @@ fn a_program_that_insists_on_its_file_keeps_it() {
         wait_until(PATIENCE, "status says so", || dns(&a)["state"] == "local");
         let why = dns(&a)["why"].as_str().unwrap().to_owned();
         assert!(why.contains("it is left to that program"), "{why}");
+        let doctor = a.attempt(&["doctor"], MINUTE).unwrap();
+        let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+        assert!(doctor.contains("it is left to that program"), "{doctor}");
         assert_eq!(a.stop().unwrap().code(), Some(0));
         assert_eq!(etc.text(), format!("# {round}\n{FORMER}"));
         let [warning] = &a.warnings().unwrap()[..] else {
