@@ -227,8 +227,10 @@ fn dropped_on_the_way(facts: &Facts, way: &Way) -> Vec<Fault> {
 fn astray(facts: &Facts) -> Vec<Fault> {
     let name = &facts.interface;
     let why = "another route, or a rule for routes, goes before that of weft";
-    let fix =
-        |address: IpAddr| format!("`ip route get {address}` names the route, and `ip rule` the rules; remove that one");
+    let fix = |address: IpAddr| {
+        let rules = if address.is_ipv6() { "ip -6 rule" } else { "ip rule" };
+        format!("`ip route get {address}` names the route, and `{rules}` the rules; remove that one")
+    };
     let mut faults = Vec::new();
     for (by, addresses) in by_way(&facts.astray) {
         let Some(first) = addresses.first() else { continue };

@@ -234,7 +234,7 @@ fn ipv6(facts: &Facts) -> Option<Finding> {
                 format!("{} is without the address of this node, {own}", facts.interface),
                 "no packet of another node reaches a program of this host",
             )
-            .with_fix("restart the daemon, which sets its address again"),
+            .with_fix("the daemon sets it again within 2 s; if it stays away, the log of the daemon says why"),
         ),
     }
 }
