@@ -140,7 +140,8 @@ impl Interest {
         Concern {
             // Its own additions are not news, and others' routes stay, unless they replace one.
             interface: through_own && (route.own != present),
-            subnets: !through_own && is_wanted,
+            // A route of others that has gone from the own interface leaves its subnet free.
+            subnets: is_wanted && (!through_own || !route.own && !present),
             paths: !through_own && (route.prefix_len == 0 || self.leads_to_peer(route)),
             lost: false,
         }

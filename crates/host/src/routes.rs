@@ -116,8 +116,8 @@ impl PeerRoutes {
             .filter(|route| !stays(route))
             .map(|(subnet, _)| *subnet)
             .collect();
-        for subnet in gone {
-            self.remove(netlink, subnet)?;
+        for subnet in &gone {
+            self.remove(netlink, *subnet)?;
         }
         let before = std::mem::take(&mut self.withheld);
         for subnet in sources.keys() {
@@ -125,13 +125,15 @@ impl PeerRoutes {
                 self.yield_to_system(netlink, *subnet, &before)?;
             }
         }
+        let mut refused = None;
         for (&subnet, &source) in sources {
             if self.installed.contains_key(&subnet) || self.withheld.contains_key(&subnet) {
                 continue;
             }
-            // An address of the interface may have added the route.
+            // An address of the interface may have added the route. The surroundings still have those that
+            // are gone since.
             let there = |route: &Route| self.leads(route, subnet);
-            if surroundings.routes.iter().any(there) {
+            if surroundings.routes.iter().any(there) && !gone.contains(&subnet) {
                 continue;
             }
             match netlink.add_route(self.route(subnet, source)) {
@@ -139,13 +141,15 @@ impl PeerRoutes {
                 Err(NetlinkError::Exists { .. }) => {
                     self.withhold(subnet, Obstacle::Taken, &before);
                 }
-                Err(source) => return Err(RouteError { subnet, source }),
+                // One that is refused keeps no other from being set.
+                Err(source) => drop(refused.get_or_insert(RouteError { subnet, source })),
                 Ok(()) => {
                     self.installed.insert(subnet, source);
                 }
             }
         }
-        self.remove_astray(netlink, wanted, &before)
+        self.remove_astray(netlink, wanted, &before)?;
+        refused.map_or(Ok(()), Err)
     }
 
     /// The routes that the interface has to have.
@@ -168,7 +172,8 @@ impl PeerRoutes {
     }
 
     /// Handles a change of the system's own routes: a subnet that another interface is in now loses its route into
-    /// the interface, and one that none is in any longer gets it. Returns whether there was one.
+    /// the interface, and one that none is in any longer gets it. If `paths` to peers have changed, the
+    /// subnets in which a peer is are judged again. Returns whether there was one.
     ///
     /// # Errors
     /// [`RouteError`]
@@ -177,18 +182,20 @@ impl PeerRoutes {
         netlink: &mut Netlink,
         wanted: &WantedRoutes,
         surroundings: &Surroundings,
+        paths: bool,
     ) -> Result<bool, RouteError> {
         let sources = &wanted.subnets;
         let index = self.index;
         let is_attached = |subnet: &Subnet| surroundings.is_attached(index, *subnet);
-        let none = BTreeMap::new();
+        let before = self.withheld.clone();
         let taken = self.installed.keys().filter(|subnet| is_attached(subnet));
         let taken: Vec<Subnet> = taken.copied().collect();
         for subnet in &taken {
-            self.yield_to_system(netlink, *subnet, &none)?;
+            self.yield_to_system(netlink, *subnet, &before)?;
         }
         let free = |(subnet, obstacle): &(&Subnet, &Obstacle)| {
-            **obstacle == Obstacle::Taken && sources.contains_key(subnet) && !is_attached(subnet)
+            let may_go = paths || **obstacle == Obstacle::Taken;
+            may_go && sources.contains_key(subnet) && !is_attached(subnet)
         };
         let free: Vec<Subnet> = self.withheld.iter().filter(free).map(|(subnet, _)| *subnet).collect();
         let mut added = false;
@@ -203,10 +210,10 @@ impl PeerRoutes {
                 }
             }
         }
-        if added {
-            self.remove_astray(netlink, wanted, &none)?;
+        if added || paths {
+            self.remove_astray(netlink, wanted, &before)?;
         }
-        Ok(added || !taken.is_empty())
+        Ok(!taken.is_empty() || self.withheld != before)
     }
 
     /// Leaves a subnet to another interface.
