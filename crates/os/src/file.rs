@@ -24,13 +24,19 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Opens a file to read it, unless the last step of its path is a symbolic link.
+/// Opens a regular file to read it, unless the last step of its path is a symbolic link. It never waits,
+/// as the opening of a FIFO does.
 ///
 /// # Errors
-/// The error of the system; for a link that of too many links (`ELOOP`).
+/// The error of the system; for a link that of too many links (`ELOOP`), for what is no regular file
+/// `InvalidInput`.
 pub fn open_plain(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    Ok(File::from(openat(CWD, path, flags, Mode::empty())?))
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
+    }
 }
 
 #[cfg(test)]
@@ -38,6 +44,15 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_fifo_is_refused_at_once() {
+        let path = std::env::temp_dir().join(format!("weft-fifo-{}", std::process::id()));
+        rustix::fs::mknodat(CWD, &path, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        let refused = open_plain(&path).map(drop);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn files_and_links_change_places() {

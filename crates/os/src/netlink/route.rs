@@ -197,10 +197,15 @@ impl Netlink {
         };
         match self.fetch("look up the route", Message::GetRoute(message), answer) {
             Err(NetlinkError::Refused { source, .. })
-                if matches!(source.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) =>
+                if matches!(
+                    source.raw_os_error(),
+                    Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL)
+                ) =>
             {
                 Ok(None)
             }
+            // A look-up needs no right: a rule or route prohibits (EACCES); one of kind blackhole gives EINVAL.
+            Err(NetlinkError::Permission { .. }) => Ok(None),
             answer => answer,
         }
     }
