@@ -8,6 +8,7 @@ use weft_store::state::StatePaths;
 
 use super::{ListArgs, Of, ask, show, text};
 use crate::failure::Failure;
+use crate::human;
 use crate::output::Out;
 
 #[derive(Debug, clap::Subcommand)]
@@ -69,7 +70,7 @@ fn table(list: &NetworkList, width: usize) -> String {
             "{:<first$}  {:<second$}  {state:<8}  {}\n",
             subject(route),
             member(route),
-            route.why
+            human::plain(&route.why)
         )
     };
     let lines: String = routes.clone().map(line).collect();

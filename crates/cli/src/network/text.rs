@@ -172,7 +172,7 @@ fn addresses(network: &NetworkStatus, interface: &str) -> String {
 pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
     let open = list.asked.iter().filter(|asked| asked.network.is_none());
     let asked: String = open
-        .map(|asked| format!("asked {}  {}\n", asked.fingerprint, asked.why))
+        .map(|asked| format!("asked {}  {}\n", asked.fingerprint, human::plain(&asked.why)))
         .collect();
     if list.networks.is_empty() && !asked.is_empty() {
         return asked;
@@ -190,8 +190,8 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
                 .map_or_else(|| "without IPv4".to_owned(), |ip| ip.to_string()),
             network.id
         ),
-        NetworkState::Lost => format!("{}  {}\n", network.id, network.why),
-        _ => format!("{}  {}\n", name(network), network.why),
+        NetworkState::Lost => format!("{}  {}\n", network.id, human::plain(&network.why)),
+        _ => format!("{}  {}\n", name(network), human::plain(&network.why)),
     };
     let lines = list.networks.iter().map(|network| {
         line(network)
@@ -238,7 +238,7 @@ pub(crate) fn hints(list: &NetworkList, width: usize) -> String {
     let own = |network: &&NetworkStatus| network.members.iter().any(|member| member.own && member.admin);
     let lost = |network: &&NetworkStatus| network.state == NetworkState::Lost;
     let lost = list.networks.iter().filter(lost);
-    let lost = lost.map(|network| format!("network {}: {}", network.id, network.why));
+    let lost = lost.map(|network| format!("network {}: {}", network.id, human::plain(&network.why)));
     let unsaved = list.networks.iter().map(unsaved);
     let hints = unsaved
         .chain(lost)
