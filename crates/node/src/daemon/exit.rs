@@ -325,6 +325,12 @@ impl Daemon {
         let here = || self.faults.of(EXIT).map(Fault::in_brief);
         let there = || {
             let (state, age) = self.exits.state_of(now, &exit)?;
+            if !state.ipv4.0 && !state.ipv6.0 {
+                return Some(format!(
+                    "{name} has said {} s ago that it forwards nothing: it does not offer that any longer, or sets it up",
+                    age / 1_000
+                ));
+            }
             let versions = match (state.ipv4.1, state.ipv6.1) {
                 (true, true) => "all packets",
                 (true, false) => "IPv4",

@@ -97,7 +97,12 @@ impl Daemon {
     /// nothing.
     pub(super) fn tell_exit(&mut self, peer: PublicKey, number: u64) {
         let member = self.networks.iter().any(|network| network.is_member(&peer));
-        if !member || self.exits.served().is_none() || self.exits.checks.waiting.len() >= MOST {
+        if !member || self.exits.checks.waiting.len() >= MOST {
+            return;
+        }
+        if self.exits.served().is_none() {
+            // There is nothing to look at.
+            self.send_check(&peer, Check::Exit(number, ExitState::default()));
             return;
         }
         self.exits.checks.waiting.push((peer, number));
@@ -109,28 +114,27 @@ impl Daemon {
     /// Answers the nodes that have asked this exit.
     pub(super) fn tell_exits(&mut self) {
         let waiting = std::mem::take(&mut self.exits.checks.waiting);
-        let Some(state) = self.exit_state().filter(|_| !waiting.is_empty()) else {
-            return;
-        };
+        let state = self.exit_state();
         for (peer, number) in waiting {
             self.send_check(&peer, Check::Exit(number, state));
         }
     }
 
-    fn exit_state(&self) -> Option<ExitState> {
+    /// The state of this node as exit. One that serves no longer forwards nothing.
+    fn exit_state(&self) -> ExitState {
         let age = self.faults.age(Instant::now()).unwrap_or(Duration::MAX);
         let mut state = ExitState {
             age: u16::try_from(age.as_millis()).unwrap_or(u16::MAX),
             nameless: self.faults.is_nameless(),
             ..ExitState::default()
         };
-        for all in of_exit(self.exits.served()?) {
+        for all in self.exits.served().into_iter().flat_map(of_exit) {
             let fault = self.faults.about(all).is_some();
             match all.address().is_ipv4() {
                 true => state.ipv4 = (true, fault),
                 false => state.ipv6 = (true, fault),
             }
         }
-        Some(state)
+        state
     }
 }

@@ -159,8 +159,9 @@ impl Daemon {
             if due.lost {
                 self.host.next_look = self.host.next_look.max(now + LOST_EVERY);
             }
-            self.handle_system_routes();
-            if due.paths || !before.leads_as(&self.system.surroundings, self.system.interface) {
+            let paths = due.paths || !before.leads_as(&self.system.surroundings, self.system.interface);
+            self.handle_system_routes(paths);
+            if paths {
                 self.handle_network_change();
             }
         }
@@ -278,13 +279,15 @@ impl Daemon {
     }
 
     /// Adds and removes routes as the system's own routes have changed: this host may have come into a
-    /// subnet that is also behind a peer, or have left it.
-    fn handle_system_routes(&mut self) {
+    /// subnet that is also behind a peer, or have left it. `paths`: other routes lead to peers.
+    fn handle_system_routes(&mut self, paths: bool) {
         let handled = Netlink::open()
             .map_err(|error| error.to_string())
             .and_then(|mut netlink| {
                 let (wanted, surroundings) = (&self.desired.routes, &self.system.surroundings);
-                let handled = self.routes.handle_system_change(&mut netlink, wanted, surroundings);
+                let handled = self
+                    .routes
+                    .handle_system_change(&mut netlink, wanted, surroundings, paths);
                 handled.map_err(|error| error.to_string())
             });
         match handled {

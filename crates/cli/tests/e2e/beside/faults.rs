@@ -124,6 +124,33 @@ fn what_stops_forwarded_packets_is_named_and_mended() {
 }
 
 #[test]
+fn an_exit_that_serves_no_longer_is_shown_at_its_users() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::start(false);
+        net.approve();
+        done(&net.laptop, &["set", "--exit", "nas"]);
+        wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        let exit = || net.laptop.status().unwrap()["node"]["exit"].clone();
+        wait_until(PATIENCE, "packets pass", || exit()["pass"] == true);
+        // It is approved still.
+        done(&net.nas, &["set", "--advertise-exit=false"]);
+        wait_until(PATIENCE, "the user learns it", || {
+            let exit = exit();
+            exit["pass"] == false && exit["why"].as_str().unwrap().contains("that it forwards nothing")
+        });
+        assert!(!findings(&net.laptop, &["exit"], &[]).is_empty());
+        done(&net.nas, &["set", "--advertise-exit"]);
+        wait_until(PATIENCE, "packets pass again", || {
+            exit()["pass"] == true && net.passes()
+        });
+        drop(net.warnings());
+    });
+}
+
+#[test]
 fn a_route_that_leads_away_is_named_with_the_filter() {
     beside(|| {
         let net = Internet::start(false);
