@@ -281,7 +281,7 @@ mod tests {
                     "each": [{"fast_tx": 5, "handed_in": 0}, {"fast_tx": 6, "handed_in": 0}]
                 },
                 "listen": ["[::]:2121"],
-                "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"]},
+                "dns": {"state": "local", "why": "answered on [::1]:5354", "listen": ["[::1]:5354"], "lost": false},
                 "perf": {"state": "listening", "why": "open to configured peers", "listen": "[fd00::2]:2125"},
                 "stun": [{
                     "server": "a.example:3478", "address": "192.0.2.7:3478", "seen": "192.0.2.1:2121", "ago_s": 3,
