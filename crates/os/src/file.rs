@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with};
@@ -28,15 +29,21 @@ pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 /// as the opening of a FIFO does.
 ///
 /// # Errors
-/// The error of the system; for a link that of too many links (`ELOOP`), for what is no regular file
-/// `InvalidInput`.
+/// As [`open_plain_in`].
 pub fn open_plain(path: &Path) -> io::Result<File> {
+    open_plain_in(CWD, path)
+}
+
+/// Opens a file as [`open_plain`] does, by its path from an open directory.
+///
+/// # Errors
+/// The error of the system. It is that of too many links (`ELOOP`) for a link, and `InvalidInput` for
+/// anything else that is not a regular file.
+pub fn open_plain_in(directory: impl AsFd, path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = File::from(openat(CWD, path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file")),
-    }
+    let file = File::from(openat(directory, path, flags, Mode::empty())?);
+    let refused = || io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+    file.metadata()?.is_file().then_some(file).ok_or_else(refused)
 }
 
 #[cfg(test)]

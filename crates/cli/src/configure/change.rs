@@ -1,17 +1,18 @@
 //! One change of the configuration: the file first, then the daemon.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use weft_config::edit::EditError;
 use weft_config::{Config, ConfigError, Pending};
 use weft_control::status::{Reloaded, Status};
 use weft_control::{ControlCommand, ControlError};
 use weft_os::clock::unix_s;
+use weft_os::file::open_plain_in;
 use weft_store::state::StatePaths;
 
 use super::Options;
@@ -87,19 +88,17 @@ fn open_named(paths: &StatePaths, named: &Path) -> Result<(PathBuf, File), Strin
     let directory = paths.directory();
     let name = named.file_name().filter(|_| same(named.parent(), Some(directory)));
     let name = name.ok_or("is not in its state directory")?;
-    let failed = |error: Errno| match error {
-        Errno::LOOP => "is a link".to_owned(),
-        error => format!("cannot be opened ({error})"),
+    let failed = |error: io::Error| match error.kind() {
+        _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => "is a link".to_owned(),
+        io::ErrorKind::InvalidInput => "is no file".to_owned(),
+        _ => format!("cannot be opened ({error})"),
     };
-    let there = OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let there = openat(CWD, directory, there, Mode::empty()).map_err(failed)?;
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(there, name, flags, Mode::empty()).map_err(failed)?);
-    let found = file.metadata().map_err(|error| error.to_string())?;
-    match (found.is_file(), found.nlink()) {
-        (false, _) => Err("is no file".to_owned()),
-        (true, 1) => Ok((directory.join(name), file)),
-        (true, _) => Err("has a second name, perhaps elsewhere".to_owned()),
+    let there = File::open(directory).map_err(failed)?;
+    let file = open_plain_in(there, Path::new(name)).map_err(failed)?;
+    let found = file.metadata().map_err(failed)?;
+    match found.nlink() {
+        1 => Ok((directory.join(name), file)),
+        _ => Err("has a second name, perhaps elsewhere".to_owned()),
     }
 }
 
@@ -222,7 +221,7 @@ fn lock(path: &Path) -> Result<File, Failure> {
     let directory = directory.unwrap_or(Path::new("."));
     let locked = File::open(directory).and_then(|file| file.lock().map(|()| file));
     locked.map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => Failure::NoConfig(path.to_owned()),
+        io::ErrorKind::NotFound => Failure::NoConfig(path.to_owned()),
         _ => ConfigError::Unreadable {
             path: path.to_owned(),
             source,
