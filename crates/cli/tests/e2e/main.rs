@@ -44,6 +44,7 @@ mod beside {
     pub(crate) mod homes;
     mod hops;
     mod host_names;
+    mod internet;
     pub(crate) mod join;
     mod join_nat;
     mod keepalives;

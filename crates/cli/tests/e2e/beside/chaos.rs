@@ -9,7 +9,7 @@ use weft_lab::host::Host;
 use weft_os::clock::boottime_ms;
 use weft_os::test_support::{require_nft, stood_still_since};
 
-use super::exit::{EXIT, EXIT6, Internet, TARGET, TARGET6, done, rules, seen_within, state};
+use super::internet::{EXIT, EXIT6, Internet, TARGET, TARGET6, done, rules, seen_within, state};
 use super::kept_facts::{Mesh, said, shell};
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 

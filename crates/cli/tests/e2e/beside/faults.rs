@@ -8,7 +8,7 @@ use weft_lab::host::Host;
 use weft_lab::world::World;
 use weft_os::test_support::require_nft;
 
-use super::exit::{Internet, done, mirror, run, seen};
+use super::internet::{Internet, done, mirror, run, seen};
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 const PRINTER: &str = "192.168.9.2:80";
@@ -129,10 +129,7 @@ fn an_exit_that_serves_no_longer_is_shown_at_its_users() {
         if !require_nft() {
             return;
         }
-        let net = Internet::start(false);
-        net.approve();
-        done(&net.laptop, &["set", "--exit", "nas"]);
-        wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        let net = Internet::by_exit(false);
         let exit = || net.laptop.status().unwrap()["node"]["exit"].clone();
         wait_until(PATIENCE, "packets pass", || exit()["pass"] == true);
         // It is approved still.

@@ -8,7 +8,7 @@ use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_os::test_support::require_nft;
 
-use super::exit::{Internet, done, mirror, run, seen};
+use super::internet::{Internet, done, mirror, run, seen};
 use super::join::Net;
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
@@ -183,10 +183,7 @@ fn a_program_that_goes_on_removing_an_exit_is_named() {
         if !require_nft() {
             return;
         }
-        let net = Internet::start(false);
-        net.approve();
-        done(&net.laptop, &["set", "--exit", "nas"]);
-        wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        let net = Internet::by_exit(false);
         let alarm = |node: &Daemon| {
             let status = node.status().unwrap();
             let found = status["node"]["faults"]["found"].as_array().unwrap().clone();

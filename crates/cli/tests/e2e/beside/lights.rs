@@ -7,7 +7,7 @@ use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::world::{Switch, World};
 
-use super::exit::{done, run};
+use super::internet::{done, run};
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 /// nas, the founder, and two members that reach each other through it alone.

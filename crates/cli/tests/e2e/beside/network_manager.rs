@@ -14,7 +14,7 @@ use weft_lab::daemon::Daemon;
 use weft_lab::world::{Switch, World};
 use weft_os::test_support::{skip, stood_still_since};
 
-use super::exit::{mirror, seen_within};
+use super::internet::{mirror, seen_within};
 use super::kept_facts::addresses;
 use super::upstream::{Upstream, others};
 use crate::common::machine::{Machine, ROOT, done, files_of_package, has_bus};

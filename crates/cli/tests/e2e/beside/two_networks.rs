@@ -17,8 +17,8 @@ use weft_os::assert_strict;
 use weft_os::netlink::{InterfaceAddress, Netlink};
 use weft_os::test_support::require_nft;
 
-use super::exit::{mirror, run, seen};
 use super::faults::findings;
+use super::internet::{mirror, run, seen};
 use super::join::{Net, code, done, failed, ipv4, pings, pings_ipv4};
 use super::names::ask;
 use crate::common::spoof::from_anywhere;
