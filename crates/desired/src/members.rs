@@ -2,9 +2,9 @@
 //! is one row for each, whatever brought it.
 //!
 //! The core, routes, names of peers and status use this table only, and know nothing of where a row came
-//! from. Two things do not follow from it: rules for packets, which are compiled from the networks and
-//! the configuration (a peer that they do not know has none of its packets pass as soon as there is a
-//! rule), and names of members below `.weft`.
+//! from. Two things do not follow from it. Rules for packets are compiled from the networks and the
+//! configuration; as soon as there is a rule, a peer outside of both is denied. Names below `.weft` are
+//! those of the networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,14 +12,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
+use weft_host::hosts::Hosts;
+use weft_host::routes::WantedRoutes;
 use weft_networks::hints::{self, Hint, HintSource};
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
-
-use weft_host::hosts::Hosts;
-use weft_host::routes::WantedRoutes;
 
 /// A node with which IP packets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,15 +58,13 @@ pub enum NotFound {
     Ambiguous,
 }
 
-/// The rows that differ between two tables.
+/// The rows that only one of two tables has.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// Keys that only the new table has.
     pub added: Vec<PublicKey>,
     /// Keys that only the old table has.
     pub removed: Vec<PublicKey>,
-    /// Keys of which both have a row, and not the same.
-    pub changed: Vec<PublicKey>,
 }
 
 impl Member {
@@ -331,18 +328,16 @@ impl Members {
             .collect()
     }
 
-    /// Returns the rows that this table has otherwise than the table `before`, or that only one of them has.
+    /// Returns the rows that only this table or only the table `before` has.
     #[must_use]
     pub fn difference(&self, before: &Self) -> Difference {
         let only = |one: &Self, other: &Self| {
             let keys = one.0.keys().filter(|key| !other.contains(key));
             keys.copied().collect::<Vec<_>>()
         };
-        let other = |(key, row): &(&PublicKey, &Member)| before.0.get(*key).is_some_and(|before| before != *row);
         Difference {
             added: only(self, before),
             removed: only(before, self),
-            changed: self.iter().filter(other).map(|(key, _)| *key).collect(),
         }
     }
 }

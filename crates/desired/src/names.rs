@@ -32,9 +32,8 @@ pub fn zone(members: &Members, networks: &Networks) -> Zone {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::sync::Arc;
-
     use std::path::Path;
+    use std::sync::Arc;
 
     use rand_chacha::ChaCha20Rng;
     use rand_core::SeedableRng as _;

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use weft_desired::members::Members;
 use weft_desired::{Desired, Inputs};
-use weft_host::routes::WantedRoutes;
 use weft_host::tun::wanted;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
@@ -120,28 +119,24 @@ impl Daemon {
     fn apply_to_host(&mut self, old: &Before) -> Option<String> {
         // Routes name addresses of the interface, so these go first.
         self.apply_interface();
-        let routed = match old.differs(&self.desired, |of| &of.routes) {
-            true => self.apply_routes(old),
-            false => Ok(()),
-        };
-        if routed.is_err() {
-            // They still differ, so the next look at the network leads here again.
-            self.desired.routes = match old.holds {
-                true => old.desired.routes.clone(),
-                false => WantedRoutes::default(),
-            };
-            self.host.look_again();
+        let mut refused = None;
+        if old.differs(&self.desired, |of| &of.routes) || self.host.lacks_routes() {
+            refused = self.apply_routes(old).err();
+            self.host.note_routed(refused.clone());
         }
-        self.host.note_routed(&routed);
         // The interface keeps the routes that were set.
         self.apply_interface();
         self.give_orders();
-        routed.err()
+        refused
     }
 
     fn apply_routes(&mut self, old: &Before) -> Result<(), String> {
         if old.differs(&self.desired, |of| &of.routes.subnets) {
-            self.read_system();
+            let before = self.system.surroundings.clone();
+            if self.read_system() && !before.leads_as(&self.system.surroundings, self.system.interface) {
+                // The watch tells no more of what this look has found.
+                self.host.note_paths();
+            }
         }
         let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
         let set = self

@@ -74,19 +74,31 @@ impl HostWatch {
         self.peers_changed = true;
     }
 
-    /// Logs why routes are refused, unless that was logged before.
-    pub(super) fn note_routed(&mut self, routed: &Result<(), String>) {
-        let why = routed.as_ref().err();
-        if let Some(why) = why.filter(|why| self.unrouted.as_ref() != Some(*why)) {
-            tracing::warn!(why, "routes to subnets behind peers are not complete");
+    /// Notes why routes are refused, if they are: then the network of others is looked at again soon. The
+    /// reason is logged once.
+    pub(super) fn note_routed(&mut self, refused: Option<String>) {
+        if let Some(why) = &refused {
+            if self.unrouted != refused {
+                tracing::warn!(why, "routes to subnets behind peers are not complete");
+            }
+            self.due.subnets = true;
+            self.react_at(Instant::now() + LOST_EVERY);
         }
-        self.unrouted = why.cloned();
+        self.unrouted = refused;
     }
 
-    /// Has the network of others looked at soon.
-    pub(super) fn look_again(&mut self) {
-        self.due.subnets = true;
-        let at = Instant::now() + LOST_EVERY;
+    /// Returns whether routes are missing that the system has refused.
+    pub(super) const fn lacks_routes(&self) -> bool {
+        self.unrouted.is_some()
+    }
+
+    /// Notes that other hosts may be reached in other ways than before.
+    pub(super) fn note_paths(&mut self) {
+        self.due.paths = true;
+        self.react_at(Instant::now() + SETTLE);
+    }
+
+    fn react_at(&mut self, at: Instant) {
         self.at = Some(self.at.map_or(at, |before| before.min(at)));
     }
 
@@ -292,9 +304,9 @@ impl Daemon {
             });
         match handled {
             // Those that the system has refused are tried again.
-            Ok(changed) if changed || self.desired.routes != self.desired.members.routes() => drop(self.apply()),
+            Ok(changed) if changed || self.host.lacks_routes() => drop(self.apply()),
             Ok(_) => {}
-            Err(why) => tracing::warn!(why, "routes to subnets behind peers are not complete"),
+            Err(why) => self.host.note_routed(Some(why)),
         }
     }
 }

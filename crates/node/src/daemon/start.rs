@@ -134,8 +134,7 @@ impl Known {
             network_files::load_presences(paths.directory(), network, times);
         }
         let networks = Networks::new(Arc::clone(identity), kept, Box::new(SystemRng));
-        let mut hosts = Hosts::default();
-        hosts.set(&config.host_names(), times.0);
+        let hosts = Hosts::default();
         let system = System {
             interface: opened.interface.index(),
             surroundings: opened.interface.surroundings().clone(),
