@@ -500,7 +500,7 @@ mod tests {
             ("net.ipv6.conf.lan.force_forwarding", "1"),
         ];
         assert_eq!(closed(true, forced), [""; 0]);
-        // A setting that cannot be read is no fault.
+        // An unreadable setting is not reported as a fault.
         assert_eq!(closed(false, &[]), [""; 0]);
     }
 }

@@ -203,7 +203,7 @@ mod tests {
             found(&facts(), &[table("nat", 100, std::slice::from_ref(&marked))]),
             None
         );
-        // A rule that may hold before one that surely does is no other outcome.
+        // An earlier rule that may hold has the same outcome here.
         assert!(found(&facts(), &[table("nat", 100, &[marked, docker])]).is_some());
     }
 
