@@ -169,12 +169,13 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
     let opened = Opened::new(&options)?;
+    let mut broker = opened.start_broker(&options);
     let access = control_access(&options.config, &options.state);
     let Options { state, config, log, .. } = options;
     let identity = Arc::new(options.identity);
     let (state, rights) = rights::give_up(state, opened.keeps_nice)?;
     let known = Known::read(&config, &identity, state.paths(), &opened);
-    // The runtime and its sockets are dropped with this function, on every return path.
+    // The runtime and its sockets are dropped with this function, on every return path, and before the broker.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -193,7 +194,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             rights,
             continuity,
         };
-        let (parts, _ends) = rest.assemble(opened, known, &reports)?;
+        let (parts, _borrowed) = rest.assemble(opened, known, &mut broker, &reports)?;
         run::Daemon::new(parts).serve(control, reports, stop).await
     })
 }

@@ -63,7 +63,6 @@ pub(super) struct Opened {
     more: MoreLanes,
     names: Option<names::Bound>,
     perf: perf::Bound,
-    broker: io::Result<Broker>,
     tls: Tls,
     /// Whether lanes need the capability to raise their priority.
     pub(super) keeps_nice: bool,
@@ -91,25 +90,30 @@ impl Opened {
         // Threads that raise their priority at times need the resource limit for it, or else the
         // capability; each thread finds out whether it has either.
         let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
-        let broker = Broker::start(
-            &options.program,
-            &broker::Options {
-                interface: interface.index(),
-                key: identity.public(),
-                config: config.path.clone(),
-                resolv_conf: names.as_ref().and_then(|names| names.resolv_conf()).map(Path::to_owned),
-            },
-        );
         Ok(Self {
             sockets,
             interface,
             more,
             names,
             perf,
-            broker,
             tls: Tls::load(),
             keeps_nice,
         })
+    }
+
+    /// Starts the broker, which keeps root's rights. It is to be dropped after the runtime: tasks hold
+    /// connections to it, and a drop waits for its end.
+    pub(super) fn start_broker(&self, options: &Options) -> io::Result<Broker> {
+        let resolv_conf = self.names.as_ref().and_then(|names| names.resolv_conf());
+        Broker::start(
+            &options.program,
+            &broker::Options {
+                interface: self.interface.index(),
+                key: options.identity.public(),
+                config: options.config.path.clone(),
+                resolv_conf: resolv_conf.map(Path::to_owned),
+            },
+        )
     }
 }
 
@@ -164,12 +168,6 @@ impl Known {
     }
 }
 
-/// What ends with the daemon.
-pub(super) struct Ends {
-    _borrowed: Option<Borrowed>,
-    _broker: io::Result<Broker>,
-}
-
 /// The rest of what a daemon starts with.
 pub(super) struct Rest {
     pub(super) identity: Arc<Identity>,
@@ -184,20 +182,20 @@ pub(super) struct Rest {
 
 impl Rest {
     /// Starts threads and tasks, on the runtime on which it is called. Returns the parts of the daemon, and
-    /// what ends with it.
+    /// the interface that it has borrowed.
     pub(super) fn assemble(
         mut self,
         opened: Opened,
         known: Known,
+        broker: &mut io::Result<Broker>,
         reports: &Arc<Reports>,
-    ) -> Result<(Parts, Ends), DaemonError> {
+    ) -> Result<(Parts, Option<Borrowed>), DaemonError> {
         let Opened {
             sockets,
             interface,
             more,
             names,
             perf,
-            mut broker,
             tls,
             keeps_nice,
         } = opened;
@@ -211,7 +209,7 @@ impl Rest {
             key: gate_key,
         };
         let names = names
-            .map(|bound| names::start(bound, known.desired.zone.clone(), (key, interface.index()), &broker))
+            .map(|bound| names::start(bound, known.desired.zone.clone(), (key, interface.index()), broker))
             .transpose()
             .map_err(DaemonError::Runtime)?;
         let launch = perf::Launch {
@@ -220,14 +218,14 @@ impl Rest {
             device: interface.name().to_owned(),
             limits: config.perf.limits,
         };
-        let lookups = HostLookups::new(&broker);
+        let lookups = HostLookups::new(broker);
         let nostr = Signalling::new(
             Arc::clone(&self.identity),
             &config.nostr,
             Arc::new(tls),
             lookups.client(),
         );
-        self.rights.watch(&mut broker);
+        self.rights.watch(broker);
         let services = Services {
             dns: names,
             perf: perf::PerfServer::start(perf, config, launch),
@@ -249,7 +247,7 @@ impl Rest {
             facts,
             state: self.state,
             addresses: known.addresses,
-            exits: Exits::start(&broker),
+            exits: Exits::start(broker),
             faults: Faults::new(broker.as_ref().ok()),
             desired: known.desired,
             system: known.system,
@@ -263,15 +261,11 @@ impl Rest {
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             host: watch_host(config, key.node_addr(), &routes, broker.as_ref().ok())?,
             routes,
-            configuration: Configuration::start(self.config, &broker, self.confirm),
+            configuration: Configuration::start(self.config, broker, self.confirm),
             log: self.log,
             continuity: self.continuity,
         };
-        let ends = Ends {
-            _borrowed: borrowed,
-            _broker: broker,
-        };
-        Ok((parts, ends))
+        Ok((parts, borrowed))
     }
 }
 
