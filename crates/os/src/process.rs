@@ -86,8 +86,7 @@ fn cpu_time(pid: u32) -> io::Result<Duration> {
 #[must_use]
 pub fn is_first_pid_namespace() -> bool {
     // `PROC_PID_INIT_INO` (`linux/proc_ns.h`).
-    const FIRST: &str = "pid:[4026531836]";
-    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == FIRST)
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
 /// The effective user of this process.
