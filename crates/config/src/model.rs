@@ -154,7 +154,7 @@ pub struct ReachConfig {
     /// (`reach.external`).
     pub external: Vec<SocketAddr>,
     /// The servers that are asked under which address they see this node, at most
-    /// [`MAX_STUN_SERVERS`].
+    /// [`MAX_STUN_SERVERS`](super::MAX_STUN_SERVERS).
     pub stun: Vec<PeerAddress>,
     /// Whether the gateway of the host's network is asked to map a port to this node.
     pub port_mapping: bool,
