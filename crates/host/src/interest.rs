@@ -213,6 +213,7 @@ mod tests {
             usable: true,
             loopback: false,
             controller: None,
+            group: 0,
             kind: None,
         };
         interest.set_surroundings(&Surroundings {

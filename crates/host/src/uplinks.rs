@@ -171,6 +171,7 @@ mod tests {
             usable: true,
             loopback: false,
             controller: None,
+            group: 0,
             kind: kind.map(str::to_owned),
         }
     }

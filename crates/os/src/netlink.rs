@@ -30,7 +30,7 @@ pub use self::address::InterfaceAddress;
 pub use self::conntrack::flush_connections;
 pub use self::link::{Interface, VethEnd};
 pub use self::monitor::{Change, Monitor};
-pub use self::policy::{DefaultRoute, MAIN, Rule};
+pub use self::policy::{DefaultRoute, LookUp, MAIN, Rule, Then};
 pub use self::route::Route;
 
 /// The kernel never builds a longer answer (32 KiB) for a reader with a buffer of this size.

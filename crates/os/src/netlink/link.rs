@@ -38,6 +38,8 @@ pub struct Interface {
     /// The driver of a virtual interface, as `ip -details link` shows it: `veth`, `wireguard`. Without
     /// one, it is an interface of hardware.
     pub kind: Option<String>,
+    /// The group by which rules for routes tell it from others; 0 by default.
+    pub group: u32,
 }
 
 /// One end of a veth pair.
@@ -87,6 +89,14 @@ impl Netlink {
     /// A [`NetlinkError`]; `Refused` if the interface cannot have that MTU.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), NetlinkError> {
         self.set("set the MTU", index, LinkAttribute::Mtu(mtu))
+    }
+
+    /// Puts the interface into a group, by which rules for routes tell it from others.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`].
+    pub fn set_group(&mut self, index: u32, group: u32) -> Result<(), NetlinkError> {
+        self.set("set the group", index, LinkAttribute::Group(group))
     }
 
     /// Sets the length of the transmit queue, in packets.
@@ -267,12 +277,14 @@ pub(super) fn interface(message: Message) -> Option<Interface> {
         loopback: link.header.flags.contains(LinkFlags::Loopback),
         controller: None,
         kind: None,
+        group: 0,
     };
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => interface.name = name,
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
             LinkAttribute::TxQueueLen(len) => interface.tx_queue_len = len,
+            LinkAttribute::Group(group) => interface.group = group,
             LinkAttribute::Controller(index) => interface.controller = Some(index),
             LinkAttribute::LinkInfo(info) => {
                 interface.kind = info.into_iter().find_map(|info| match info {

@@ -5,27 +5,49 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::route::{RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
-use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
-use super::route::OWNER;
+use super::route::{OWNER, Route, route_message};
 use super::{Netlink, NetlinkError};
 
-/// A rule of [`Netlink::add_rule`]: packets that match are looked up in a table.
+/// A rule of [`Netlink::add_rule`]. It matches packets of which all that it names is true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Whether it is about IPv6, or else IPv4.
     pub ipv6: bool,
     /// Rules are asked in the order of this number.
     pub priority: u32,
-    /// It matches packets to these addresses; to all by default.
+    /// The destination is in this network.
     pub destination: Option<(IpAddr, u8)>,
-    /// It does not match packets with this bit in their mark.
-    pub unless_marked: Option<u32>,
+    /// This is the destination port of TCP, UDP and others that have ports.
+    pub port: Option<u16>,
+    /// The mark has this bit.
+    pub marked: Option<u32>,
+    /// What happens to packets that match.
+    pub then: Then,
+}
+
+/// What a [`Rule`] does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// Looks the packet up in a table. Without a route there, the next rule is asked.
+    LookUp(LookUp),
+    /// Goes on with the first rule that has this priority, or a higher one that is nothing.
+    GoTo(u32),
+    /// Nothing: the place that another rule goes to.
+    Nothing,
+}
+
+/// A look-up in a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookUp {
     /// The table.
     pub table: u32,
     /// Default routes of the table do not count.
     pub no_default: bool,
+    /// Routes through interfaces of this group do not count. Interfaces are in group 0 by default.
+    pub not_through: Option<u32>,
 }
 
 /// A default route in a table.
@@ -48,26 +70,36 @@ impl Netlink {
     pub fn add_rule(&mut self, rule: Rule) -> Result<(), NetlinkError> {
         let mut message = RuleMessage::default();
         message.header.family = family(rule.ipv6);
-        message.header.action = RuleAction::ToTable;
-        if rule.unless_marked.is_some() {
-            message.header.flags = RuleFlags::Invert;
-        }
         let attributes = &mut message.attributes;
-        attributes.extend([
-            RuleAttribute::Priority(rule.priority),
-            RuleAttribute::Table(rule.table),
-            RuleAttribute::Protocol(OWNER),
-        ]);
+        attributes.extend([RuleAttribute::Priority(rule.priority), RuleAttribute::Protocol(OWNER)]);
         if let Some((address, prefix_len)) = rule.destination {
             message.header.dst_len = prefix_len;
             attributes.push(RuleAttribute::Destination(address));
         }
-        if let Some(mark) = rule.unless_marked {
+        if let Some(port) = rule.port {
+            attributes.push(RuleAttribute::DestinationPortRange(RulePortRange {
+                start: port,
+                end: port,
+            }));
+        }
+        if let Some(mark) = rule.marked {
             attributes.extend([RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mark)]);
         }
-        if rule.no_default {
-            attributes.push(RuleAttribute::SuppressPrefixLen(0));
-        }
+        message.header.action = match rule.then {
+            Then::LookUp(look_up) => {
+                attributes.push(RuleAttribute::Table(look_up.table));
+                if look_up.no_default {
+                    attributes.push(RuleAttribute::SuppressPrefixLen(0));
+                }
+                attributes.extend(look_up.not_through.map(RuleAttribute::SuppressIfGroup));
+                RuleAction::ToTable
+            }
+            Then::GoTo(priority) => {
+                attributes.push(RuleAttribute::Goto(priority));
+                RuleAction::Goto
+            }
+            Then::Nothing => RuleAction::Nop,
+        };
         self.change(
             "add the rule for routes",
             Message::NewRule(message),
@@ -101,6 +133,15 @@ impl Netlink {
         Ok((rules, self.own_routes(table)?.len()))
     }
 
+    /// Whether a table has a default route of [`DefaultRoute::Unreachable`].
+    ///
+    /// # Errors
+    /// A [`NetlinkError`]
+    pub fn leads_nowhere(&mut self, table: u32) -> Result<bool, NetlinkError> {
+        let routes = self.own_routes(table)?;
+        Ok(routes.iter().any(|route| route.header.kind == RouteType::Unreachable))
+    }
+
     fn own_rules(&mut self, family: AddressFamily) -> Result<Vec<RuleMessage>, NetlinkError> {
         let mut all = RuleMessage::default();
         all.header.family = family;
@@ -125,7 +166,8 @@ impl Netlink {
         match route {
             DefaultRoute::Interface(index, source) => {
                 header.kind = RouteType::Unicast;
-                header.scope = if ipv6 { RouteScope::Universe } else { RouteScope::Link };
+                // The system looks for the interface of a gateway by routes to a link: not by this one.
+                header.scope = RouteScope::Universe;
                 message.attributes.push(RouteAttribute::Oif(index));
                 let source = source.filter(|_| !ipv6);
                 message
@@ -138,6 +180,24 @@ impl Netlink {
             }
         }
         self.change("add the route", Message::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Adds a route to a network through an interface to a table of this program.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`]; `Exists` if there is one.
+    pub fn add_route_of(&mut self, table: u32, network: (IpAddr, u8), interface: u32) -> Result<(), NetlinkError> {
+        let message = Message::NewRoute(message_of(table, network, interface));
+        self.change("add the route", message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Deletes a route that [`add_route_of`](Self::add_route_of) has added.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`]; `NotFound` if there is none.
+    pub fn delete_route_of(&mut self, table: u32, network: (IpAddr, u8), interface: u32) -> Result<(), NetlinkError> {
+        let message = Message::DelRoute(message_of(table, network, interface));
+        self.change("delete the route", message, 0)
     }
 
     /// Deletes all routes of a table of this program.
@@ -165,6 +225,14 @@ impl Netlink {
         };
         self.dump("list the routes", Message::GetRoute(RouteMessage::default()), of_table)
     }
+}
+
+fn message_of(table: u32, (address, prefix_len): (IpAddr, u8), interface: u32) -> RouteMessage {
+    let mut message = route_message(Route::to_interface(address, prefix_len, interface));
+    message.header.protocol = OWNER;
+    message.header.table = RouteHeader::RT_TABLE_UNSPEC;
+    message.attributes.push(RouteAttribute::Table(table));
+    message
 }
 
 const fn family(ipv6: bool) -> AddressFamily {

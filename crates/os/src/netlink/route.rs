@@ -211,7 +211,7 @@ impl Netlink {
     }
 }
 
-fn route_message(route: Route) -> RouteMessage {
+pub(super) fn route_message(route: Route) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.destination);
     message.header.destination_prefix_length = route.prefix_len;
