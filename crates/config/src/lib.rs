@@ -123,6 +123,12 @@ pub fn write_plain(path: &Path, text: &str) -> Result<Config, ConfigError> {
 }
 
 impl Config {
+    /// Whether all packets are kept in that do not go by the exit.
+    #[must_use]
+    pub const fn is_strict(&self) -> bool {
+        self.tun.exit.is_some() && self.tun.exit_strict
+    }
+
     /// Reads the file `path`.
     ///
     /// # Errors

@@ -115,6 +115,9 @@ pub struct TunConfig {
     pub exit_strict: bool,
     /// Whether hosts of the subnets that this host is in are reached directly (`tun.exit_lan`).
     pub exit_lan: bool,
+    /// Whether connections that other hosts open to this one by another interface are answered there, although
+    /// the exit is strict (`tun.exit_inbound`).
+    pub exit_inbound: bool,
 }
 
 /// An address of the node's interface, and the prefix length of its subnet.
@@ -412,6 +415,7 @@ impl Default for Config {
                 exit: None,
                 exit_strict: false,
                 exit_lan: false,
+                exit_inbound: false,
             },
             link: LinkConfig {
                 heartbeat: Duration::from_secs(10),

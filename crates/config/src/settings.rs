@@ -89,6 +89,7 @@ impl Config {
         section.parsed("exit", &mut self.tun.exit, values::exit)?;
         section.flag("exit_strict", &mut self.tun.exit_strict)?;
         section.flag("exit_lan", &mut self.tun.exit_lan)?;
+        section.flag("exit_inbound", &mut self.tun.exit_inbound)?;
         if self.tun.advertise_exit && self.tun.exit.is_some() {
             return Err(section.fault(&["exit"], Problem::Excludes("tun.advertise_exit")));
         }

@@ -63,6 +63,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 #exit_strict = false
 # Whether the subnets that this host is in are reached without the exit.
 #exit_lan = false
+# Whether connections that other hosts open to this one are answered, although the exit is strict.
+#exit_inbound = false
 
 #[link]
 # A silent link is probed after the first time in seconds, and given up after the second.

@@ -294,7 +294,7 @@ fn each_fault_is_one_exact_line() {
             "[rules]\nlocal = [\"allow from any to any\", \"deny to any\"]",
             "2: rules.local[1]: the word `from` follows `allow` or `deny`; as in \"deny from tag:guest to any tcp/22\"",
         ),
-        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, routes, advertise_exit, exit, exit_strict, exit_lan"),
+        ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, routes, advertise_exit, exit, exit_strict, exit_lan, exit_inbound"),
         ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer"),
         (
             "[reach]\nstun = [\"stun.example.org\"]",
