@@ -11,10 +11,12 @@
 //!
 //! docs/decisions/0042-exits.md has the reasons.
 
+pub mod around;
 pub mod host;
 pub mod nft;
 pub mod rules;
 pub mod saved;
+pub mod sessions;
 pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr};

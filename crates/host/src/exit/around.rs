@@ -1,0 +1,195 @@
+//! The interfaces and networks of this host that the rules of an exit's user name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route};
+use weft_wire::Subnet;
+
+use super::saved::is_plain;
+
+/// The maximum number of networks of each kind that rules name.
+const MOST: usize = 65_536;
+
+/// What surrounds the interface of weft.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Around {
+    /// The bridges within this host, and their networks: containers and virtual machines are at them.
+    pub bridges: BTreeMap<String, Bridge>,
+    /// The other interfaces with a default route.
+    pub uplinks: BTreeSet<String>,
+    /// The networks behind the interface of weft.
+    pub mesh: BTreeSet<Subnet>,
+}
+
+/// A bridge within this host.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bridge {
+    /// Its index.
+    pub index: u32,
+    /// The networks of its addresses.
+    pub networks: BTreeSet<Subnet>,
+}
+
+impl Around {
+    /// Reads it. `tun`: the index of the interface of weft, if there is one.
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn read(netlink: &mut Netlink, tun: Option<u32>) -> Result<Self, NetlinkError> {
+        let interfaces = netlink.interfaces()?;
+        let mut routes = netlink.routes_to(|_, prefix_len| prefix_len == 0)?;
+        if let Some(tun) = tun {
+            routes.extend(netlink.routes_through(tun)?);
+        }
+        let addresses = netlink.all_addresses()?;
+        Ok(Self::of(&interfaces, &routes, &addresses, tun))
+    }
+
+    fn of(interfaces: &[Interface], routes: &[Route], addresses: &[InterfaceAddress], tun: Option<u32>) -> Self {
+        let mut around = Self::default();
+        for interface in interfaces
+            .iter()
+            .filter(|one| Some(one.index) != tun && is_plain(&one.name))
+        {
+            let is_default = |route: &Route| route.prefix_len == 0 && route.interface == Some(interface.index);
+            if routes.iter().any(is_default) {
+                around.uplinks.insert(interface.name.clone());
+            } else if is_within(interface, interfaces) && around.bridges.len() < MOST {
+                let of_it = addresses.iter().filter(|address| address.index == interface.index);
+                let networks = of_it.filter_map(|of| network(of.address, of.prefix_len));
+                let bridge = Bridge {
+                    index: interface.index,
+                    networks: networks.collect(),
+                };
+                around.bridges.insert(interface.name.clone(), bridge);
+            }
+        }
+        let behind = routes.iter().filter(|route| tun.is_some() && route.interface == tun);
+        let networks = behind.filter_map(|route| network(route.destination, route.prefix_len));
+        around.mesh = networks.filter(|network| network.prefix_len() > 0).take(MOST).collect();
+        around
+    }
+
+    /// The networks of bridges of one IP version.
+    pub(super) fn contained(&self, ipv6: bool) -> BTreeSet<Subnet> {
+        let all = self.contained_at().map(|(network, _)| network);
+        all.filter(|network| network.address().is_ipv6() == ipv6).collect()
+    }
+
+    /// The networks of bridges, each with the index of its bridge.
+    pub(super) fn contained_at(&self) -> impl Iterator<Item = (Subnet, u32)> {
+        let of_bridge =
+            |bridge: &'_ Bridge| -> Vec<_> { bridge.networks.iter().map(|of| (*of, bridge.index)).collect() };
+        self.bridges.values().flat_map(of_bridge)
+    }
+
+    /// The networks behind the interface of weft of one IP version.
+    pub(super) fn mesh(&self, ipv6: bool) -> impl Iterator<Item = Subnet> {
+        let all = self.mesh.iter().copied();
+        all.filter(move |network| network.address().is_ipv6() == ipv6)
+    }
+}
+
+/// Whether an interface is a bridge that leads to containers and virtual machines of this host alone: each of
+/// its ports is one end of a veth pair or a TAP device.
+fn is_within(interface: &Interface, all: &[Interface]) -> bool {
+    let is_port = |port: &&Interface| port.controller == Some(interface.index);
+    let is_virtual = |port: &Interface| matches!(port.kind.as_deref(), Some("veth" | "tun"));
+    interface.up && interface.kind.as_deref() == Some("bridge") && all.iter().filter(is_port).all(is_virtual)
+}
+
+/// The network of an address; none of a link-local one, which each interface has.
+fn network(address: IpAddr, prefix_len: u8) -> Option<Subnet> {
+    let link_local = match address {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.is_multicast(),
+    };
+    Subnet::around(address, prefix_len).filter(|_| !link_local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(index: u32, name: &str, kind: Option<&str>, controller: Option<u32>) -> Interface {
+        Interface {
+            index,
+            name: name.to_owned(),
+            mtu: 1_500,
+            tx_queue_len: 1_000,
+            up: true,
+            usable: true,
+            loopback: false,
+            controller,
+            kind: kind.map(str::to_owned),
+            group: 0,
+        }
+    }
+
+    fn address(index: u32, address: &str, prefix_len: u8) -> InterfaceAddress {
+        InterfaceAddress {
+            index,
+            address: address.parse().unwrap(),
+            prefix_len,
+        }
+    }
+
+    fn route(destination: &str, prefix_len: u8, interface: u32) -> Route {
+        Route::to_interface(destination.parse().unwrap(), prefix_len, interface)
+    }
+
+    fn texts(networks: impl IntoIterator<Item = Subnet>) -> Vec<String> {
+        networks.into_iter().map(|network| network.to_string()).collect()
+    }
+
+    #[test]
+    fn a_bridge_of_containers_is_within_and_one_of_a_lan_is_not() {
+        let interfaces = [
+            interface(1, "weft0", Some("tun"), None),
+            interface(2, "eth0", None, None),
+            interface(3, "docker0", Some("bridge"), None),
+            interface(4, "veth1", Some("veth"), Some(3)),
+            interface(5, "tap0", Some("tun"), Some(3)),
+            // One port is a cable, and the other one a tunnel to another host.
+            interface(6, "br-lan", Some("bridge"), None),
+            interface(7, "eth1", None, Some(6)),
+            interface(8, "br-far", Some("bridge"), None),
+            interface(9, "vxlan0", Some("vxlan"), Some(8)),
+            // A bridge that leads to the Internet, and names that are no names for rules.
+            interface(10, "br-wan", Some("bridge"), None),
+            interface(11, "br\"; drop", Some("bridge"), None),
+            Interface {
+                up: false,
+                ..interface(12, "br-down", Some("bridge"), None)
+            },
+        ];
+        let routes = [
+            route("0.0.0.0", 0, 2),
+            route("::", 0, 10),
+            route("10.44.0.9", 32, 1),
+            route("fd00::", 8, 1),
+            route("192.168.1.0", 24, 2),
+        ];
+        let addresses = [
+            address(1, "10.44.0.7", 32),
+            address(3, "172.17.0.1", 16),
+            address(3, "fd12::1", 64),
+            address(3, "fe80::1", 64),
+            address(6, "192.168.7.1", 24),
+        ];
+        let around = Around::of(&interfaces, &routes, &addresses, Some(1));
+        assert_eq!(around.bridges.keys().collect::<Vec<_>>(), ["docker0"]);
+        assert_eq!(texts(around.contained(false)), ["172.17.0.0/16"]);
+        assert_eq!(texts(around.contained(true)), ["fd12::/64"]);
+        assert_eq!(
+            around.contained_at().map(|(_, index)| index).collect::<Vec<_>>(),
+            [3, 3]
+        );
+        assert_eq!(around.uplinks.iter().collect::<Vec<_>>(), ["br-wan", "eth0"]);
+        assert_eq!(texts(around.mesh(false)), ["10.44.0.9/32"]);
+        assert_eq!(texts(around.mesh(true)), ["fd00::/8"]);
+        let without = Around::of(&interfaces, &routes, &addresses, None);
+        assert!(without.mesh.is_empty());
+    }
+}
