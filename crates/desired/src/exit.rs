@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
 use weft_config::Config;
-use weft_host::exit::{ServeExit, UseExit};
+use weft_host::exit::{Ends, ServeExit, UseExit};
 use weft_host::surroundings::Surroundings;
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
@@ -34,14 +34,18 @@ pub fn used(
     if !strict && !exit.is_some_and(|(key, _)| pass(&key)) {
         return None;
     }
-    let ends = exit.and_then(|(key, _)| ends(networks, &key));
+    let mesh = |key: &PublicKey| key.node_addr().to_ipv6();
     Some(UseExit {
         ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
         ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
         strict,
         lan: config.tun.exit_lan,
-        source: ends.map(|(own, _)| own),
-        dns: ends.map(|(_, exit)| exit),
+        inbound: config.tun.exit_inbound,
+        ends: exit.and_then(|(key, _)| ends(networks, &key)),
+        ends6: exit.map(|(key, _)| Ends {
+            own: mesh(networks.own()),
+            exit: mesh(&key),
+        }),
     })
 }
 
@@ -58,11 +62,16 @@ pub fn served(config: &Config, networks: &Networks) -> Option<ServeExit> {
 }
 
 /// Returns the IPv4 addresses of this node and of an exit, in a network in which it is one.
-fn ends(networks: &Networks, exit: &PublicKey) -> Option<(Ipv4Addr, Ipv4Addr)> {
+fn ends(networks: &Networks, exit: &PublicKey) -> Option<Ends<Ipv4Addr>> {
     let mut common = networks
         .iter()
         .filter(|network| network.is_member(networks.own()) && network.state().exits.contains_key(exit));
-    common.find_map(|network| network.ipv4(networks.own()).zip(network.ipv4(exit)))
+    common.find_map(|network| {
+        Some(Ends {
+            own: network.ipv4(networks.own())?,
+            exit: network.ipv4(exit)?,
+        })
+    })
 }
 
 /// Returns the addresses of this node and the subnets behind it, to which no exit leads.

@@ -3,11 +3,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`around`] | the interfaces and networks of this host that rules name |
 //! | [`rules`] | the text for nft(8), and the rules that choose a table of routes; pure |
 //! | [`saved`] | settings of the kernel that are changed, and their former values |
+//! | [`sessions`] | the connections that came in from other hosts |
 //! | [`host`] | carries it out, and puts everything back |
 //! | [`nft`] | runs of nft(8) |
 //! | [`watch`] | when to look whether other programs have changed something |
+//! | [`kept`] | what a strict exit leaves when its daemon ends, and how it is opened |
 //!
 //! docs/decisions/0042-exits.md has the reasons.
 
@@ -19,7 +22,7 @@ pub mod saved;
 pub mod sessions;
 pub mod watch;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_wire::Subnet;
 
@@ -34,11 +37,33 @@ pub struct UseExit {
     pub strict: bool,
     /// Local networks are reached directly.
     pub lan: bool,
-    /// The source of IPv4 packets by the exit: the address of this node in the exit's network.
-    pub source: Option<Ipv4Addr>,
-    /// The IPv4 address of the exit, at which it answers queries for names: those to local networks
-    /// go there.
-    pub dns: Option<Ipv4Addr>,
+    /// Connections that come in by another interface are answered there, although the exit is strict.
+    pub inbound: bool,
+    /// The IPv4 addresses of this node and of the exit in the exit's network: packets by the exit have the
+    /// first one as their source, and queries for names to local networks go to the second one.
+    pub ends: Option<Ends<Ipv4Addr>>,
+    /// The same for IPv6: the addresses of both in the mesh.
+    pub ends6: Option<Ends<Ipv6Addr>>,
+}
+
+/// The addresses of both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends<A> {
+    /// That of this node.
+    pub own: A,
+    /// That of the exit.
+    pub exit: A,
+}
+
+impl<A: Copy> Ends<A> {
+    /// One address for both.
+    #[must_use]
+    pub const fn of(address: A) -> Self {
+        Self {
+            own: address,
+            exit: address,
+        }
+    }
 }
 
 /// What the system forwards for other nodes.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use weft_host::exit::host::Host;
 use weft_host::exit::rules::{SERVE, USE};
-use weft_host::exit::{ServeExit, UseExit};
+use weft_host::exit::{Ends, ServeExit, UseExit};
 use weft_os::netlink::{InterfaceAddress, Netlink, Route};
 use weft_os::netns::NetNs;
 use weft_os::test_support::{in_namespaces, require_nft};
@@ -138,10 +138,16 @@ fn on_host(work: impl FnOnce(u32, &tokio::runtime::Runtime) + Send) {
 
 /// The interface by which a packet leaves, or the error.
 fn way(address: &str, mark: &str) -> String {
-    let output = Command::new("ip")
-        .args(["route", "get", address, "mark", mark])
-        .output()
-        .unwrap();
+    way_of(&[address, "mark", mark])
+}
+
+/// The interface by which a datagram to this port leaves.
+fn way_to_port(address: &str, port: &str) -> String {
+    way_of(&[address, "ipproto", "udp", "dport", port])
+}
+
+fn way_of(packet: &[&str]) -> String {
+    let output = Command::new("ip").args(["route", "get"]).args(packet).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let interface = text
         .split_once(" dev ")
@@ -157,39 +163,53 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
         on_host(|weft0, runtime| {
             let before = settled();
             let mut host = Host::new(weft0);
-            for bits in 0..16 {
-                let [ipv4, ipv6, strict, lan] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-                let source = Some("10.44.0.7".parse().unwrap());
+            for bits in 0..32 {
+                let [ipv4, ipv6, strict, lan, inbound] = [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
+                let ends = Ends {
+                    own: "10.44.0.7".parse().unwrap(),
+                    exit: "10.44.0.9".parse().unwrap(),
+                };
+                let ends6 = Ends {
+                    own: "fd00::7".parse().unwrap(),
+                    exit: "fd00::9".parse().unwrap(),
+                };
                 let exit = UseExit {
                     ipv4,
                     ipv6,
                     strict,
                     lan,
-                    source,
-                    dns: (bits % 2 == 0).then(|| "10.44.0.9".parse().unwrap()),
+                    inbound,
+                    ends: (bits % 3 != 0).then_some(ends),
+                    ends6: Some(ends6),
                 };
                 runtime.block_on(host.use_exit(&exit)).unwrap();
                 // Twice is once.
                 let first = state();
                 runtime.block_on(host.use_exit(&exit)).unwrap();
                 assert_same(&first, &state());
-                let by = |carried| if carried { "weft0" } else { "none" };
-                assert_eq!(way("198.51.100.1", "0"), by(ipv4), "{exit:?}");
-                assert_eq!(way("2001:db8:5::1", "0"), by(ipv6), "{exit:?}");
+                // What the exit does not carry leads there, too: nft says no at once.
+                assert_eq!(way("198.51.100.1", "0"), "weft0", "{exit:?}");
+                assert_eq!(way("2001:db8:5::1", "0"), "weft0", "{exit:?}");
                 assert_eq!(way("198.51.100.1", MARKED), "eth0");
                 assert_eq!(way("2001:db8:5::1", MARKED), "eth0");
                 // A network of this node, whatever the exit carries.
                 assert_eq!(way("fd00::9", "0"), "weft0");
-                // Routes to local networks stay, as gateways need them; nft keeps packets from there.
-                assert_eq!(way("192.168.1.9", "0"), "eth0", "{exit:?}");
-                // A route that a router has set (RFC 3442) takes nothing away from a strict exit.
+                // Rules for routes alone keep packets from local networks, and queries for names.
+                assert_eq!(way("192.168.1.9", "0"), if lan { "eth0" } else { "weft0" }, "{exit:?}");
+                assert_eq!(way_to_port("192.168.1.9", "53"), "weft0", "{exit:?}");
+                assert_eq!(way_to_port("192.168.1.9", "67"), "eth0", "{exit:?}");
+                // A route that a router has set (RFC 3442) takes nothing away from the exit. Gateways are found.
                 printed(&["ip", "route", "add", "198.51.100.0/24", "via", "192.168.1.1"]);
-                if strict && ipv4 {
+                assert_eq!(way("198.51.100.1", MARKED), "eth0", "{exit:?}");
+                if strict || !lan {
                     assert_eq!(way("198.51.100.1", "0"), "weft0", "{exit:?}");
                 }
                 printed(&["ip", "route", "delete", "198.51.100.0/24"]);
                 let tables = printed(&["nft", "list", "ruleset"]);
-                assert_eq!(tables.contains("chain output"), strict || !lan, "{tables}");
+                assert!(
+                    tables.contains("chain output") && tables.contains("chain wall"),
+                    "{tables}"
+                );
                 if bits % 3 == 0 {
                     runtime.block_on(host.leave_exit()).unwrap();
                     assert_put_back(&before);
@@ -211,7 +231,10 @@ fn a_route_of_others_in_the_table_takes_no_other_one_away() {
             let exit = UseExit {
                 ipv4: true,
                 ipv6: true,
-                source: Some("10.44.0.7".parse().unwrap()),
+                ends: Some(Ends {
+                    own: "10.44.0.7".parse().unwrap(),
+                    exit: "10.44.0.9".parse().unwrap(),
+                }),
                 ..UseExit::default()
             };
             runtime.block_on(host.use_exit(&exit)).unwrap();

@@ -40,13 +40,13 @@ use std::num::NonZeroU16;
 
 use weft_wire::Subnet;
 
-use crate::exit::{ServeExit, UseExit};
+use crate::exit::{Ends, ServeExit, UseExit};
 use crate::faults::Wanted;
 
 use crate::dns::Search;
 
 /// The version of the messages.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 /// The longest request in bytes, its length not counted, and the longest reply but a text.
 pub const MAX_REQUEST: usize = 1280;
 const _: () = assert!(2 + 2 + Search::MAX_BYTES <= MAX_REQUEST);
@@ -277,26 +277,43 @@ fn read_resolver(body: &[u8]) -> Option<(NonZeroU16, Search)> {
 }
 
 fn use_exit(exit: &UseExit) -> Vec<u8> {
-    let flags = bits([exit.ipv4, exit.ipv6, exit.strict, exit.lan]);
-    let source = exit.source.unwrap_or(Ipv4Addr::UNSPECIFIED);
-    let dns = exit.dns.unwrap_or(Ipv4Addr::UNSPECIFIED);
-    [&[flags][..], &source.octets(), &dns.octets()].concat()
+    let flags = bits([exit.ipv4, exit.ipv6, exit.strict, exit.lan, exit.inbound]);
+    let ipv4 = exit.ends.unwrap_or(Ends::of(Ipv4Addr::UNSPECIFIED));
+    let ipv6 = exit.ends6.unwrap_or(Ends::of(Ipv6Addr::UNSPECIFIED));
+    [
+        &[flags][..],
+        &ipv4.own.octets(),
+        &ipv4.exit.octets(),
+        &ipv6.own.octets(),
+        &ipv6.exit.octets(),
+    ]
+    .concat()
 }
 
 fn read_use_exit(body: &[u8]) -> Option<UseExit> {
     let (&bits, addresses) = body.split_first()?;
-    let ([source, dns], []) = addresses.as_chunks::<4>() else {
+    let [ipv4, ipv6, strict, lan, inbound] = flags(bits)?;
+    let (own, rest) = addresses.split_first_chunk::<4>()?;
+    let (exit, rest) = rest.split_first_chunk::<4>()?;
+    let ends = Ends {
+        own: Ipv4Addr::from(*own),
+        exit: Ipv4Addr::from(*exit),
+    };
+    let ([own, exit], []) = rest.as_chunks::<16>() else {
         return None;
     };
-    let [ipv4, ipv6, strict, lan] = flags(bits)?;
-    let given = |octets: &[u8; 4]| Some(Ipv4Addr::from(*octets)).filter(|address| !address.is_unspecified());
+    let ends6 = Ends {
+        own: Ipv6Addr::from(*own),
+        exit: Ipv6Addr::from(*exit),
+    };
     Some(UseExit {
         ipv4,
         ipv6,
         strict,
         lan,
-        source: given(source),
-        dns: given(dns),
+        inbound,
+        ends: Some(ends).filter(|ends| *ends != Ends::of(Ipv4Addr::UNSPECIFIED)),
+        ends6: Some(ends6).filter(|ends| *ends != Ends::of(Ipv6Addr::UNSPECIFIED)),
     })
 }
 
@@ -446,7 +463,14 @@ mod tests {
                 Request::TakeResolvConf { search: Search::new(["home"]) }, Request::ReleaseResolvConf,
                 Request::LeaveExit, Request::StopServing, Request::NameServers, Request::EnableIpv6, Request::ServeExit(ServeExit::default()),
                 Request::UseExit(UseExit { ipv4: port.get() & 1 == 1, strict: port.get() & 2 == 2, ..UseExit::default() }),
-                Request::UseExit(UseExit { ipv6: true, lan: true, source: Some([10, 44, 0, 1].into()), dns: Some([10, 44, 0, 2].into()), ..UseExit::default() }),
+                Request::UseExit(UseExit {
+                    ipv6: true,
+                    lan: true,
+                    inbound: port.get() & 1 == 1,
+                    ends: Some(Ends { own: [10, 44, 0, 1].into(), exit: [10, 44, 0, 2].into() }),
+                    ends6: Some(Ends { own: "fd00::1".parse().unwrap(), exit: "fd00::2".parse().unwrap() }),
+                    ..UseExit::default()
+                }),
                 Request::ServeExit(ServeExit {
                     ipv4: true,
                     ipv6: port.get() & 1 == 1,

@@ -1,14 +1,20 @@
 //! Carries exits out on this host, and puts everything back.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError};
+use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError, Rule};
+use weft_wire::Subnet;
 
+use super::around::Around;
 use super::nft::{Nft, NftError};
-use super::rules::{self, SERVE, TABLE, USE};
-use super::saved::{self, CHECK_MARKS, Saved, SettingError};
+use super::rules::{self, GROUP, SERVE, TABLE, USE};
+use super::saved::{self, CHECKS, Saved, SettingError};
+use super::sessions::{Session, came_in};
 use super::{ServeExit, UseExit};
 use crate::faults::packet_filter::Ruleset;
 use crate::interface::plain_name;
@@ -28,6 +34,9 @@ pub enum ExitError {
     /// A setting of the kernel.
     #[error("{0}")]
     Setting(#[from] SettingError),
+    /// The note beside the configuration.
+    #[error("{}: {_1}", _0.display())]
+    Note(PathBuf, #[source] io::Error),
     /// The interface has gone, or its name has characters that rules cannot contain.
     #[error("the interface of weft cannot be named in rules")]
     Interface,
@@ -36,14 +45,37 @@ pub enum ExitError {
 /// The state of this host, as far as exits change it.
 #[derive(Debug)]
 pub struct Host {
-    /// The index of the interface.
-    interface: u32,
+    interface: Interface,
     used: Option<UseExit>,
     served: Option<ServeExit>,
     /// What was set up for [`used`](Self::used) and [`served`](Self::served).
     using: SetUp,
     serving: SetUp,
+    /// What the rules for [`used`](Self::used) name, and what leads packets to the exit.
+    around: Around,
+    way: Way,
+    /// The connections that were open when the exit was first used.
+    sessions: Vec<Session>,
     nft: Nft,
+}
+
+/// The interface of weft.
+#[derive(Debug)]
+enum Interface {
+    /// It is there, with this index.
+    Present(u32),
+    /// It is not there yet, and will have this name.
+    Named(String),
+}
+
+/// The rules for routes and the table of routes that lead packets to an exit.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Way {
+    rules: Vec<Rule>,
+    /// The default routes, each for IPv6 or else IPv4.
+    defaults: Vec<(bool, DefaultRoute)>,
+    /// The networks of bridges, each with the index of its bridge.
+    networks: BTreeSet<(Subnet, u32)>,
 }
 
 /// What the system has once an exit is set up: the reference for what other programs leave of it.
@@ -61,12 +93,25 @@ impl Host {
     /// The host of a node with this interface, by its index.
     #[must_use]
     pub fn new(interface: u32) -> Self {
+        Self::with(Interface::Present(interface))
+    }
+
+    /// The host of a node whose interface is not there; it will have this name.
+    #[must_use]
+    pub fn without_interface(name: String) -> Self {
+        Self::with(Interface::Named(name))
+    }
+
+    fn with(interface: Interface) -> Self {
         Self {
             interface,
             used: None,
             served: None,
             using: SetUp::default(),
             serving: SetUp::default(),
+            around: Around::default(),
+            way: Way::default(),
+            sessions: Vec::new(),
             nft: Nft::default(),
         }
     }
@@ -85,11 +130,20 @@ impl Host {
     /// [`ExitError`]; then it is worth another call, after a while.
     pub async fn mend(&mut self) -> Result<Option<&'static str>, ExitError> {
         let mut mended = None;
-        if let Some(exit) = self.used
-            && (self.look(USE, true).await?.is_none_or(|found| !found.is(&self.using)) || !saved::checks_marks())
-        {
-            self.try_use(&exit).await?;
-            mended = Some("what leads packets to the exit");
+        if matches!(self.interface, Interface::Present(index) if plain_name(index)?.is_none()) {
+            // It went with its daemon, and a strict exit keeps packets in.
+            return Ok(None);
+        }
+        if let Some(exit) = self.used {
+            let around = Around::read(&mut Netlink::open()?, self.index())?;
+            if around != self.around {
+                // The host has changed, and nothing is lost.
+                self.try_use(&exit).await?;
+            } else if self.look(USE, true).await?.is_none_or(|found| !found.is(&self.using)) || !saved::checks_sources()
+            {
+                self.try_use(&exit).await?;
+                mended = Some("what leads packets to the exit");
+            }
         }
         if let Some(exit) = self.served.clone()
             && (self
@@ -110,6 +164,14 @@ impl Host {
     /// [`ExitError`]; then nothing is sent by an exit, and all is as before. What a strict exit has
     /// closed stays closed.
     pub async fn use_exit(&mut self, exit: &UseExit) -> Result<(), ExitError> {
+        if self.used.is_none() {
+            let own = [
+                exit.ends.map(|ends| IpAddr::V4(ends.own)),
+                exit.ends6.map(|ends| IpAddr::V6(ends.own)),
+            ];
+            let own: Vec<IpAddr> = own.into_iter().flatten().collect();
+            self.sessions = came_in(&own);
+        }
         let result = self.try_use(exit).await;
         if result.is_ok() || exit.strict {
             self.used = Some(*exit);
@@ -121,54 +183,25 @@ impl Host {
 
     async fn try_use(&mut self, exit: &UseExit) -> Result<(), ExitError> {
         let tun = self.name()?;
+        let mut netlink = Netlink::open()?;
+        if let Some(index) = self.index() {
+            netlink.set_group(index, GROUP)?;
+        }
+        let around = Around::read(&mut netlink, self.index())?;
         let mut saved = match self.look(USE, false).await? {
             Some(found) => found.saved,
             None => self.using.saved.clone(),
         };
-        saved.keep([CHECK_MARKS.to_owned()]);
+        saved.keep(CHECKS.map(str::to_owned));
         self.using.saved = saved.clone();
         // What shall not leave is kept in before anything is led elsewhere.
-        let table = self.install(USE, &rules::using(exit, &tun, &saved)).await?;
-        saved::check_marks()?;
-        let mut netlink = Netlink::open()?;
-        netlink.delete_routes_of(TABLE)?;
-        // They are counted as they are added: what another program removes meanwhile is missing then.
-        let mut added = (0, 0);
-        let mut taken = None;
-        let by_tun = DefaultRoute::Interface(self.interface, exit.source);
-        for (ipv6, carried) in [(false, exit.ipv4), (true, exit.ipv6)] {
-            let routes = [carried.then_some(by_tun), Some(DefaultRoute::Unreachable)];
-            for route in routes.into_iter().flatten() {
-                match netlink.add_default_route(TABLE, ipv6, route) {
-                    // A host without IPv6 sends none.
-                    Err(NetlinkError::Refused { .. }) if ipv6 => {}
-                    // Another program's route is in its place. All else is set up, and this one is missing.
-                    Err(error @ NetlinkError::Exists { .. }) => {
-                        added.1 += 1;
-                        taken = Some(error);
-                    }
-                    result => {
-                        result?;
-                        added.1 += 1;
-                    }
-                }
-            }
-        }
-        netlink.delete_rules()?;
-        for rule in rules::routes(exit) {
-            match netlink.add_rule(rule) {
-                Err(NetlinkError::Refused { .. }) if rule.ipv6 => {}
-                result => {
-                    result?;
-                    added.0 += 1;
-                }
-            }
-        }
-        self.using = SetUp {
-            saved,
-            table,
-            routes: added,
-        };
+        let text = rules::using(exit, &tun, &around, &self.sessions, &saved);
+        let table = self.install(USE, &text).await?;
+        saved::check_sources()?;
+        let wanted = Way::of(exit, &around, self.index());
+        let (routes, taken) = self.way.lead(&mut netlink, wanted, self.using.routes)?;
+        self.around = around;
+        self.using = SetUp { saved, table, routes };
         taken.map_or(Ok(()), |error| Err(error.into()))
     }
 
@@ -178,15 +211,37 @@ impl Host {
     /// [`ExitError`], after as much as possible is put back.
     pub async fn leave_exit(&mut self) -> Result<(), ExitError> {
         self.used = None;
+        self.way = Way::default();
+        let index = self.index();
         let routes = || -> Result<(), NetlinkError> {
             let mut netlink = Netlink::open()?;
             netlink.delete_rules()?;
-            netlink.delete_routes_of(TABLE)
+            netlink.delete_routes_of(TABLE)?;
+            match index.map(|index| netlink.set_group(index, 0)) {
+                // The interface has gone.
+                None | Some(Err(NetlinkError::NotFound { .. })) => Ok(()),
+                Some(set) => set,
+            }
         };
         let routes = routes();
         let saved = std::mem::take(&mut self.using).saved;
         self.remove(USE, saved).await?;
         Ok(routes?)
+    }
+
+    /// Sends by no exit any longer, after a daemon that has ended. Returns whether its exit was strict.
+    ///
+    /// # Errors
+    /// [`ExitError`], after as much as possible is put back.
+    pub(super) async fn leave_left(&mut self) -> Result<bool, ExitError> {
+        let table = match self.look(USE, true).await {
+            Err(ExitError::Nft(NftError::NoProgram)) => None,
+            found => found?,
+        };
+        let is_closed = table.is_some_and(|found| found.table.contains("policy drop"));
+        let leads_nowhere = Netlink::open()?.leads_nowhere(TABLE)?;
+        self.leave_exit().await?;
+        Ok(is_closed || leads_nowhere)
     }
 
     /// Forwards for other nodes, in place of what it forwarded before.
@@ -326,7 +381,115 @@ impl Host {
 
     /// The name of the interface.
     fn name(&self) -> Result<String, ExitError> {
-        plain_name(self.interface)?.ok_or(ExitError::Interface)
+        match &self.interface {
+            Interface::Present(index) => plain_name(*index)?.ok_or(ExitError::Interface),
+            Interface::Named(name) => Some(name.clone())
+                .filter(|name| saved::is_plain(name))
+                .ok_or(ExitError::Interface),
+        }
+    }
+
+    const fn index(&self) -> Option<u32> {
+        match &self.interface {
+            Interface::Present(index) => Some(*index),
+            Interface::Named(_) => None,
+        }
+    }
+}
+
+impl Way {
+    /// The way to an exit through the interface with this index, if there is one.
+    fn of(exit: &UseExit, around: &Around, interface: Option<u32>) -> Self {
+        let source = exit.ends.map(|ends| ends.own);
+        let by_tun = interface.map(|interface| DefaultRoute::Interface(interface, source));
+        // Without the interface a strict exit leads nowhere; otherwise the routes of the host count again.
+        let nowhere = exit.strict.then_some(DefaultRoute::Unreachable);
+        let routes = |ipv6| by_tun.into_iter().chain(nowhere).map(move |route| (ipv6, route));
+        Self {
+            rules: rules::routes(exit),
+            defaults: [false, true].into_iter().flat_map(routes).collect(),
+            networks: around.contained_at().collect(),
+        }
+    }
+
+    /// Leads packets the wanted way. `there`: the number of rules and of routes that are there if nothing has been
+    /// removed; then no packet goes another way meanwhile. Returns what is there then, and the error if another
+    /// program's route is in the place of one.
+    fn lead(
+        &mut self,
+        netlink: &mut Netlink,
+        wanted: Self,
+        there: (usize, usize),
+    ) -> Result<((usize, usize), Option<NetlinkError>), NetlinkError> {
+        let whole = netlink.count_rules_and_routes(TABLE)? == there;
+        let same = self.rules == wanted.rules && self.defaults == wanted.defaults;
+        if whole && same && there != (0, 0) {
+            let routes = self.change_networks(netlink, &wanted)?;
+            let routes = there.1.saturating_add_signed(routes);
+            *self = wanted;
+            return Ok(((there.0, routes), None));
+        }
+        *self = Self::default();
+        netlink.delete_routes_of(TABLE)?;
+        // They are counted as they are added: what another program removes meanwhile is missing then.
+        let mut added = (0_usize, 0_usize);
+        let mut taken = None;
+        for (ipv6, route) in &wanted.defaults {
+            match netlink.add_default_route(TABLE, *ipv6, *route) {
+                // A host without IPv6 sends none.
+                Err(NetlinkError::Refused { .. }) if *ipv6 => {}
+                // Another program's route is in its place. All else is set up, and this one is missing.
+                Err(error @ NetlinkError::Exists { .. }) => {
+                    added.1 += 1;
+                    taken = Some(error);
+                }
+                result => {
+                    result?;
+                    added.1 += 1;
+                }
+            }
+        }
+        added.1 = added.1.saturating_add_signed(self.change_networks(netlink, &wanted)?);
+        netlink.delete_rules()?;
+        for rule in &wanted.rules {
+            match netlink.add_rule(*rule) {
+                Err(NetlinkError::Refused { .. }) if rule.ipv6 => {}
+                result => {
+                    result?;
+                    added.0 += 1;
+                }
+            }
+        }
+        if taken.is_none() {
+            *self = wanted;
+        }
+        Ok((added, taken))
+    }
+
+    /// Adds and deletes routes to bridges, and returns by how many there are more.
+    fn change_networks(&self, netlink: &mut Netlink, wanted: &Self) -> Result<isize, NetlinkError> {
+        let mut more = 0;
+        for (network, index) in self.networks.difference(&wanted.networks) {
+            let network = (network.address(), network.prefix_len());
+            match netlink.delete_route_of(TABLE, network, *index) {
+                // It went with its bridge.
+                Err(NetlinkError::NotFound { .. }) => {}
+                result => result?,
+            }
+            more -= 1;
+        }
+        for (network, index) in wanted.networks.difference(&self.networks) {
+            let network = (network.address(), network.prefix_len());
+            match netlink.add_route_of(TABLE, network, *index) {
+                // The bridge has gone meanwhile, or two have one network.
+                Err(NetlinkError::Refused { .. } | NetlinkError::Exists { .. } | NetlinkError::NotFound { .. }) => {}
+                result => {
+                    result?;
+                    more += 1;
+                }
+            }
+        }
+        Ok(more)
     }
 }
 

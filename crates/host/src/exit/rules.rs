@@ -6,7 +6,7 @@ mod using;
 use std::fmt::Write as _;
 
 pub use self::serving::serving;
-pub use self::using::{routes, using};
+pub use self::using::{GROUP, routes, using};
 
 use super::saved::Saved;
 

@@ -79,22 +79,40 @@ impl Saved {
     }
 }
 
-/// Makes the check of sources (rp_filter) look at marks.
+/// Makes the check of sources (rp_filter) look at marks, and accept all that there is a route to: packets to local
+/// networks go by the exit, and a host that does not accept their addresses as sources answers no question for its
+/// own address in the link (ARP).
 ///
 /// # Errors
 /// [`SettingError`]
-pub fn check_marks() -> Result<(), SettingError> {
-    write(CHECK_MARKS, "1")
+pub fn check_sources() -> Result<(), SettingError> {
+    write(CHECK_MARKS, "1")?;
+    match is_strict() {
+        true => write(SOURCES, LOOSE),
+        false => Ok(()),
+    }
 }
 
-/// Returns true if the check of sources looks at marks.
+/// Returns true if the check of sources is as [`check_sources`] leaves it.
 #[must_use]
-pub fn checks_marks() -> bool {
-    read(CHECK_MARKS).is_some_and(|value| value == "1")
+pub fn checks_sources() -> bool {
+    read(CHECK_MARKS).is_some_and(|value| value == "1") && !is_strict()
 }
 
-/// The setting of [`check_marks`].
-pub const CHECK_MARKS: &str = "ipv4/conf/all/src_valid_mark";
+/// Whether an interface accepts packets only from where it leads to. The higher value of that for all interfaces and
+/// of its own counts (`Documentation/networking/ip-sysctl.rst` of Linux).
+fn is_strict() -> bool {
+    let value = |interface: &str| read(&format!("ipv4/conf/{interface}/rp_filter"));
+    let strict = |interface: &String| value(interface).as_deref() == Some("1");
+    value("all").as_deref() != Some(LOOSE) && interfaces("ipv4").iter().any(strict)
+}
+
+/// The settings of [`check_sources`].
+pub const CHECKS: [&str; 2] = [CHECK_MARKS, SOURCES];
+const CHECK_MARKS: &str = "ipv4/conf/all/src_valid_mark";
+const SOURCES: &str = "ipv4/conf/all/rp_filter";
+/// The check of sources that asks for any route.
+const LOOSE: &str = "2";
 
 /// Whether this host forwards packets of an IP version.
 #[must_use]
@@ -156,7 +174,7 @@ fn interfaces(version: &str) -> Vec<String> {
 }
 
 /// Whether a text is safe in a comment of nft(8) and as one step of a path.
-fn is_plain(name: &str) -> bool {
+pub(super) fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     !name.is_empty() && name != "." && name != ".." && name.len() <= 15 && name.chars().all(plain)
 }
@@ -167,7 +185,11 @@ fn is_known(name: &str) -> bool {
     match steps[..] {
         ["ipv4", "ip_forward"] => true,
         ["ipv4", "conf", interface, setting] => {
-            is_plain(interface) && matches!(setting, "forwarding" | "accept_redirects" | "src_valid_mark")
+            is_plain(interface)
+                && matches!(
+                    setting,
+                    "forwarding" | "accept_redirects" | "src_valid_mark" | "rp_filter"
+                )
         }
         ["ipv6", "conf", interface, setting] => is_plain(interface) && matches!(setting, "forwarding" | "accept_ra"),
         _ => false,

@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout_at};
 use weft_os::clock::boottime_ms;
-use weft_os::netlink::Change;
+use weft_os::netlink::{Change, MAIN};
 
 use super::rules::{SERVE, TABLE, USE};
 use crate::faults::Fault;
 use crate::pace::Pace;
 use crate::watch::{Listener, Watch as Thread};
 
+/// The interval between two looks while only other interfaces change, as containers come and go.
+const CALM: Duration = Duration::from_millis(250);
 /// The number of programs that are remembered between two looks.
 const MAX_PROGRAMS: usize = 16;
 
@@ -91,6 +94,8 @@ struct Ears {
     interface: u32,
     /// The change of nftables that is being told touches a table of exits.
     table: bool,
+    /// Something of an exit may be gone.
+    urgent: bool,
 }
 
 /// What there is to look at.
@@ -103,6 +108,22 @@ impl Listener for Ears {
     type Due = Due;
 
     fn note(&mut self, change: &Change, due: &mut Due) -> bool {
+        let exit = self.is_about_exit(change, due);
+        self.urgent |= exit;
+        // Rules name other interfaces: bridges within this host, and those that lead elsewhere.
+        exit || match change {
+            Change::Link { .. } | Change::Address { .. } => true,
+            Change::Route { route, table, .. } => {
+                *table == MAIN && (route.prefix_len == 0 || route.interface == Some(self.interface))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Ears {
+    /// Whether a change may have taken something of an exit away.
+    fn is_about_exit(&mut self, change: &Change, due: &mut Due) -> bool {
         match change {
             Change::Table { name } => {
                 self.table |= [USE, SERVE].contains(&name.as_str());
@@ -147,6 +168,7 @@ impl Watch {
         let ears = Ears {
             interface,
             table: false,
+            urgent: false,
         };
         Ok(Self {
             thread: Thread::of_rules(ears)?,
@@ -162,6 +184,10 @@ impl Watch {
         if !self.due {
             self.thread.changed().await;
             self.due = true;
+            let soon = Instant::now() + CALM;
+            while !self.thread.with(|ears| mem::take(&mut ears.urgent))
+                && timeout_at(soon, self.thread.changed()).await.is_ok()
+            {}
         }
         let now = boottime_ms();
         sleep(Duration::from_millis(self.losses.pace.next(now) - now)).await;
@@ -207,6 +233,7 @@ mod tests {
         let mut ears = Ears {
             interface: 7,
             table: false,
+            urgent: false,
         };
         let mut due = Due::default();
         let table = |name: &str| Change::Table { name: name.to_owned() };
@@ -214,14 +241,14 @@ mod tests {
             program: "nft".to_owned(),
             pid,
         };
-        let by_others = |table| Change::Route {
-            route: Route::to_interface("0.0.0.0".parse().unwrap(), 0, 2),
+        let route = |destination: &str, prefix_len, interface, table| Change::Route {
+            route: Route::to_interface(destination.parse().unwrap(), prefix_len, interface),
             table,
             present: true,
         };
         for (change, expected) in [
-            (by_others(TABLE), true),
-            (by_others(254), false),
+            (route("0.0.0.0", 0, 2, TABLE), true),
+            (route("192.0.2.0", 24, 2, MAIN), false),
             (table("filter"), false),
             (by(1), false),
             (table("weft"), false),
@@ -236,20 +263,24 @@ mod tests {
                 },
                 true,
             ),
-            (
-                Change::Link {
-                    index: 2,
-                    usable: false,
-                    mtu: 1_500,
-                },
-                false,
-            ),
             (Change::Setting { interface: Some(2) }, false),
             (Change::Setting { interface: None }, true),
             (Change::Rule, true),
             (Change::Lost, true),
         ] {
+            ears.urgent = false;
             assert_eq!(ears.note(&change, &mut due), expected, "{change:?}");
+            assert_eq!(ears.urgent, expected);
+        }
+        // What rules name can wait for the next change.
+        let bridge = Change::Link {
+            index: 2,
+            usable: false,
+            mtu: 1_500,
+        };
+        for change in [bridge, route("0.0.0.0", 0, 2, MAIN), route("10.44.0.9", 32, 7, MAIN)] {
+            ears.urgent = false;
+            assert!(ears.note(&change, &mut due) && !ears.urgent, "{change:?}");
         }
         let name = "nft".to_owned();
         assert_eq!(due.programs, [Program { name, pid: 2 }]);
@@ -260,6 +291,7 @@ mod tests {
         let mut ears = Ears {
             interface: 7,
             table: false,
+            urgent: false,
         };
         let mut due = Due::default();
         for pid in 0..1_000 {

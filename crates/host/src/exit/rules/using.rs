@@ -1,14 +1,32 @@
 //! The table of nft(8) and the rules for routes of a host that uses an exit.
+//!
+//! They are two layers. Each alone keeps packets to other hosts in if the exit is strict: rules for routes lead
+//! all packets to the interface of weft, and without it nowhere; nft looks at the interface by which a packet
+//! leaves.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::net::{IpAddr, Ipv4Addr};
 
-use weft_os::netlink::{MAIN, Rule};
+use weft_os::netlink::{LookUp, MAIN, Rule, Then};
 use weft_os::udp::MARK;
 
 use super::{NAMES, PRIORITY, TABLE, USE, begin};
-use crate::exit::UseExit;
+use crate::exit::around::Around;
 use crate::exit::saved::Saved;
+use crate::exit::sessions::Session;
+use crate::exit::{Ends, UseExit};
+
+/// The group of the interface of weft. Routes through interfaces of group 0, the default, are not looked at
+/// before those of the exit.
+pub const GROUP: u32 = TABLE;
+/// The number of the last rule, to which marked packets go: the system's rules are behind it.
+const PAST: u32 = PRIORITY + 99;
+/// The bit in the mark of packets that this host forwards. Their destination may be in a network of the main
+/// table, as a container is, or that behind a member.
+const FORWARDED: u32 = 0x0100_0000;
+/// The bit in the mark of connections (`ct mark`) that came in by another interface. It differs from that of
+/// packets: some programs copy the one mark to the other.
+const CAME_IN: u32 = 0x0400_0000;
 
 /// The networks that `lan` means if the exit is strict, and that hosts there are reached by.
 const LAN_IPV4: [(Ipv4Addr, u8); 6] = [
@@ -19,146 +37,500 @@ const LAN_IPV4: [(Ipv4Addr, u8); 6] = [
     (Ipv4Addr::new(224, 0, 0, 0), 4),
     (Ipv4Addr::BROADCAST, 32),
 ];
-const LAN_IPV6: &str = "{ fc00::/7, fe80::/10, ff00::/8 }";
+const LAN_IPV6: [(u16, u8); 3] = [(0xfc00, 7), (0xfe80, 10), (0xff00, 8)];
+/// The server's ports of DHCP (RFC 2131 section 4.1) and DHCPv6 (RFC 8415 section 7.2).
+const DHCP: [u16; 2] = [67, 547];
+/// The port of queries for names.
+const DNS: u16 = 53;
+/// What programs get for a packet that may not leave.
+const REFUSED: &str = "counter reject with icmpx type admin-prohibited";
 
 /// The rules that lead packets to the table of the exit. Those of this node's own sockets, which are
 /// marked, never go there.
 #[must_use]
 pub fn routes(exit: &UseExit) -> Vec<Rule> {
-    let mut rules = Vec::new();
-    for ipv6 in [false, true] {
-        let carried = if ipv6 { exit.ipv6 } else { exit.ipv4 };
-        let main = Rule {
-            ipv6,
-            priority: PRIORITY,
-            destination: None,
-            unless_marked: None,
-            table: MAIN,
-            no_default: true,
-        };
-        // What the exit does not carry leads nowhere but into this node's networks, whose routes are
-        // in the main table. nft keeps the rest in.
-        if !carried || exit.lan && !exit.strict {
-            rules.push(main);
-        } else if !ipv6 {
-            // The system looks a gateway up as it does any address, so it needs the routes to local
-            // networks; nft decides whether packets go there. Another route, as a router may set it
-            // by DHCP (RFC 3442), takes no packet to the Internet away from the exit.
-            rules.extend(LAN_IPV4.map(|(address, len)| Rule {
-                destination: Some((IpAddr::V4(address), len)),
-                ..main
+    [false, true]
+        .into_iter()
+        .flat_map(|ipv6| of_version(exit, ipv6))
+        .collect()
+}
+
+fn of_version(exit: &UseExit, ipv6: bool) -> Vec<Rule> {
+    let rule = |priority, then| Rule {
+        ipv6,
+        priority,
+        destination: None,
+        port: None,
+        marked: None,
+        then,
+    };
+    let main = LookUp {
+        table: MAIN,
+        no_default: true,
+        not_through: None,
+    };
+    let behind_tun = LookUp {
+        not_through: Some(0),
+        ..main
+    };
+    let by_exit = Then::LookUp(LookUp {
+        table: TABLE,
+        no_default: false,
+        not_through: None,
+    });
+    let mut rules = vec![
+        Rule {
+            marked: Some(MARK),
+            ..rule(PRIORITY, Then::GoTo(PAST))
+        },
+        // The networks of this node go first: their routes say which source packets have.
+        rule(PRIORITY + 1, Then::LookUp(behind_tun)),
+    ];
+    rules.extend([
+        Rule {
+            marked: Some(FORWARDED),
+            ..rule(PRIORITY + 2, Then::LookUp(main))
+        },
+        Rule {
+            port: Some(DHCP[usize::from(ipv6)]),
+            ..rule(PRIORITY + 2, Then::LookUp(main))
+        },
+    ]);
+    if exit.lan {
+        // Queries for names stay with the exit: the resolver of a local network would see them.
+        rules.push(Rule {
+            port: Some(DNS),
+            ..rule(PRIORITY + 3, by_exit)
+        });
+        let local = Then::LookUp(main);
+        if exit.strict {
+            // Another route, as a router may set it by DHCP (RFC 3442), takes no packet to the Internet away from
+            // the exit.
+            let networks = lan_networks(ipv6).into_iter();
+            rules.extend(networks.map(|network| Rule {
+                destination: Some(network),
+                ..rule(PRIORITY + 4, local)
             }));
         } else {
-            let local = [(0xfc00_u16, 7), (0xfe80, 10), (0xff00, 8)];
-            rules.extend(local.map(|(first, len)| Rule {
-                destination: Some((IpAddr::from([first, 0, 0, 0, 0, 0, 0, 0]), len)),
-                ..main
-            }));
+            rules.push(rule(PRIORITY + 4, local));
         }
-        rules.push(Rule {
-            priority: PRIORITY + 1,
-            unless_marked: Some(MARK),
-            table: TABLE,
-            no_default: false,
-            ..main
-        });
     }
-    // Rules of one number and IP version are asked in the order in which they were added.
+    rules.push(rule(PRIORITY + 5, by_exit));
+    rules.push(rule(PAST, Then::Nothing));
     rules
 }
 
+fn lan_networks(ipv6: bool) -> Vec<(IpAddr, u8)> {
+    match ipv6 {
+        false => LAN_IPV4.map(|(address, len)| (IpAddr::V4(address), len)).to_vec(),
+        true => {
+            let network = |(first, len)| (IpAddr::from([first, 0, 0, 0, 0, 0, 0, 0]), len);
+            LAN_IPV6.map(network).to_vec()
+        }
+    }
+}
+
 /// The table while this host uses an exit by the interface `tun`: it replaces the former one at
-/// once.
+/// once. `sessions`: the connections that were open before and came in by another interface.
 #[must_use]
-pub fn using(exit: &UseExit, tun: &str, saved: &Saved) -> String {
+pub fn using(exit: &UseExit, tun: &str, around: &Around, sessions: &[Session], saved: &Saved) -> String {
     let mut text = begin(USE, saved);
-    // An answer to a marked socket is looked up with the mark, too, so that the check of its source
-    // (rp_filter) asks the route that it came by.
-    let _ = writeln!(
-        text,
-        "  chain prerouting {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
-         iifname != \"{tun}\" socket mark & {MARK} == {MARK} meta mark set meta mark | {MARK}\n  }}"
-    );
-    names(&mut text, exit, tun);
-    let refused = "counter reject with icmpx type admin-prohibited";
-    if !exit.strict && !exit.lan {
-        let _ = writeln!(
-            text,
-            "  chain output {{\n    type filter hook output priority filter; policy accept;\n{}    \
-             ip daddr {{ {} }} {refused}\n    ip6 daddr {LAN_IPV6} {refused}\n  }}",
-            needed(exit, tun),
-            lan_ipv4()
-        );
-    }
-    if exit.strict {
-        let _ = writeln!(
-            text,
-            "  chain output {{\n    type filter hook output priority filter; policy drop;\n{}",
-            needed(exit, tun)
-        );
-        text.pop();
-        lan(&mut text, exit);
-        let _ = writeln!(
-            text,
-            "    {refused}\n  }}\n  chain forward {{\n    type filter hook forward priority filter; policy accept;\n    \
-             iifname \"{tun}\" accept\n    oifname \"{tun}\" accept"
-        );
-        lan(&mut text, exit);
-        let _ = writeln!(text, "    {refused}\n  }}");
-    }
+    let using = Using {
+        exit,
+        tun,
+        around,
+        sessions,
+    };
+    using.write(&mut text);
     text.push_str("}\n");
     text
 }
 
-/// Queries for names to other servers than those behind the exit go to the exit: the resolver of a
-/// local network would see them, or is not reached.
-fn names(text: &mut String, exit: &UseExit, tun: &str) {
-    if let (Some(source), Some(dns)) = (exit.source, exit.dns) {
+/// What the table is made of.
+struct Using<'a> {
+    exit: &'a UseExit,
+    tun: &'a str,
+    around: &'a Around,
+    sessions: &'a [Session],
+}
+
+impl Using<'_> {
+    fn write(&self, text: &mut String) {
+        self.sets(text);
+        self.marks(text);
+        self.names(text);
+        self.sources(text);
+        self.output(text);
+        self.forward(text);
+        self.wall(text);
+    }
+
+    fn sets(&self, text: &mut String) {
+        for ipv6 in [false, true] {
+            let address = format!("ipv{}_addr", version(ipv6));
+            let _ = writeln!(
+                text,
+                "  set {} {{ type {address}; flags interval; auto-merge;{} }}\n  \
+                 set {} {{ type {address} . inet_service . {address} . inet_service;{} }}",
+                mesh(ipv6),
+                elements(self.around.mesh(ipv6)),
+                sessions(ipv6),
+                elements(self.sessions.iter().filter(|session| session.is_ipv6() == ipv6)),
+            );
+        }
+    }
+
+    /// Whether connections that came in by another interface are answered there.
+    const fn answers(&self) -> bool {
+        !self.exit.strict || self.exit.inbound
+    }
+
+    /// The interfaces that a packet may leave by: within this host, and to the exit.
+    fn inside(&self) -> String {
+        let all = ["lo", self.tun]
+            .into_iter()
+            .chain(self.around.bridges.keys().map(|name| &**name));
+        quoted(all)
+    }
+
+    /// Marks make answers leave where the question came in. The check of sources (rp_filter) looks at them, too:
+    /// it asks by which interface an answer would leave.
+    fn marks(&self, text: &mut String) {
+        let tun = self.tun;
+        let mark = format!("meta mark set meta mark | {MARK}");
+        let came_in = format!("ct mark & {CAME_IN} == {CAME_IN}");
         let _ = writeln!(
             text,
-            "  chain names {{\n    type nat hook output priority -100; policy accept;\n    \
-             oifname != {{ \"lo\", \"{tun}\" }} meta mark & {MARK} == 0 meta nfproto ipv4 \
-             meta l4proto {{ tcp, udp }} th dport 53 dnat ip to {dns}:{NAMES}\n  }}\n  \
-             chain postrouting {{\n    type nat hook postrouting priority srcnat; policy accept;\n    \
-             oifname \"{tun}\" ip daddr {dns} ct status dnat snat ip to {source}\n  }}"
+            "  chain prerouting {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
+             iifname != \"{tun}\" socket mark & {MARK} == {MARK} {mark}\n    \
+             iifname != \"{tun}\" udp sport {} udp dport 68 {mark}",
+            DHCP[0]
         );
+        if self.answers() {
+            let _ = writeln!(
+                text,
+                "    iifname != {{ \"lo\", \"{tun}\" }} ct direction original ct mark & {CAME_IN} == 0 \
+                 ct mark set ct mark | {CAME_IN}\n    \
+                 ct direction original {came_in} fib daddr type local {mark}\n    \
+                 iifname != \"{tun}\" ct direction reply {came_in} {mark}\n  }}\n  \
+                 chain answer {{\n    type route hook output priority mangle; policy accept;\n    \
+                 ct direction reply {came_in} {mark}"
+            );
+            for ipv6 in [false, true] {
+                let (family, sessions) = (family(ipv6), sessions(ipv6));
+                let _ = writeln!(
+                    text,
+                    "    {family} saddr . tcp sport . {family} daddr . tcp dport @{sessions} {mark}"
+                );
+            }
+        }
+        // Here the destination is the one that counts: that of an answer to a container is no longer this host.
+        let _ = writeln!(
+            text,
+            "  }}\n  chain forwarded {{\n    type filter hook prerouting priority dstnat + 5; policy accept;\n    \
+             iifname != \"lo\" fib daddr type != local meta mark set meta mark | {FORWARDED}\n  }}"
+        );
+    }
+
+    /// Queries for names to servers in local networks go to the exit: these would see them, or are not reached.
+    fn names(&self, text: &mut String) {
+        let begin = |name: &str, hook: &str| {
+            format!("  chain {name} {{\n    type nat hook {hook} priority -100; policy accept;\n")
+        };
+        let [output, prerouting] = [false, true].map(|forwarded| {
+            let mut rules = String::new();
+            for (ipv6, exit) in self.exits() {
+                let (family, mesh) = (family(ipv6), mesh(ipv6));
+                let query = format!("meta mark & {MARK} == 0 meta l4proto {{ tcp, udp }} th dport {DNS}");
+                let to_exit = match ipv6 {
+                    false => format!("dnat ip to {exit}:{NAMES}"),
+                    true => format!("dnat ip6 to [{exit}]:{NAMES}"),
+                };
+                let to_lan = format!("{family} daddr {} {family} daddr != @{mesh}", lan(ipv6));
+                if forwarded {
+                    let own = list(self.around.contained(ipv6));
+                    let own = if own.is_empty() {
+                        own
+                    } else {
+                        format!("{family} daddr != {{ {own} }} ")
+                    };
+                    let outside = ["lo", self.tun]
+                        .into_iter()
+                        .chain(self.around.uplinks.iter().map(|name| &**name));
+                    let _ = writeln!(
+                        rules,
+                        "    iifname != {{ {} }} fib daddr type != local {own}{to_lan} {query} {to_exit}",
+                        quoted(outside)
+                    );
+                } else {
+                    let _ = writeln!(
+                        rules,
+                        "    oifname != {{ {} }} meta nfproto ipv{} {query} {to_exit}\n    \
+                         oifname \"{}\" {to_lan} {query} {to_exit}",
+                        self.inside(),
+                        version(ipv6),
+                        self.tun
+                    );
+                }
+            }
+            rules
+        });
+        let _ = writeln!(
+            text,
+            "{}{output}  }}\n{}{prerouting}  }}",
+            begin("names", "output"),
+            begin("names_of_others", "prerouting")
+        );
+    }
+
+    /// The address of the exit at which it takes queries, for each IP version.
+    fn exits(&self) -> impl Iterator<Item = (bool, IpAddr)> {
+        let ipv4 = self.exit.ends.map(|ends| (false, IpAddr::V4(ends.exit)));
+        let ipv6 = self.exit.ends6.map(|ends| (true, IpAddr::V6(ends.exit)));
+        ipv4.into_iter().chain(ipv6)
+    }
+
+    /// The address of this node and that of the exit, for each IP version.
+    fn ends(&self) -> impl Iterator<Item = (bool, Ends<IpAddr>)> {
+        let ends = |own, exit| Ends { own, exit };
+        let ipv4 = self
+            .exit
+            .ends
+            .map(|both| (false, ends(both.own.into(), both.exit.into())));
+        let ipv6 = self
+            .exit
+            .ends6
+            .map(|both| (true, ends(both.own.into(), both.exit.into())));
+        ipv4.into_iter().chain(ipv6)
+    }
+
+    /// Queries that were led to the exit, and packets of containers, have a source that the exit forwards for.
+    /// It goes before the masquerade of other programs, which takes any address of the interface.
+    fn sources(&self, text: &mut String) {
+        let tun = self.tun;
+        text.push_str("  chain postrouting {\n    type nat hook postrouting priority srcnat - 5; policy accept;\n");
+        for (ipv6, Ends { own, exit }) in self.ends() {
+            let (family, mesh) = (family(ipv6), mesh(ipv6));
+            let _ = writeln!(
+                text,
+                "    oifname \"{tun}\" {family} daddr {exit} ct status dnat snat {family} to {own}"
+            );
+            let contained = list(self.around.contained(ipv6));
+            if !contained.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "    oifname \"{tun}\" {family} saddr {{ {contained} }} {family} daddr != @{mesh} snat {family} to {own}"
+                );
+            }
+        }
+        text.push_str("  }\n");
+    }
+
+    /// What the exit does not take: another IP version, and local networks.
+    fn not_taken(&self, text: &mut String) {
+        let tun = self.tun;
+        for (ipv6, carried) in [(false, self.exit.ipv4), (true, self.exit.ipv6)] {
+            let (family, mesh) = (family(ipv6), mesh(ipv6));
+            if carried {
+                let _ = writeln!(
+                    text,
+                    "    oifname \"{tun}\" {family} daddr {} {family} daddr != @{mesh} {REFUSED}",
+                    lan(ipv6)
+                );
+            } else {
+                let _ = writeln!(text, "    oifname \"{tun}\" {family} daddr != @{mesh} {REFUSED}");
+            }
+        }
+    }
+
+    /// What this host sends. Programs learn at once what may not leave.
+    fn output(&self, text: &mut String) {
+        let policy = if self.exit.strict { "drop" } else { "accept" };
+        let _ = writeln!(
+            text,
+            "  chain output {{\n    type filter hook output priority filter; policy {policy};"
+        );
+        // A packet that was marked here, or whose destination was changed, leaves by another interface than the one
+        // that these rules see.
+        let _ = writeln!(text, "    meta mark & {MARK} == {MARK} accept");
+        for (ipv6, exit) in self.exits() {
+            let _ = writeln!(
+                text,
+                "    {} daddr {exit} meta l4proto {{ tcp, udp }} th dport {NAMES} accept",
+                family(ipv6)
+            );
+        }
+        self.not_taken(text);
+        self.other_sources(text);
+        let _ = writeln!(text, "    oifname {{ {} }} accept", self.inside());
+        needed(text);
+        if self.exit.strict {
+            self.lan(text, REFUSED);
+            let _ = writeln!(text, "    {REFUSED}");
+        } else {
+            for ipv6 in [false, true].into_iter().filter(|_| !self.exit.lan) {
+                let _ = writeln!(text, "    {} daddr {} {REFUSED}", family(ipv6), lan(ipv6));
+            }
+            self.inner(text, &["meta l4proto tcp reject with tcp reset", REFUSED]);
+        }
+        text.push_str("  }\n");
+    }
+
+    /// What this host forwards, as for containers.
+    fn forward(&self, text: &mut String) {
+        let tun = self.tun;
+        text.push_str("  chain forward {\n    type filter hook forward priority filter; policy accept;\n");
+        self.not_taken(text);
+        if self.exit.strict {
+            let _ = writeln!(
+                text,
+                "    iifname \"{tun}\" accept\n    oifname \"{tun}\" accept\n    meta mark & {MARK} == {MARK} accept"
+            );
+            if !self.around.bridges.is_empty() {
+                let bridges = quoted(self.around.bridges.keys().map(|name| &**name));
+                let from = if self.answers() {
+                    String::new()
+                } else {
+                    format!("iifname {{ {bridges} }} ")
+                };
+                let _ = writeln!(text, "    {from}oifname {{ {bridges} }} accept");
+            }
+            self.lan(text, REFUSED);
+            let _ = writeln!(text, "    {REFUSED}");
+        } else if !self.exit.lan && !self.around.bridges.is_empty() {
+            // What holds for programs of this host holds for its containers.
+            let bridges = quoted(self.around.bridges.keys().map(|name| &**name));
+            for ipv6 in [false, true] {
+                let _ = writeln!(
+                    text,
+                    "    iifname {{ {bridges} }} oifname != {{ {} }} meta mark & {MARK} == 0 {} daddr {} {REFUSED}",
+                    self.inside(),
+                    family(ipv6),
+                    lan(ipv6)
+                );
+            }
+        }
+        text.push_str("  }\n");
+    }
+
+    /// The last look, at what leaves in the end: after the destination and the source have been changed.
+    fn wall(&self, text: &mut String) {
+        let policy = if self.exit.strict { "drop" } else { "accept" };
+        let _ = writeln!(
+            text,
+            "  chain wall {{\n    type filter hook postrouting priority srcnat + 50; policy {policy};\n    \
+             oifname {{ {} }} accept",
+            self.inside()
+        );
+        self.inner(text, &["counter drop"]);
+        for (ipv6, exit) in self.exits() {
+            let _ = writeln!(
+                text,
+                "    {} daddr {exit} meta l4proto {{ tcp, udp }} th dport {NAMES} counter drop",
+                family(ipv6)
+            );
+        }
+        if self.exit.strict {
+            let _ = writeln!(
+                text,
+                "    meta mark & {MARK} == {MARK} accept\n    iifname \"{}\" accept",
+                self.tun
+            );
+            needed(text);
+            self.lan(text, "counter drop");
+            text.push_str("    counter drop\n");
+        }
+        text.push_str("  }\n");
+    }
+
+    /// Packets of this host with an address of the mesh as their source leave by no other interface.
+    fn inner(&self, text: &mut String, refused: &[&str]) {
+        for (ipv6, Ends { own, .. }) in self.ends() {
+            for refused in refused {
+                let _ = writeln!(text, "    {} saddr {own} {refused}", family(ipv6));
+            }
+        }
+    }
+
+    /// The exit forwards for one address alone. A connection that began under another one, before the exit was
+    /// used, ends with an error.
+    fn other_sources(&self, text: &mut String) {
+        let tun = self.tun;
+        for (ipv6, Ends { own, .. }) in self.ends() {
+            let (family, mesh) = (family(ipv6), mesh(ipv6));
+            for refused in ["meta l4proto tcp reject with tcp reset", REFUSED] {
+                let _ = writeln!(
+                    text,
+                    "    oifname \"{tun}\" {family} daddr != @{mesh} {family} saddr != {own} {refused}"
+                );
+            }
+        }
+    }
+
+    /// What may pass to local networks. Names are not asked for there: that would show them.
+    fn lan(&self, text: &mut String, refused: &str) {
+        if self.exit.lan {
+            let _ = writeln!(
+                text,
+                "    meta l4proto {{ tcp, udp }} th dport {{ {DNS}, 853 }} {refused}"
+            );
+            for ipv6 in [false, true] {
+                let _ = writeln!(text, "    {} daddr {} accept", family(ipv6), lan(ipv6));
+            }
+        }
     }
 }
 
-/// What passes in any case: packets of this node, within this host, and those by which it has
-/// addresses and neighbours.
-fn needed(exit: &UseExit, tun: &str) -> String {
-    // The interface that such a packet leaves by is not known yet.
-    let names = exit
-        .dns
-        .map(|dns| format!("    ip daddr {dns} meta l4proto {{ tcp, udp }} th dport {NAMES} accept\n"));
-    let mut text = names.unwrap_or_default();
-    let _ = write!(
-        text,
-        "    oifname {{ \"lo\", \"{tun}\" }} accept\n    meta mark & {MARK} == {MARK} accept\n    \
-         udp sport 68 udp dport 67 accept\n    udp sport 546 udp dport 547 accept\n    \
-         icmpv6 type {{ nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert }} ip6 hoplimit 255 accept\n    \
-         icmpv6 type {{ mld-listener-report, mld-listener-done, mld2-listener-report }} ip6 hoplimit 1 accept\n"
+/// What passes in any case: that by which this host has addresses and neighbours.
+fn needed(text: &mut String) {
+    text.push_str(
+        "    udp sport 68 udp dport 67 accept\n    udp sport 546 udp dport 547 accept\n    \
+         icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept\n    \
+         icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } ip6 hoplimit 1 accept\n",
     );
-    text
 }
 
-fn lan_ipv4() -> String {
-    let ranges: Vec<_> = LAN_IPV4
-        .iter()
-        .map(|(address, len)| format!("{address}/{len}"))
-        .collect();
-    ranges.join(", ")
+const fn family(ipv6: bool) -> &'static str {
+    if ipv6 { "ip6" } else { "ip" }
 }
 
-/// What may pass to local networks. Names are not asked for there: that would show them.
-fn lan(text: &mut String, exit: &UseExit) {
-    if exit.lan {
-        let _ = writeln!(
-            text,
-            "    meta l4proto {{ tcp, udp }} th dport {{ 53, 853 }} counter reject with icmpx type admin-prohibited\n    \
-             ip daddr {{ {} }} accept\n    ip6 daddr {LAN_IPV6} accept",
-            lan_ipv4()
-        );
+const fn version(ipv6: bool) -> u8 {
+    if ipv6 { 6 } else { 4 }
+}
+
+/// The set of the networks behind the interface of weft.
+const fn mesh(ipv6: bool) -> &'static str {
+    if ipv6 { "mesh6" } else { "mesh4" }
+}
+
+/// The set of the connections that came in before the exit was used.
+const fn sessions(ipv6: bool) -> &'static str {
+    if ipv6 { "sessions6" } else { "sessions4" }
+}
+
+/// The elements of a set, if it has any.
+fn elements(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items = list(items);
+    match items.is_empty() {
+        true => items,
+        false => format!(" elements = {{ {items} }};"),
     }
+}
+
+/// All local networks of an IP version, for a rule.
+fn lan(ipv6: bool) -> String {
+    let networks = lan_networks(ipv6);
+    format!(
+        "{{ {} }}",
+        list(networks.iter().map(|(address, len)| format!("{address}/{len}")))
+    )
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    list(names.map(|name| format!("\"{name}\"")))
+}
+
+fn list(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
 }
