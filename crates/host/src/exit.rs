@@ -16,6 +16,7 @@
 
 pub mod around;
 pub mod host;
+pub mod kept;
 pub mod nft;
 pub mod rules;
 pub mod saved;

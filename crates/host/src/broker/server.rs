@@ -24,6 +24,7 @@ use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
 use crate::exit::ServeExit;
 use crate::exit::host::Host;
+use crate::exit::kept;
 use crate::exit::watch::{Loss, Watch};
 use crate::faults::{Examined, Wanted, examine};
 use crate::interface::plain_name;
@@ -281,8 +282,17 @@ impl Broker {
                     .map_err(|error| format!("{}: {error}", file.path().display()))?;
                 Ok(Reply::Done)
             }),
-            Request::UseExit(exit) => reply(self.host.use_exit(exit).await),
-            Request::LeaveExit => reply(self.host.leave_exit().await),
+            Request::UseExit(exit) => {
+                self.note_closed(exit.strict);
+                reply(self.host.use_exit(exit).await)
+            }
+            Request::LeaveExit => {
+                let left = self.host.leave_exit().await;
+                if left.is_ok() {
+                    self.note_closed(false);
+                }
+                reply(left)
+            }
             Request::ServeExit(exit) => {
                 let dns = exit
                     .dns
@@ -300,6 +310,18 @@ impl Broker {
             Request::ReadConfig => self.with_config(|path| weft_config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
+        }
+    }
+
+    /// Notes beside the configuration whether a strict exit keeps packets in.
+    fn note_closed(&self, closed: bool) {
+        let Some(config) = &self.options.config else { return };
+        let noted = match closed {
+            true => kept::write_note(config),
+            false => kept::remove_note(config),
+        };
+        if let Err(error) = noted {
+            tell(&format!("{}: {error}", kept::note(config).display()));
         }
     }
 
