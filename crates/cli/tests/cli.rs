@@ -307,7 +307,7 @@ impl Double {
                         | ControlCommand::Network(_)
                         | ControlCommand::Confirm {} => drop(request),
                         ControlCommand::Down {} => {
-                            request.reply.ok(&Stopping::this_process());
+                            request.reply.ok(&Stopping::this_process(false));
                             break;
                         }
                     }

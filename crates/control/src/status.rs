@@ -194,15 +194,19 @@ pub struct Stopping {
     pub schema: String,
     /// The process ID of the daemon.
     pub pid: u32,
+    /// A strict exit has kept packets in, and they leave this host directly from now on.
+    #[serde(default)]
+    pub opens: bool,
 }
 
 impl Stopping {
-    /// The document of this process.
+    /// The document of this process. `opens`: a strict exit has kept packets in until now.
     #[must_use]
-    pub fn this_process() -> Self {
+    pub fn this_process(opens: bool) -> Self {
         Self {
             schema: Self::SCHEMA.to_owned(),
             pid: std::process::id(),
+            opens,
         }
     }
 }
@@ -219,6 +223,9 @@ pub struct Reloaded {
     /// What the system refused, as text for the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+    /// What became of the exit, as text for the user, if a setting of it has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Seconds until the change is taken back unless it is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_s: Option<u64>,
@@ -397,7 +404,7 @@ mod tests {
                 assert!(!text.contains(secret), "{secret} in {text}");
             }
         }
-        assert_eq!(Stopping::this_process().for_all_users(), None);
+        assert_eq!(Stopping::this_process(false).for_all_users(), None);
     }
 
     #[test]

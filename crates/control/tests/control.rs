@@ -72,6 +72,7 @@ impl Daemon {
                                 live,
                                 at_start,
                                 refused: Vec::new(),
+                                notes: Vec::new(),
                                 confirm_s,
                             });
                         }
@@ -79,7 +80,7 @@ impl Daemon {
                             for subscriber in &subscribers {
                                 assert!(subscriber.send(&Event::of_daemon(EventKind::Stopping, 1)));
                             }
-                            request.reply.ok(&Stopping::this_process());
+                            request.reply.ok(&Stopping::this_process(false));
                             break;
                         }
                         ControlCommand::Peers { .. } => request.reply.ok(&Version::of_this_build()),
@@ -189,7 +190,7 @@ fn round_trip() {
         }
         other => panic!("{other:?}"),
     }
-    assert_eq!(daemon.down().unwrap(), Stopping::this_process());
+    assert_eq!(daemon.down().unwrap(), Stopping::this_process(false));
     assert!(!path.exists());
     let gone = weft_control::call_raw(&path, &ControlCommand::Version {});
     assert!(matches!(gone, Err(ControlError::NotRunning { .. })));

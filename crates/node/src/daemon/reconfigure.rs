@@ -11,7 +11,7 @@ impl Daemon {
     /// Handles a configuration that was read again, and answers the client that waits for it.
     pub(super) fn reconfigure(&mut self, done: Done) {
         let Done { order, text, reply } = done;
-        let adopted = text.and_then(|text| self.adopt(&text));
+        let adopted = text.and_then(|text| self.adopt(&text, order));
         match (adopted, reply) {
             (Ok((changes, refused)), reply) => {
                 self.configuration.note(order);
@@ -22,10 +22,11 @@ impl Daemon {
                     live: named(&changes.live),
                     at_start: named(&changes.at_start),
                     refused,
+                    notes: Vec::new(),
                     confirm_s: self.configuration.left().map(|left| left.as_secs()),
                 };
                 if let Some(reply) = reply {
-                    reply.ok(&document);
+                    self.answer_with_exit(reply, document);
                 }
             }
             (Err(why), Some(reply)) => reply.refuse(Refusal::new(ErrorCode::BadConfig, why)),
@@ -35,12 +36,16 @@ impl Daemon {
 
     /// Lets what can take effect while the daemon runs do so. Returns what differed, and what the
     /// system refused.
-    fn adopt(&mut self, text: &str) -> Result<(Changes, Vec<String>), String> {
+    fn adopt(&mut self, text: &str, order: Order) -> Result<(Changes, Vec<String>), String> {
         let path = self.configuration.config.path.clone().unwrap_or_default();
         let new = Config::parse(text, &path).map_err(|error| error.to_string())?;
         new.refuse_self(&self.facts.key, &new.key_file)
             .map_err(|error| error.to_string())?;
         let changes = self.configuration.config.changes(&new);
+        // A change that is taken back has to succeed.
+        if matches!(order, Order::Reload { .. }) && changes.live.contains(&"tun.exit") {
+            self.refuse_exit(&new)?;
+        }
         let refused = self.take_effect(self.configuration.config.with_live(&new));
         self.configuration.at_start.clone_from(&changes.at_start);
         Ok((changes, refused))

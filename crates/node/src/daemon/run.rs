@@ -114,6 +114,8 @@ pub(super) struct Daemon {
     traced: TraceTimeout,
     continuity: ContinuityWatch,
     stopping: bool,
+    /// The end is asked for by a user, so that it opens what a strict exit keeps in.
+    opens: bool,
 }
 
 /// The parts of a daemon at its start.
@@ -209,6 +211,7 @@ impl Daemon {
             traced: TraceTimeout::default(),
             continuity,
             stopping: false,
+            opens: false,
         }
     }
 
@@ -273,7 +276,7 @@ impl Daemon {
         self.save();
         self.end_saving().await;
         self.lan.end();
-        self.exits.end().await;
+        self.exits.end(self.opens).await;
         self.withdraw_mapping().await;
         // The lanes carry out pending commands, the goodbyes among them, before they end.
         self.lanes.stop();
@@ -619,8 +622,9 @@ impl Daemon {
             ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, reply),
             ControlCommand::Network(command) => self.take_network_command(command, reply),
             ControlCommand::Down {} => {
-                reply.ok(&Stopping::this_process());
+                reply.ok(&Stopping::this_process(self.exits.is_strict()));
                 self.stopping = true;
+                self.opens = true;
             }
             ControlCommand::Version {} => reply.ok(&Version::of_this_build()),
         }
