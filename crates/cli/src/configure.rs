@@ -7,6 +7,8 @@
 mod change;
 
 use std::fs;
+use std::io;
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,8 +17,9 @@ use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
 use weft_control::ControlCommand;
-use weft_control::status::Reloaded;
+use weft_control::status::{Reloaded, Version};
 use weft_noise::PublicKey;
+use weft_store::keyfile::{self, KeyFileError};
 use weft_store::state::StatePaths;
 
 use self::change::Change;
@@ -24,6 +27,7 @@ pub(crate) use self::change::{NotTaken, place};
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
+use crate::strict;
 
 /// The setting with the subnets that this node offers to its networks.
 const ADVERTISE: &str = "networks.advertise_routes";
@@ -40,6 +44,7 @@ const OPTIONS: &[&str] = &[
     "no_exit",
     "exit_strict",
     "exit_lan",
+    "exit_inbound",
 ];
 
 /// Options of each command that changes the configuration.
@@ -116,6 +121,9 @@ pub(crate) struct SetArgs {
     /// Reach the subnets that this machine is in without the exit; =false reaches them by it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     exit_lan: Option<bool>,
+    /// Answer connections that other hosts open to this machine, although the exit is strict
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    exit_inbound: Option<bool>,
     #[command(flatten)]
     options: Options,
 }
@@ -131,6 +139,9 @@ pub(crate) enum ConfigAction {
     Check {
         /// Configuration [default: that of the running daemon, or weft.toml in the state directory]
         file: Option<PathBuf>,
+        /// Check also what a daemon needs of this host: its addresses and its key
+        #[arg(long)]
+        here: bool,
     },
 }
 
@@ -187,10 +198,18 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
 pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     let settings = settings(args);
     let change = Change::open(paths, &args.options)?;
-    let done = change.make(|text| {
+    let edit = |text: &str| {
         let set = |text: String, (key, value): &(String, Option<String>)| edit::set(&text, key, value.as_deref());
         settings.iter().try_fold(text.to_owned(), set)
-    })?;
+    };
+    let outcome = change.outcome(edit)?;
+    let path = change.path().to_owned();
+    let ended = strict::sessions_that_end(change.config(), &outcome);
+    let runs = weft_control::call::<Version>(&paths.control(), &ControlCommand::Version {}).is_ok();
+    if !ended.is_empty() && !change.waits() && runs {
+        return Err(Failure::Usage(strict::refusal(&ended)));
+    }
+    let done = change.make(edit)?;
     let what = |(key, value): &(String, Option<String>)| match value {
         Some(value) => format!("{key} = {}", human::plain(value)),
         None => format!("{key} has its default"),
@@ -198,6 +217,9 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     let mut lines: Vec<String> = settings.iter().map(what).collect();
     let offers = settings.iter().filter(|(key, _)| key == ADVERTISE);
     lines.extend(offers.flat_map(|(_, value)| not_forwarding(value.as_deref().unwrap_or_default())));
+    if done.is_none() && !outcome.is_strict() && strict::open(&path)? {
+        lines.push(strict::OPENED.trim_end().to_owned());
+    }
     report(&lines.join("\n"), &done)
 }
 
@@ -257,6 +279,7 @@ fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
         ("tun.advertise_exit", args.advertise_exit),
         ("tun.exit_strict", args.exit_strict),
         ("tun.exit_lan", args.exit_lan),
+        ("tun.exit_inbound", args.exit_inbound),
     ];
     let flags = flags.map(|(key, flag)| (key, flag.map(|flag| flag.to_string())));
     let given = std::iter::once(("tun.exit", exit)).chain(flags);
@@ -283,10 +306,13 @@ pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Fai
             let place = change::addressed(paths, file.as_deref())?;
             Out::new().text(&place.text()?)
         }
-        ConfigAction::Check { file } => {
+        ConfigAction::Check { file, here } => {
             let place = change::addressed(paths, file.as_deref())?;
             let path = place.path();
             let config = Config::parse(&place.text()?, path)?;
+            if here {
+                check_here(paths, &config)?;
+            }
             let peers = match config.peers.len() {
                 1 => "1 peer".to_owned(),
                 n => format!("{n} peers"),
@@ -294,6 +320,27 @@ pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Fai
             Out::new().text(&format!("{}: valid, {peers}\n", path.display()))
         }
     }
+}
+
+/// Checks what a daemon needs of this host.
+fn check_here(paths: &StatePaths, config: &Config) -> Result<(), Failure> {
+    match keyfile::load(&paths.key(config)) {
+        Ok(_) | Err(KeyFileError::Missing(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for address in &config.udp.listen {
+        // The port may be that of the daemon that runs.
+        if let Err(error) = UdpSocket::bind((address.ip(), 0))
+            && error.kind() == io::ErrorKind::AddrNotAvailable
+            && !address.ip().is_unspecified()
+        {
+            return Err(Failure::Usage(format!(
+                "udp.listen: this host does not have the address {}; `ip address` lists those it has",
+                address.ip()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Reports what was done, and what became of it in the daemon, if one runs.
@@ -311,6 +358,9 @@ fn report(what: &str, done: &Option<Reloaded>) -> Result<(), Failure> {
     }
     for refused in &done.refused {
         text.push_str(&format!("refused: {refused}\n"));
+    }
+    for note in &done.notes {
+        text.push_str(&format!("{}\n", human::plain(note)));
     }
     if let Some(seconds) = done.confirm_s {
         text.push_str(&format!("taken back in {seconds} s unless `weft confirm` comes\n"));
@@ -354,13 +404,14 @@ mod tests {
         ];
         assert_eq!(of(&words), Some(vec![two, accept]));
         let exit = |key: &str, value: &str| (format!("tun.{key}"), Some(value.to_owned()));
-        let words = ["--exit", "nas", "--exit-strict", "--exit-lan=false"];
-        let three = [
+        let words = ["--exit", "nas", "--exit-strict", "--exit-lan=false", "--exit-inbound"];
+        let four = [
             exit("exit", "\"nas\""),
             exit("exit_strict", "true"),
             exit("exit_lan", "false"),
+            exit("exit_inbound", "true"),
         ];
-        assert_eq!(of(&words), Some(three.to_vec()));
+        assert_eq!(of(&words), Some(four.to_vec()));
         assert_eq!(of(&["--accept-routes"]), Some(vec![pair("accept_routes", "true")]));
         assert_eq!(
             of(&["--accept-routes=false"]),

@@ -1,13 +1,29 @@
-//! `weft down`: stops the daemon.
+//! `weft down`: stops the daemon, and opens what its strict exit has kept in.
 
-use weft_control::ControlCommand;
 use weft_control::status::Stopping;
+use weft_control::{ControlCommand, ControlError};
 use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::output::Out;
+use crate::strict;
 
 pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
-    let stopped: Stopping = weft_control::call_and_wait(&paths.control(), &ControlCommand::Down {})?;
-    Out::new().text(&format!("stopped (process {})\n", stopped.pid))
+    let mut out = Out::new();
+    match weft_control::call_and_wait::<Stopping>(&paths.control(), &ControlCommand::Down {}) {
+        Ok(stopped) => {
+            out.text(&format!("stopped (process {})\n", stopped.pid))?;
+            // The daemon may have been ended before it had opened this host.
+            let left = strict::is_left();
+            match stopped.opens && !left || left && strict::open(&paths.config())? {
+                true => out.text(strict::OPENED),
+                false => Ok(()),
+            }
+        }
+        Err(ControlError::NotRunning(socket)) => match strict::open(&paths.config())? {
+            true => out.text(&format!("no daemon was running; {}", strict::OPENED)),
+            false => Err(ControlError::NotRunning(socket).into()),
+        },
+        Err(error) => Err(error.into()),
+    }
 }

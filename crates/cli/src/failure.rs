@@ -8,6 +8,7 @@ use weft_config::ConfigError;
 use weft_config::edit::EditError;
 use weft_control::ControlError;
 use weft_host::broker::BrokerError;
+use weft_host::exit::host::ExitError;
 use weft_node::daemon::DaemonError;
 use weft_node::logging::LoggingError;
 use weft_os::process::PrivilegeError;
@@ -22,6 +23,7 @@ use weft_store::network_files::SaveError;
 use weft_store::state::StateError;
 
 use crate::service::ServiceError;
+use crate::strict;
 
 /// The text of each is one line, except for the first three.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +130,8 @@ pub(crate) enum Failure {
     Control(#[from] ControlError),
     #[error(transparent)]
     Broker(#[from] BrokerError),
+    #[error("{0}; `sudo weft doctor` shows more")]
+    Exit(#[from] ExitError),
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     #[error(transparent)]
@@ -165,6 +169,9 @@ impl Failure {
             Self::Told | Self::Helped | Self::Invalid | Self::DoesNotPass | Self::Findings | Self::Ended(_) => {}
             #[cfg(feature = "lab")]
             Self::Tool(failure) if failure.is_reported() => {}
+            Self::Control(ControlError::NotRunning(_)) if strict::is_left() => {
+                drop(writeln!(io::stderr(), "weft: {self}; {}", strict::LEFT));
+            }
             // If standard error is closed as well, nothing more can be done.
             other => drop(writeln!(io::stderr(), "weft: {other}")),
         }

@@ -30,6 +30,7 @@ mod rule;
 mod service;
 mod start;
 mod status;
+mod strict;
 #[cfg(feature = "lab")]
 mod tools;
 mod trace;

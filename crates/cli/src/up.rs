@@ -14,6 +14,7 @@ use weft_store::state::{StateDir, StatePaths};
 
 use crate::failure::Failure;
 use crate::output::Out;
+use crate::strict;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -37,7 +38,7 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     let (pending, taken_back) = Pending::settle(&path, unix_s())?;
     let (mut config, new_config) = match Config::load(&path) {
         Err(ConfigError::NotFound { .. }) if args.config.is_none() => (Config::default(), true),
-        config => (config?, false),
+        config => (config.inspect_err(|_| strict::stay_closed(&path))?, false),
     };
     // For messages of the daemon, whose working directory is a different one.
     config.path = Some(std::path::absolute(&path).unwrap_or_else(|_| path.clone()));

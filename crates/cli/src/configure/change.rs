@@ -158,6 +158,26 @@ impl<'a> Change<'a> {
         &self.config
     }
 
+    /// Whether the change is taken back unless it is confirmed.
+    pub(super) const fn waits(&self) -> bool {
+        self.confirm.is_some()
+    }
+
+    /// The configuration that the change makes.
+    pub(super) fn outcome(&self, edit: impl FnOnce(&str) -> Result<String, EditError>) -> Result<Config, Failure> {
+        let path = self.place.path();
+        let new = edit(&self.text).map_err(|error| Failure::Edit {
+            path: path.to_owned(),
+            error,
+        })?;
+        Config::parse(&new, path).map_err(without_line)
+    }
+
+    /// The file that is changed.
+    pub(super) fn path(&self) -> &Path {
+        self.place.path()
+    }
+
     /// Makes the change, and lets a running daemon read it. If the daemon refuses it, the file is
     /// as before. Returns the answer of the daemon, if one runs.
     pub(super) fn make(

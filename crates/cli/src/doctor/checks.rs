@@ -81,7 +81,7 @@ impl Finding {
 
 /// All findings.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
-    let checks = [daemon, service, key, disk, tun, ipv6, buffers, dns, clock];
+    let checks = [daemon, closed, service, key, disk, tun, ipv6, buffers, dns, clock];
     let one = checks.iter().filter_map(|check| check(facts));
     one.chain(interface(facts))
         .chain(unkept(facts))
@@ -102,6 +102,15 @@ fn daemon(facts: &Facts) -> Option<Finding> {
             Finding::new("daemon", error.clone(), "the daemon does not start with it").with_fix("weft config check"),
         ),
     }
+}
+
+fn closed(facts: &Facts) -> Option<Finding> {
+    let what = "a strict exit keeps all packets in, and its daemon has ended";
+    let why = "no program of this machine reaches another one until weft runs again";
+    let finding = Finding::new("exit", what, why);
+    facts
+        .left_closed
+        .then(|| finding.with_fix("sudo weft down opens this machine"))
 }
 
 fn service(facts: &Facts) -> Option<Finding> {
@@ -380,6 +389,7 @@ mod tests {
     fn healthy() -> Facts {
         Facts {
             daemon: Daemon::Answers(Box::default()),
+            left_closed: false,
             service: None,
             key: Key::Usable,
             tun: Tun::Usable,

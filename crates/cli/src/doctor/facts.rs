@@ -26,6 +26,7 @@ use weft_store::state::StatePaths;
 
 use crate::configure::{self, NotTaken};
 use crate::service;
+use crate::strict;
 
 /// How long the resolver of this host has for the name of this node.
 const RESOLVES: Duration = Duration::from_secs(1);
@@ -38,6 +39,8 @@ const HOST: &str = "firewall, forwarding, route, masquerade, alarm, rp_filter, c
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) daemon: Daemon,
+    /// A strict exit keeps packets in, and its daemon has ended.
+    pub(super) left_closed: bool,
     /// `None` without systemd, or if the service is not installed.
     pub(super) service: Option<Service>,
     pub(super) key: Key,
@@ -197,6 +200,7 @@ impl Facts {
         };
         let mut facts = Self {
             daemon: daemon(paths, &status, &config),
+            left_closed: strict::is_left(),
             service: service::states().map(|(enabled, active)| Service { enabled, active }),
             key: Key::Unknown,
             tun: tun(),
