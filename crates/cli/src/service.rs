@@ -31,9 +31,12 @@ use unit::Unit;
 
 use crate::failure::Failure;
 use crate::output::Out;
+use crate::strict;
 
 /// The unit that `install` writes.
 const UNIT: &str = "/etc/systemd/system/weft.service";
+/// The unit that keeps packets in at boot.
+const UNIT_AT_BOOT: &str = "/etc/systemd/system/weft-closed.service";
 /// Units of packages, which have precedence over no other.
 const PACKAGED: [&str; 2] = [
     "/usr/lib/systemd/system/weft.service",
@@ -61,6 +64,9 @@ pub(crate) enum Action {
     Restart,
     /// Stop the service and remove what `install` wrote; key and configuration stay
     Uninstall,
+    /// Keep packets in until the daemon runs, if its exit is strict: what systemd does at boot
+    #[command(hide = true)]
+    KeepClosed,
 }
 
 /// `has_state`: the command line names a state directory.
@@ -78,6 +84,7 @@ pub(crate) fn run(action: &Action, has_state: bool) -> Result<(), Failure> {
         Action::Status { json } => status(*json),
         Action::Restart => need_root("restart").and_then(|()| restart()),
         Action::Uninstall => need_root("uninstall").and_then(|()| uninstall()),
+        Action::KeepClosed => need_root("keep-closed").and_then(|()| keep_closed()),
     }
 }
 
@@ -127,6 +134,8 @@ pub(crate) fn install() -> Result<(), Failure> {
     }
     program::write(Path::new(UNIT), 0o644, &mut unit.text().as_bytes())
         .map_err(|source| ServiceError::file("written", UNIT, source))?;
+    program::write(Path::new(UNIT_AT_BOOT), 0o644, &mut unit.text_at_boot().as_bytes())
+        .map_err(|source| ServiceError::file("written", UNIT_AT_BOOT, source))?;
     out.text(&format!("unit      {UNIT} written\n"))?;
     systemd::call(&["daemon-reload"])?;
     systemd::call(&["enable", "--now", systemd::NAME])?;
@@ -180,7 +189,9 @@ fn status(as_json: bool) -> Result<(), Failure> {
 }
 
 fn restart() -> Result<(), Failure> {
-    read_unit()?.ok_or(ServiceError::NotInstalled)?;
+    let unit = read_unit()?.ok_or(ServiceError::NotInstalled)?;
+    // A daemon that runs is not stopped for one that would not start.
+    program::would_start(&unit.program)?;
     systemd::call(&["restart", systemd::NAME])?;
     let running = wait_for_answer(&StatePaths::system())?;
     Out::new().text(&format!("restarted, running weft {}\n", line(&running)))
@@ -192,8 +203,15 @@ fn uninstall() -> Result<(), Failure> {
     systemd::call(&["disable", "--now", systemd::NAME])?;
     out.text("service   stopped and disabled\n")?;
     fs::remove_file(UNIT).map_err(|source| ServiceError::file("removed", UNIT, source))?;
+    match fs::remove_file(UNIT_AT_BOOT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        removed => removed.map_err(|source| ServiceError::file("removed", UNIT_AT_BOOT, source))?,
+    }
     systemd::call(&["daemon-reload"])?;
     out.text(&format!("unit      {UNIT} removed\n"))?;
+    if strict::open(&StatePaths::system().config())? {
+        out.text(&format!("exit      {}", strict::OPENED))?;
+    }
     let program = unit.program.display();
     out.text(&match unit.remove_copy()? {
         true => format!("program   {program} removed\n"),
@@ -204,6 +222,13 @@ fn uninstall() -> Result<(), Failure> {
     out.text(&format!(
         "kept      {state}: the node's key and configuration; without the key this node does not come back\n"
     ))
+}
+
+fn keep_closed() -> Result<(), Failure> {
+    match strict::close_at_boot(&StatePaths::system())? {
+        true => Out::new().text("the exit is strict: packets are kept in until weft runs\n"),
+        false => Ok(()),
+    }
 }
 
 /// Whether the service is enabled and active, in the words of systemd; `None` if it is not installed.
@@ -258,7 +283,12 @@ fn wait_for_answer(paths: &StatePaths) -> Result<Version, ServiceError> {
         match version(paths) {
             Ok(version) => return Ok(version),
             // One that ended for a wrong configuration is not started again.
-            Err(_) if systemd::state("is-failed")? == "failed" => return Err(ServiceError::Ended),
+            Err(_) if systemd::state("is-failed")? == "failed" => {
+                return Err(match systemd::last_error() {
+                    Some(why) => ServiceError::EndedBy(why),
+                    None => ServiceError::Ended,
+                });
+            }
             Err(_) if Instant::now() >= end => return Err(ServiceError::Silent),
             Err(_) => sleep(POLL),
         }

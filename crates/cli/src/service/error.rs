@@ -42,6 +42,10 @@ pub(crate) enum ServiceError {
         "the service was started, and the daemon does not answer within 10 s; `journalctl -u weft -n 20` shows why"
     )]
     Silent,
+    #[error("{} would not start, and nothing was stopped: {why}", .program.display())]
+    WouldNotStart { program: PathBuf, why: String },
+    #[error("the service was started, and the daemon ended: {0}")]
+    EndedBy(String),
     #[error("the service was started, and the daemon ended; `journalctl -u weft -n 20` shows why")]
     Ended,
 }

@@ -4,11 +4,13 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
 
 use super::error::ServiceError;
 use super::unit::{Stamp, Unit, is_plain};
+use crate::human;
 
 /// The file of this process, also if it was replaced or removed since.
 const RUNNING: &str = "/proc/self/exe";
@@ -45,6 +47,30 @@ pub(super) struct Copy {
 /// The path of the program that runs.
 pub(super) fn running() -> PathBuf {
     fs::read_link(RUNNING).unwrap_or_else(|_| PathBuf::from("weft"))
+}
+
+/// Asks an installed program whether it would start: with its configuration, and on this host.
+///
+/// # Errors
+/// [`ServiceError::WouldNotStart`], with what the program says.
+pub(super) fn would_start(program: &Path) -> Result<(), ServiceError> {
+    let refused = |why: String| ServiceError::WouldNotStart {
+        program: program.to_owned(),
+        why,
+    };
+    let mut command = Command::new(program);
+    let output = command
+        .args(["config", "check", "--here"])
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| refused(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().map(str::trim).find(|line| !line.is_empty());
+    let line = line.map(|line| line.strip_prefix("weft: ").unwrap_or(line));
+    Err(refused(line.map_or_else(|| output.status.to_string(), human::plain)))
 }
 
 impl Program {

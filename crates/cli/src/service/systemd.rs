@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use super::error::ServiceError;
+use crate::human;
 
 /// The unit.
 pub(super) const NAME: &str = "weft.service";
@@ -34,6 +35,16 @@ pub(super) fn state(question: &str) -> Result<String, ServiceError> {
     let text = String::from_utf8_lossy(&output.stdout);
     let word = text.split_whitespace().next();
     Ok(word.unwrap_or("unknown").to_owned())
+}
+
+/// The last line that the daemon has written as an error, if the journal tells.
+pub(super) fn last_error() -> Option<String> {
+    let mut command = Command::new("journalctl");
+    command.args(["--unit", NAME, "--lines", "20", "--output", "cat", "--no-pager"]);
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = text.lines().rev().find_map(|line| line.strip_prefix("weft: "));
+    said.map(human::plain)
 }
 
 /// Whether the service runs.

@@ -96,9 +96,45 @@ UMask=0077
 
 [Install]
 WantedBy=multi-user.target
+Also=weft-closed.service
 {copy}",
             capabilities = CAPABILITIES.join(" "),
             copy = copy.unwrap_or_default(),
+        )
+    }
+}
+
+impl Unit {
+    /// The text of the unit that keeps packets in from before there is a network until the daemon runs, if the
+    /// exit is strict. It comes after the rules of this host, which may begin by removing all others.
+    pub(super) fn text_at_boot(&self) -> String {
+        let program = self.program.display();
+        format!(
+            "{MARK}
+[Unit]
+Description=Weft, packets kept in for a strict exit
+DefaultDependencies=no
+Wants=network-pre.target
+Before=network-pre.target shutdown.target
+Conflicts=shutdown.target
+After=local-fs.target nftables.service
+RequiresMountsFor={program} /var/lib/weft
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart={program} service keep-closed
+CapabilityBoundingSet=CAP_NET_ADMIN
+NoNewPrivileges=yes
+ProtectHome=yes
+ProtectSystem=strict
+RestrictAddressFamilies=AF_INET AF_INET6 AF_NETLINK AF_UNIX
+SystemCallArchitectures=native
+UMask=0077
+
+[Install]
+WantedBy=sysinit.target
+"
         )
     }
 }
@@ -176,6 +212,7 @@ mod tests {
         let wanted = include_str!("unit.service");
         assert_eq!(unit(true).text(), wanted);
         assert!(wanted.starts_with(unit(false).text().trim_end()));
+        assert_eq!(unit(true).text_at_boot(), include_str!("unit-at-boot.service"));
     }
 
     #[test]
