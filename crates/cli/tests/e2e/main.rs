@@ -38,6 +38,8 @@ mod beside {
     mod detour;
     mod errors;
     mod exit;
+    mod exit_inbound;
+    mod exit_strict;
     mod fast;
     mod faults;
     mod first_steps;

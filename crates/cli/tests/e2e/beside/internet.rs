@@ -269,6 +269,20 @@ pub(super) fn failed(node: &Daemon, arguments: &[&str], code: i32) -> String {
     }
 }
 
+/// What a command prints that runs on the host of a node: it looks at what is there, too.
+pub(super) fn done_there(node: &Daemon, arguments: &[&str]) -> String {
+    let output = node.attempt(arguments, MINUTE).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The one line of such a command that fails with `code`.
+pub(super) fn failed_there(node: &Daemon, arguments: &[&str], code: i32) -> String {
+    let output = node.attempt(arguments, MINUTE).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
 /// What a program of the system prints on a host.
 pub(super) fn run(host: &Host, program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use weft_os::test_support::skip;
+use weft_os::test_support::{require_nft, skip};
 
 use crate::common::machine::{FAKES, Machine, ROOT, User, done, failed, has_other_users, user};
 use crate::common::{MINUTE, PATIENCE, WEFT, beside, wait_until};
 
 const UNIT: &str = "/etc/systemd/system/weft.service";
+const AT_BOOT: &str = "/etc/systemd/system/weft-closed.service";
 const COPY: &str = "/usr/local/bin/weft";
 const CALLS: &str = "/run/test/calls";
 
@@ -164,7 +165,7 @@ fn install_restart_and_uninstall() {
             "{removed}"
         );
         assert_eq!(calls(&machine), ["disable --now weft.service", "daemon-reload"]);
-        for path in [UNIT, COPY, "/run/weft/control.sock"] {
+        for path in [UNIT, AT_BOOT, COPY, "/run/weft/control.sock"] {
             assert!(!machine.path(path).exists(), "{path}");
         }
         assert_eq!(fs::read_to_string(&key).unwrap(), identity);
@@ -202,6 +203,9 @@ fn systemd_itself_runs_the_service() {
         for line in ["enabled   enabled", "active    active"] {
             assert!(text.contains(line), "{text}");
         }
+        let at_boot = done(&machine.run(ROOT, &["systemctl", "is-enabled", "weft-closed.service"]));
+        assert_eq!(at_boot, "enabled\n");
+        done(&machine.run(ROOT, &["systemctl", "start", "weft-closed.service"]));
         // The unit takes nothing that the daemon needs, and the daemon drops the rest.
         let rights = &json(&machine, &["status", "--json"])["node"]["rights"];
         assert_eq!(rights["root"], Value::Null, "{rights}");
@@ -237,8 +241,11 @@ fn systemd_itself_runs_the_service() {
         let right = fs::read_to_string(&config).unwrap();
         fs::write(&config, "[nothing]\n").unwrap();
         let line = failed(&machine.weft(ROOT, &["service", "restart"]));
-        assert!(line.contains("journalctl"), "{line}");
-        assert_eq!(status(&machine, ROOT)["active"], "failed");
+        assert!(line.contains("nothing was stopped"), "{line}");
+        machine.run(ROOT, &["systemctl", "restart", "weft"]);
+        wait_until(PATIENCE, "systemd gives it up", || {
+            status(&machine, ROOT)["active"] == "failed"
+        });
         fs::write(&config, right).unwrap();
         done(&machine.weft(ROOT, &["service", "restart"]));
         done(&machine.weft(ROOT, &["service", "uninstall"]));
@@ -334,5 +341,102 @@ fn a_failure_of_systemd_names_the_command_and_the_way_back() {
         fs::remove_file(machine.path("/run/test/broken")).unwrap();
         done(&machine.weft(ROOT, &["service", "uninstall"]));
         assert!(!machine.path(UNIT).exists() && !machine.path(COPY).exists());
+    });
+}
+
+#[test]
+fn a_restart_that_would_fail_stops_nothing() {
+    beside(|| {
+        if !has_units() {
+            return;
+        }
+        let machine = machine();
+        done(&machine.weft(ROOT, &["service", "install"]));
+        let first = pid(&machine);
+        let file = machine.path("/var/lib/weft/weft.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        let program = machine.path(COPY);
+        let installed = fs::read(&program).unwrap();
+        calls(&machine);
+        let refused = |why: &str| {
+            let told = failed(&machine.weft(ROOT, &["service", "restart"]));
+            assert!(told.contains("nothing was stopped") && told.contains(why), "{told}");
+            assert!(calls(&machine).is_empty());
+            assert_eq!(pid(&machine), first);
+        };
+        fs::write(&file, format!("{text}\n[netwroks]\n")).unwrap();
+        refused("netwroks");
+        fs::write(&file, format!("{text}\n[udp]\nlisten = [\"203.0.113.99:2121\"]\n")).unwrap();
+        refused("this host does not have the address 203.0.113.99");
+        fs::write(&file, &text).unwrap();
+        // A program that does not take the file.
+        fs::remove_file(&program).unwrap();
+        machine.write(COPY, "#!/bin/sh\necho 'weft: unknown setting' >&2\nexit 2\n");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        refused("unknown setting");
+        fs::write(&program, installed).unwrap();
+        done(&machine.weft(ROOT, &["service", "restart"]));
+        assert_ne!(pid(&machine), first);
+    });
+}
+
+#[test]
+fn a_machine_is_closed_at_boot_if_its_exit_is_strict() {
+    beside(|| {
+        if !has_units() || !require_nft() {
+            return;
+        }
+        let machine = machine();
+        done(&machine.weft(ROOT, &["service", "install"]));
+        assert!(machine.path(AT_BOOT).exists());
+        done(&machine.weft(ROOT, &["down"]));
+        let is_closed = || {
+            let rules = done(&machine.run(ROOT, &["ip", "rule"]));
+            let tables = done(&machine.run(ROOT, &["nft", "list", "ruleset"]));
+            rules.contains("proto 119") && tables.contains("table inet weft {")
+        };
+        let boot = || done(&machine.weft(ROOT, &["service", "keep-closed"]));
+        // All that ends with the run of a host.
+        let lose = || {
+            let lose = "nft flush ruleset; while ip rule delete protocol 119; do :; done";
+            done(&machine.run(ROOT, &["sh", "-c", lose]));
+        };
+        let file = machine.path("/var/lib/weft/weft.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        boot();
+        assert!(!is_closed(), "there is no exit");
+        fs::write(&file, format!("{text}\n[tun]\nexit = \"nas\"\n")).unwrap();
+        boot();
+        assert!(!is_closed(), "it is not strict");
+        let strict = format!("{text}\n[tun]\nexit = \"nas\"\nexit_strict = true\n");
+        fs::write(&file, &strict).unwrap();
+        boot();
+        assert!(is_closed());
+        let told = done(&machine.weft(ROOT, &["down"]));
+        assert!(told.contains("packets leave directly from now on"), "{told}");
+        assert!(!is_closed());
+
+        // A file that cannot be read is as strict as the last one that a daemon ran with.
+        fs::write(&file, format!("{strict}[netwroks]\n")).unwrap();
+        boot();
+        assert!(!is_closed(), "no daemon ran with it");
+        fs::write(&file, &strict).unwrap();
+        let mut daemon = machine.up(&[]);
+        wait_until(PATIENCE, "the daemon keeps packets in", is_closed);
+        done(&machine.run(ROOT, &["kill", &pid(&machine).to_string()]));
+        assert!(daemon.wait(PATIENCE).unwrap().success());
+        assert!(is_closed(), "it was ended, and nobody has opened it");
+        fs::write(&file, format!("{strict}[netwroks]\n")).unwrap();
+        lose();
+        boot();
+        assert!(is_closed());
+        // So is a daemon that cannot start with it.
+        lose();
+        assert_eq!(machine.weft(ROOT, &["up"]).status.code(), Some(2));
+        assert!(is_closed());
+
+        let told = done(&machine.weft(ROOT, &["service", "uninstall"]));
+        assert!(told.contains("packets leave directly from now on"), "{told}");
+        assert!(!is_closed() && !machine.path(AT_BOOT).exists());
     });
 }
