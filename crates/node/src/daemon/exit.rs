@@ -21,6 +21,7 @@ use weft_host::faults::{EXIT, Fault};
 use weft_networks::of_exit;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
+use weft_roster::names::Name;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
@@ -285,7 +286,7 @@ impl Daemon {
         let is_own = |text: &str| named.to_string() == text;
         match self.desired.members.named_exit(config) {
             Ok(_) => Ok(()),
-            Err(NotFound::Unknown) if named.matches(&own, None) || names.map(|name| name.as_str()).any(is_own) => {
+            Err(NotFound::Unknown) if named.matches(&own, None) || names.map(Name::as_str).any(is_own) => {
                 Err(format!("tun.exit: {named} is this node itself"))
             }
             Err(error) => Err(format!("tun.exit: {}", not_found(named, error))),

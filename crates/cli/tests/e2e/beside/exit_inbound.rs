@@ -28,7 +28,7 @@ impl Session {
         let listener = laptop.run(|| TcpListener::bind(at)).unwrap().unwrap();
         let client = client.run(|| TcpStream::connect(at)).unwrap().unwrap();
         let (server, _) = uninterrupted(|| listener.accept()).unwrap();
-        // Whoever looks for connections that came in finds the port open.
+        // The port stays open: that shows that the connection came in.
         std::thread::spawn(move || listener.accept());
         Self { server, client }
     }
@@ -107,8 +107,15 @@ fn containers_leave_by_the_exit_and_get_names() {
         let _link = world.link((laptop, &[]), (&container, &["172.17.0.2/16"])).unwrap();
         gateway(&container, &["172.17.0.1"]);
         let port = run(laptop, "ip", &["-o", "link", "show", "type", "veth"]);
-        let port = port.lines().filter(|line| !line.contains("eth0"));
-        let port = port.last().unwrap().split([':', '@']).nth(1).unwrap().trim().to_owned();
+        let mut port = port.lines().filter(|line| !line.contains("eth0"));
+        let port = port
+            .next_back()
+            .unwrap()
+            .split([':', '@'])
+            .nth(1)
+            .unwrap()
+            .trim()
+            .to_owned();
         for arguments in [
             &["link", "add", "docker0", "type", "bridge"][..],
             &["address", "add", "172.17.0.1/16", "dev", "docker0"],
