@@ -8,7 +8,15 @@ use std::path::{Path, PathBuf};
 /// A lock on a file, held until it is dropped or the process ends, however it ends. The file stays.
 #[derive(Debug)]
 pub struct FileLock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for FileLock {
+    /// A process that was started meanwhile has the file, too, until it runs its program: closing this one does not
+    /// end the lock.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
 }
 
 impl FileLock {
@@ -29,7 +37,7 @@ impl FileLock {
                 source,
             })?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { _file: file }),
+            Ok(()) => Ok(Self { file }),
             Err(TryLockError::WouldBlock) => Err(LockError::Held(path.to_owned())),
             Err(TryLockError::Error(source)) => Err(LockError::Unsupported {
                 path: path.to_owned(),
@@ -66,6 +74,18 @@ pub enum LockError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_ends_although_another_descriptor_is_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let lock = FileLock::acquire(&path).unwrap();
+        // As a process has it that was forked and does not run its program yet.
+        let inherited = lock.file.try_clone().unwrap();
+        drop(lock);
+        FileLock::acquire(&path).unwrap();
+        drop(inherited);
+    }
 
     #[test]
     fn held_until_dropped() {
