@@ -193,6 +193,7 @@ impl Config {
             peers: self.peers.iter().map(|peer| peer.key).collect(),
             subnets: self.own_subnets(),
             serves: None,
+            host: Vec::new(),
             exit: None,
         }
     }

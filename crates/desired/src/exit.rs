@@ -10,6 +10,9 @@ use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
+use weft_wire::internet::is_of_internet;
+
+use crate::System;
 
 /// The orders to the broker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,16 +52,54 @@ pub fn used(
     })
 }
 
-/// Returns what this node forwards for members, as soon as they may send it.
+/// Returns what this node forwards for members, as soon as they may send it. `host`: what [`host`] returns
+/// for an exit; those of the Internet are reached as the rules for the node say.
 #[must_use]
-pub fn served(config: &Config, networks: &Networks) -> Option<ServeExit> {
+pub fn served(config: &Config, networks: &Networks, host: &[IpAddr]) -> Option<ServeExit> {
     let exit = networks.own_exit()?;
+    let mut lans = vec![Subnet::host(IpAddr::V6(networks.own().node_addr().to_ipv6()))];
+    lans.extend(own_subnets(config, networks));
+    lans.extend(
+        host.iter()
+            .filter(|ip| is_of_internet(**ip))
+            .map(|ip| Subnet::host(*ip)),
+    );
     Some(ServeExit {
         ipv4: exit.ipv4,
         ipv6: exit.ipv6,
         dns: None,
-        lans: own_subnets(config, networks),
+        lans,
     })
+}
+
+/// Returns the addresses of this host that peers may ask for, ascending: those in subnets behind it (`ours`),
+/// and as an exit (`serves`) those of the Internet. With each of IPv4 goes that of the broadcast in its subnet.
+#[must_use]
+pub fn host(config: &Config, system: &System, ours: &[Subnet], serves: bool) -> Vec<IpAddr> {
+    let others = system.surroundings.addresses.iter();
+    let others = others.filter(|address| address.index != system.interface);
+    let others = others.map(|of| (of.address, of.prefix_len));
+    let own = config.tun.addresses.iter().map(|of| (of.address, of.prefix_len));
+    let mut host: Vec<IpAddr> = others
+        .chain(own)
+        .flat_map(|(address, prefix_len)| [Some(address), broadcast(address, prefix_len)])
+        .flatten()
+        .filter(|ip| ours.iter().any(|subnet| subnet.contains(*ip)) || serves && is_of_internet(*ip))
+        .collect();
+    host.sort_unstable();
+    host.dedup();
+    host
+}
+
+/// The last address of a subnet of IPv4, unless it is that of a host (RFC 3021).
+fn broadcast(address: IpAddr, prefix_len: u8) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(ip) if prefix_len < 31 => {
+            let hosts = u32::MAX >> prefix_len;
+            Some(IpAddr::V4(Ipv4Addr::from_bits(ip.to_bits() | hosts)))
+        }
+        _ => None,
+    }
 }
 
 /// Returns the IPv4 addresses of this node and of an exit, in a network in which it is one.

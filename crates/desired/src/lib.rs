@@ -187,6 +187,7 @@ impl Desired {
         let mut own_subnets = exit::own_subnets(config, networks);
         let by_hand = ByHand {
             serves: inputs.served.map(|_| own_subnets.clone()),
+            host: exit::host(config, system, &own_subnets, inputs.served.is_some()),
             exit: exit.map(|(key, _)| key),
             ..config.by_hand()
         };
@@ -202,7 +203,7 @@ impl Desired {
             routes: members.routes(),
             orders: Orders {
                 used: exit::used(config, networks, exit, inputs.pass),
-                served: exit::served(config, networks),
+                served: exit::served(config, networks, &exit::host(config, system, &[], true)),
             },
             offer: exit::offer(config, &system.surroundings, system.interface),
             zone: names::zone(&members, networks),

@@ -196,3 +196,47 @@ fn a_served_exit_changes_rules_and_subnets_at_once() {
     });
     assert_eq!(parts, ["rules", "own_subnets"]);
 }
+
+#[test]
+fn own_addresses_count_as_the_node_where_peers_send_to_them() {
+    let mut known = Known::new();
+    known.configure("[tun]\nroutes = [\"192.168.1.0/24\"]\naddresses = [\"10.7.0.1/16\"]\n");
+    for (index, address, prefix_len) in [
+        (LAN, "192.168.1.2", 24),
+        (LAN, "203.0.113.10", 24),
+        (LAN, "2001:db8::2", 64),
+        (LAN, "172.17.0.1", 16),
+        (LAN, "fe80::2", 64),
+        (1, "127.0.0.1", 8),
+        (TUNNEL, "10.44.0.1", 32),
+    ] {
+        let address = address.parse().unwrap();
+        known.system.surroundings.addresses.push(InterfaceAddress {
+            index,
+            address,
+            prefix_len,
+        });
+    }
+    let host = |known: &Known| -> Vec<String> {
+        let peers = known.desired().rules.peers.unwrap();
+        let rules = &peers[&identity(2).public().node_addr()];
+        rules.host.iter().map(ToString::to_string).collect()
+    };
+    let in_subnets = ["10.7.0.1", "192.168.1.2", "192.168.1.255"];
+    assert_eq!(host(&known), in_subnets);
+    known.served = Some(Exit {
+        ipv4: true,
+        ipv6: false,
+    });
+    let all = ["203.0.113.10", "203.0.113.255", "2001:db8::2"];
+    assert_eq!(host(&known), [&in_subnets[..], &all].concat());
+    // One of them comes: the rules follow.
+    let parts = known.differs_after(|known| {
+        known.system.surroundings.addresses.push(InterfaceAddress {
+            index: LAN,
+            address: "198.51.100.3".parse().unwrap(),
+            prefix_len: 32,
+        });
+    });
+    assert_eq!(parts, ["rules", "lan", "host"]);
+}

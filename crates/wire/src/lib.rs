@@ -26,7 +26,7 @@
 //! - [`fast`]: fast frames, and the session messages that agree on them.
 //! - [`outside`]: datagrams that belong to no link, at the same socket.
 //! - [`ip`], [`transport`], [`checksum`], [`virtio`]: packets as a TUN device has them.
-//!   [`subnet`]: IP prefixes that a node routes.
+//!   [`subnet`]: IP prefixes that a node routes. [`internet`]: addresses that an exit forwards to.
 //!
 //! # Never here
 //! Keys, seals and signatures (weft-noise); what a message means and whether to believe it
@@ -48,6 +48,7 @@ pub mod filter;
 pub mod fmp;
 pub mod fsp;
 pub mod hops;
+pub mod internet;
 pub mod ip;
 pub mod keepalive;
 pub mod link;

@@ -191,6 +191,7 @@ impl SlowPolicy {
             networks: networks.collect(),
             by_hand: self.by_hand.then(|| behind(self.me).into()),
             ours: None,
+            host: Default::default(),
             by_exit: false,
         }
     }

@@ -1,6 +1,7 @@
 //! From the rules of networks and of the configuration to those of the packet path.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weft_noise::PublicKey;
@@ -30,6 +31,8 @@ pub struct ByHand {
     pub subnets: Vec<Subnet>,
     /// The addresses of this node and the subnets behind it, if it is an exit.
     pub serves: Option<Vec<Subnet>>,
+    /// The addresses of this host that count as the node, ascending.
+    pub host: Vec<IpAddr>,
     /// The exit that this node uses.
     pub exit: Option<PublicKey>,
 }
@@ -43,6 +46,7 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
         return Compiled::default();
     }
     let all_ours: Option<Arc<[Subnet]>> = by_hand.serves.as_deref().map(Arc::from);
+    let host: Arc<[IpAddr]> = by_hand.host.as_slice().into();
     let exit = all_ours.is_some();
     let of_networks = joined.iter().map(|network| OfNetwork::new(own, network, exit, unix));
     let mut of_networks: Vec<OfNetwork<'_>> = of_networks.collect();
@@ -68,6 +72,7 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
             networks: of_networks.iter_mut().filter_map(|network| network.of(&key)).collect(),
             by_hand: by_hand.peers.contains(&key).then(|| Arc::clone(&subnets)),
             ours: all_ours.clone(),
+            host: Arc::clone(&host),
             by_exit: by_hand.exit == Some(key),
         };
         peers.insert(key.node_addr(), of_peer);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use weft_wire::internet::is_of_internet;
 use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::{NodeAddr, Subnet};
 
@@ -37,6 +38,9 @@ pub struct PeerRules {
     /// The addresses of this node and the subnets behind it, if it is an exit: packets to others
     /// pass if a network allows it. `None`: it is none, and has each address that arrives here.
     pub ours: Option<Arc<[Subnet]>>,
+    /// All addresses of this host, ascending, with those of the broadcasts in its subnets: they are the
+    /// node, whatever interface has them.
+    pub host: Arc<[IpAddr]>,
     /// Whether this node sends to all other addresses by the peer.
     pub by_exit: bool,
 }
@@ -100,7 +104,7 @@ pub type PortRanges = Box<[(u16, u16)]>;
 pub enum Scope {
     /// This node, the subnets behind it, and the addresses behind this exit.
     Any,
-    /// The addresses of this node.
+    /// The addresses of this node, with all those of its host.
     Node,
     /// A subnet behind this node.
     Subnet(Subnet),
@@ -113,6 +117,8 @@ pub enum Scope {
 enum To {
     Node,
     Subnet,
+    /// An address of this host in a subnet behind this node: rules about either are about it.
+    NodeInSubnet,
     Exit,
 }
 
@@ -178,19 +184,29 @@ impl Policy {
     }
 
     /// Whether a packet from `source` may go to a peer: the source is this node in a network that
-    /// both are in, or a subnet behind it there, or in the configuration if the peer is, too.
+    /// both are in, or a subnet behind it there, or in the configuration if the peer is, too. To those that
+    /// this node serves as exit go answers from all other addresses, and errors about those that it refuses.
     pub(super) fn may_leave(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
+        let ends = (self.me, peer);
         let is_ours = |rules: &PeerRules| rules.networks.iter().any(|network| network.is_ours(source));
-        let joins = |rules: &PeerRules| rules.joins((self.me, peer), source, dest) || rules.by_exit && is_ours(rules);
-        source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(joins)
+        let may = |rules: &PeerRules| {
+            rules.joins(ends, source, dest)
+                || rules.by_exit && is_ours(rules)
+                || rules.serves(peer, dest) && matches!(rules.destination(self.me, source), To::Exit | To::Node)
+        };
+        source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(may)
     }
 
-    /// Whether a packet of a peer has a destination that the peer may know of.
+    /// Whether an error about a packet of a peer tells the peer nothing: it has a destination that the
+    /// peer may know of, or a source for which this node is an exit, as which it refuses all that is not of
+    /// the Internet alike.
     pub(super) fn concerns(&self, peer: NodeAddr, packet: &[u8]) -> bool {
-        let joins = |rules: &PeerRules| {
-            addresses(packet).is_some_and(|(source, dest)| rules.joins((self.me, peer), dest, source))
+        let concerns = |rules: &PeerRules| {
+            addresses(packet).is_some_and(|(source, dest)| {
+                rules.joins((self.me, peer), dest, source) || rules.serves(peer, source) && !is_of_internet(dest)
+            })
         };
-        self.peers.get(&peer).is_some_and(joins)
+        self.peers.get(&peer).is_some_and(concerns)
     }
 }
 
@@ -205,43 +221,56 @@ impl PeerRules {
         if let Some(decision) = self.deny.decide(facts, to).or_else(|| self.allow.decide(facts, to)) {
             return decision;
         }
-        if to == To::Exit {
-            let mut concerned = self
-                .networks
-                .iter()
-                .filter(|network| network.serves(peer, facts.source));
-            return concerned.any(|network| network.rules.decide(facts, to).unwrap_or(network.inside));
-        }
-        let mut concerned = self
-            .networks
-            .iter()
-            .filter(|network| network.joins(me, facts.dest, facts.source))
-            .peekable();
+        let by_exit = self.leads_by_exit(to, facts.dest);
+        let concerns = |network: &&NetworkRules| {
+            let joins = to != To::Exit && network.joins(me, facts.dest, facts.source);
+            joins || by_exit && network.serves(peer, facts.source)
+        };
+        let mut concerned = self.networks.iter().filter(concerns).peekable();
         match concerned.peek() {
             // A flow passes if one common network allows it.
             Some(_) => concerned.any(|network| network.rules.decide(facts, to).unwrap_or(network.inside)),
-            None => self.by_hand.is_some(),
+            None => to != To::Exit && self.by_hand.is_some(),
         }
     }
 
     /// Whether packets pass between these addresses unless a rule denies them: one of this node or
     /// behind it, and one of the peer or behind it.
     fn joins(&self, (me, peer): (NodeAddr, NodeAddr), ours: IpAddr, theirs: IpAddr) -> bool {
-        let is_node = || ours == IpAddr::V6(me.to_ipv6()) || self.networks.iter().any(|network| network.is_ours(ours));
         let by_hand = self.by_hand.as_ref();
-        by_hand.is_some_and(|subnets| is_node() || within(subnets, ours))
+        by_hand.is_some_and(|subnets| self.is_own(me, ours) || within(subnets, ours))
             || self.networks.iter().any(|network| network.joins(me, ours, theirs))
-            || self.networks.iter().any(|network| network.serves(peer, theirs))
-                && self.destination(me, ours) == To::Exit
+            || self.serves(peer, theirs) && self.leads_by_exit(self.destination(me, ours), ours)
+    }
+
+    /// Whether this node is an exit for packets of the peer with this address.
+    fn serves(&self, peer: NodeAddr, theirs: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.serves(peer, theirs))
+    }
+
+    /// Whether those that this node serves as exit send to this address: one of the Internet, be it the
+    /// host's own.
+    fn leads_by_exit(&self, to: To, dest: IpAddr) -> bool {
+        self.ours.is_some() && matches!(to, To::Exit | To::Node) && is_of_internet(dest)
+    }
+
+    /// Whether this is an address of this node in the mesh.
+    fn is_own(&self, me: NodeAddr, address: IpAddr) -> bool {
+        address == IpAddr::V6(me.to_ipv6()) || self.networks.iter().any(|network| network.is_ours(address))
     }
 
     fn destination(&self, me: NodeAddr, dest: IpAddr) -> To {
-        if dest == IpAddr::V6(me.to_ipv6()) || self.networks.iter().any(|network| network.is_ours(dest)) {
+        if self.is_own(me, dest) {
             return To::Node;
         }
+        let is_host = self.host.binary_search(&dest).is_ok();
         let behind = |network: &NetworkRules| within(&network.ours, dest);
         match &self.ours {
-            Some(ours) if !within(ours, dest) && !self.networks.iter().any(behind) => To::Exit,
+            Some(ours) if !within(ours, dest) && !self.networks.iter().any(behind) => match is_host {
+                true => To::Node,
+                false => To::Exit,
+            },
+            _ if is_host => To::NodeInSubnet,
             _ => To::Subnet,
         }
     }
@@ -286,8 +315,8 @@ impl Rule {
     fn matches(&self, facts: &Facts, to: To) -> bool {
         let to = match self.to {
             Scope::Any => true,
-            Scope::Node => to == To::Node,
-            Scope::Subnet(subnet) => to == To::Subnet && subnet.contains(facts.dest),
+            Scope::Node => matches!(to, To::Node | To::NodeInSubnet),
+            Scope::Subnet(subnet) => matches!(to, To::Subnet | To::NodeInSubnet) && subnet.contains(facts.dest),
             Scope::Exit => to == To::Exit,
         };
         let protocol = match self.protocol {

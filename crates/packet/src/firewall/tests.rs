@@ -197,6 +197,156 @@ fn an_exit_serves_members_under_their_own_addresses() {
     );
 }
 
+/// The network of the tests of exits, whose default is to pass: `of_network` are its rules.
+fn exit_network(of_network: &[Rule], inside: bool, exit: bool) -> NetworkRules {
+    NetworkRules {
+        ipv4: Some(Addresses {
+            ours: [10, 44, 0, 1].into(),
+            theirs: [10, 44, 0, 2].into(),
+        }),
+        ours: Arc::default(),
+        theirs: Arc::default(),
+        rules: RuleSet {
+            list: of_network.into(),
+            chosen: (0..of_network.len() as u16).collect(),
+        },
+        inside,
+        exit,
+    }
+}
+
+fn about(allow: bool, to: Scope) -> Rule {
+    Rule {
+        allow,
+        to,
+        protocol: Protocol::Any,
+        ports: Box::default(),
+    }
+}
+
+/// What an exit decides about a packet of its member to port 443: the host has these addresses.
+fn at_exit(networks: Vec<NetworkRules>, ours: &[&str], host: &[&str], dest: &str) -> bool {
+    at_port_of_exit(networks, (ours, host), dest, 443)
+}
+
+fn at_port_of_exit(networks: Vec<NetworkRules>, (ours, host): (&[&str], &[&str]), dest: &str, port: u16) -> bool {
+    let mut host: Vec<IpAddr> = host.iter().map(|ip| ip.parse().unwrap()).collect();
+    host.sort_unstable();
+    let rules = PeerRules {
+        networks,
+        ours: Some(ours.iter().map(|subnet| subnet.parse().unwrap()).collect()),
+        host: host.into(),
+        ..PeerRules::default()
+    };
+    let mut lane = Firewall::default();
+    lane.set(Some(Arc::new(Policy::new(ME, None, 7, [(PEER, rules)].into()))));
+    let dest: IpAddr = dest.parse().unwrap();
+    let packet = match dest {
+        IpAddr::V4(dest) => packet4([10, 44, 0, 2], dest.octets(), (5000, port)),
+        IpAddr::V6(dest) => {
+            let mut packet = to_me(TCP, (5000, port), SYN);
+            packet[24..40].copy_from_slice(&dest.octets());
+            packet
+        }
+    };
+    lane.inbound(0, PEER, &packet).is_ok()
+}
+
+const OWN: [&str; 1] = ["10.44.0.1/32"];
+const HOST: [&str; 6] = [
+    "127.0.0.1",
+    "192.168.9.1",
+    "172.17.0.1",
+    "203.0.113.10",
+    "2001:db8:3::10",
+    "fe80::1",
+];
+
+#[test]
+fn every_address_of_an_exits_host_is_the_node() {
+    let (deny, allow) = (about(false, Scope::Node), about(true, Scope::Exit));
+    let to_exit_alone = [deny, allow];
+    let rules: [(&[Rule], bool); 2] = [(&to_exit_alone, true), (&to_exit_alone[1..], false)];
+    for (rules, inside) in rules {
+        let passes = |dest: &str| at_exit(vec![exit_network(rules, inside, true)], &OWN, &HOST, dest);
+        assert!(passes("203.0.113.11") && passes("2001:db8:3::11"), "the Internet");
+        for dest in HOST.iter().chain(&["10.44.0.1", "127.0.0.53"]) {
+            assert!(!passes(dest), "{dest}");
+        }
+    }
+    // Rules that allow the node lead to its addresses of the Internet, and to no local network.
+    let node = [about(true, Scope::Node)];
+    let passes = |dest: &str| at_exit(vec![exit_network(&node, false, true)], &OWN, &HOST, dest);
+    assert!(passes("203.0.113.10") && passes("2001:db8:3::10") && passes("10.44.0.1"));
+    assert!(!passes("192.168.9.1") && !passes("172.17.0.1") && !passes("203.0.113.11"));
+    // No network that is served: nothing leads there.
+    let other = |dest: &str| at_exit(vec![exit_network(&[], true, false)], &OWN, &HOST, dest);
+    assert!(!other("203.0.113.10") && other("10.44.0.1"));
+}
+
+#[test]
+fn an_exit_is_of_the_internet_alone() {
+    let passes = |dest: &str| at_exit(vec![exit_network(&[], true, true)], &OWN, &[], dest);
+    assert!(passes("198.51.100.7") && passes("2001:db8::7"));
+    for dest in [
+        "0.0.0.0",
+        "127.0.0.1",
+        "10.9.9.9",
+        "100.64.0.1",
+        "169.254.169.254",
+        "172.17.0.2",
+        "192.168.9.255",
+        "224.0.0.251",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "fe80::1",
+        "fc00::1",
+        "ff02::1",
+        "ff0e::1",
+    ] {
+        assert!(!passes(dest), "{dest}");
+    }
+}
+
+#[test]
+fn an_own_address_in_a_route_is_both_node_and_route() {
+    const LAN: &str = "192.168.9.0/24";
+    let route = Scope::Subnet(LAN.parse().unwrap());
+    let passes = |rules: &[Rule], inside: bool, dest: &str| {
+        let network = NetworkRules {
+            ours: [LAN.parse().unwrap()].into(),
+            ..exit_network(rules, inside, false)
+        };
+        let served = at_exit(vec![network.clone()], &[OWN[0], LAN], &HOST, dest);
+        let rules = PeerRules {
+            networks: vec![network],
+            host: [dest.parse().unwrap()].into(),
+            ..PeerRules::default()
+        };
+        let mut lane = Firewall::default();
+        lane.set(Some(Arc::new(Policy::new(ME, None, 7, [(PEER, rules)].into()))));
+        let packet = packet4([10, 44, 0, 2], [192, 168, 9, 1], (5000, 443));
+        if dest == "192.168.9.1" {
+            assert_eq!(
+                lane.inbound(0, PEER, &packet).is_ok(),
+                served,
+                "without an exit it is the same"
+            );
+        }
+        served
+    };
+    let (node, printer) = ("192.168.9.1", "192.168.9.2");
+    let deny_node = [about(false, Scope::Node)];
+    assert!(!passes(&deny_node, true, node) && passes(&deny_node, true, printer));
+    let deny_route = [about(false, route)];
+    assert!(!passes(&deny_route, true, node) && !passes(&deny_route, true, printer));
+    let allow_route = [about(true, route)];
+    assert!(passes(&allow_route, false, node) && passes(&allow_route, false, printer));
+    let allow_node = [about(true, Scope::Node)];
+    assert!(passes(&allow_node, false, node) && !passes(&allow_node, false, printer));
+}
+
 #[test]
 fn answers_arrive_by_another_lane_than_the_questions_left() {
     let mut node = Node::new(&[]);

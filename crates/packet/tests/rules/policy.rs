@@ -99,6 +99,7 @@ fn some() -> PeerRules {
         networks: vec![network(7, first, false), network(9, second, false)],
         by_hand: None,
         ours: None,
+        host: Arc::default(),
         by_exit: false,
     }
 }
