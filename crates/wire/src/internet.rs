@@ -1,4 +1,4 @@
-//! Which addresses are of the Internet: those that an exit forwards to.
+//! Which addresses are of the Internet: those that an exit forwards to. And where it answers for their names.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -18,6 +18,10 @@ pub const LOCAL_IPV4: [(Ipv4Addr, u8); 9] = [
 
 /// The network of IPv6 that is the Internet (RFC 4291 section 2.4), with the length of its prefix.
 pub const GLOBAL_IPV6: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+
+/// The port of an exit's addresses in the mesh at which members ask for names. Port 53 stays free for a DNS
+/// server of its own.
+pub const EXIT_NAMES: u16 = 7_353;
 
 /// Returns whether an address is one of a single host of the Internet.
 #[must_use]

@@ -5,6 +5,8 @@ mod using;
 
 use std::fmt::Write as _;
 
+use weft_wire::internet::EXIT_NAMES;
+
 pub use self::serving::serving;
 pub use self::using::{GROUP, routes, using};
 
@@ -19,8 +21,8 @@ pub const USE: &str = "weft";
 /// The table of nft(8) while this host is an exit.
 pub const SERVE: &str = "weft_exit";
 
-/// The port of an exit that takes queries for names. Port 53 stays free for a DNS server of its own.
-const NAMES: u16 = 7_353;
+/// The port of an exit that takes queries for names.
+const NAMES: u16 = EXIT_NAMES;
 
 /// IPv4 addresses that are not those of the Internet (RFC 6890), without those for documentation.
 const LOCAL_IPV4: &str = "{ 0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use weft_wire::internet::is_of_internet;
+use weft_wire::internet::{EXIT_NAMES, is_of_internet};
 use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use weft_wire::{NodeAddr, Subnet};
 
@@ -122,6 +122,9 @@ enum To {
     Exit,
 }
 
+/// The port of queries for names, as rules see those to an exit (RFC 1035 section 4.2).
+const DNS: u16 = 53;
+
 /// A set of protocols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -217,11 +220,15 @@ impl PeerRules {
             // No local rule leads from one network into another.
             return false;
         }
-        let to = self.destination(me, facts.dest);
+        let asked = self.asked_for_names(me, facts);
+        let (facts, to) = match &asked {
+            Some(asked) => (asked, To::Exit),
+            None => (facts, self.destination(me, facts.dest)),
+        };
         if let Some(decision) = self.deny.decide(facts, to).or_else(|| self.allow.decide(facts, to)) {
             return decision;
         }
-        let by_exit = self.leads_by_exit(to, facts.dest);
+        let by_exit = asked.is_some() || self.leads_by_exit(to, facts.dest);
         let concerns = |network: &&NetworkRules| {
             let joins = to != To::Exit && network.joins(me, facts.dest, facts.source);
             joins || by_exit && network.serves(peer, facts.source)
@@ -252,6 +259,16 @@ impl PeerRules {
     /// host's own.
     fn leads_by_exit(&self, to: To, dest: IpAddr) -> bool {
         self.ours.is_some() && matches!(to, To::Exit | To::Node) && is_of_internet(dest)
+    }
+
+    /// A query for names to this exit as one to port 53 behind it: who may use the exit may ask it, and
+    /// no other peer.
+    fn asked_for_names(&self, me: NodeAddr, facts: &Facts) -> Option<Facts> {
+        let is_query = facts.port == Some(EXIT_NAMES) && self.ours.is_some() && self.is_own(me, facts.dest);
+        is_query.then_some(Facts {
+            port: Some(DNS),
+            ..*facts
+        })
     }
 
     /// Whether this is an address of this node in the mesh.

@@ -310,6 +310,36 @@ fn an_exit_is_of_the_internet_alone() {
 }
 
 #[test]
+fn who_may_use_an_exit_may_ask_it_for_names() {
+    let me = ME.to_ipv6().to_string();
+    let asks = |rules: &[Rule], inside: bool, exit: bool| {
+        [(&me, 7353), (&OWN[0][..9].to_owned(), 7353)]
+            .map(|(dest, port)| at_port_of_exit(vec![exit_network(rules, inside, exit)], (&OWN, &HOST), dest, port))
+    };
+    let ports = |allow, to, ports: &[u16]| Rule {
+        ports: ports.iter().map(|port| (*port, *port)).collect(),
+        protocol: Protocol::Number(TCP),
+        ..about(allow, to)
+    };
+    assert_eq!(asks(&[about(true, Scope::Exit)], false, true), [true; 2]);
+    assert_eq!(asks(&[ports(true, Scope::Exit, &[53])], false, true), [true; 2]);
+    assert_eq!(asks(&[ports(true, Scope::Exit, &[7353, 443])], false, true), [false; 2]);
+    assert_eq!(
+        asks(&[about(true, Scope::Node)], false, true),
+        [false; 2],
+        "the node alone"
+    );
+    assert_eq!(asks(&[about(false, Scope::Exit)], true, true), [false; 2]);
+    assert_eq!(asks(&[ports(false, Scope::Exit, &[53])], true, true), [false; 2]);
+    assert_eq!(asks(&[about(false, Scope::Node)], true, true), [true; 2]);
+    assert_eq!(asks(&[], true, false), [false; 2], "a member of another network");
+    // The same port elsewhere, and other ports of the node, are none of it.
+    let exit = vec![exit_network(&[about(true, Scope::Exit)], false, true)];
+    assert!(!at_port_of_exit(exit.clone(), (&OWN, &HOST), "203.0.113.10", 7353));
+    assert!(!at_port_of_exit(exit, (&OWN, &HOST), &me, 53));
+}
+
+#[test]
 fn an_own_address_in_a_route_is_both_node_and_route() {
     const LAN: &str = "192.168.9.0/24";
     let route = Scope::Subnet(LAN.parse().unwrap());
