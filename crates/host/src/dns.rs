@@ -12,6 +12,7 @@
 //! | [`Lookups`] | host names of peers, which the daemon itself asks for |
 //! | `probe` | whether servers answer, and none sends queries back here |
 //! | `forward` | with that file only: queries for other names go to the servers that it named before |
+//! | `servers` | which servers the system has, as it changes |
 //!
 //! Without the file, a name outside of the domains is refused: the responder is not a path to other
 //! servers, and queries for other names go to the same servers as before.
@@ -26,11 +27,12 @@ mod responder;
 mod reverse;
 mod search;
 mod server;
+mod servers;
 mod status;
 mod system;
 pub mod zone;
 
-pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_SAME, MAX_UDP};
+pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_OF_ONE, MAX_SAME, MAX_UDP};
 pub use lookup::Lookups;
 pub use probe::{LoopProbe, is_answering};
 pub use resolved::{RegisterError, Resolved};

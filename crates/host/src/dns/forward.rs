@@ -3,7 +3,7 @@
 //! Every query has a socket of its own with a port that the kernel chooses, and a random id, so that
 //! an attacker off the path has to guess both. A response counts only if it comes from the address
 //! that was asked, with this id and this question. Nothing is cached. All of it is bounded:
-//! [`MAX_IN_FLIGHT`], [`MAX_SAME`], [`MAX_UDP`] and [`LIMIT`].
+//! [`MAX_IN_FLIGHT`], [`MAX_SAME`], [`MAX_OF_ONE`], [`MAX_UDP`] and [`LIMIT`].
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -21,6 +21,7 @@ use weft_os::random::random_bytes;
 use weft_os::udp::mark;
 
 use super::message::{Query, Rcode};
+use super::servers::SystemServers;
 
 /// The most queries that wait for servers at once. Each holds at most three sockets.
 pub const MAX_IN_FLIGHT: usize = 128;
@@ -28,6 +29,9 @@ pub const MAX_IN_FLIGHT: usize = 128;
 /// The most queries for the same name and type among them: more of them mean that a server sends them
 /// back here.
 pub const MAX_SAME: usize = 16;
+
+/// The most queries of one member among them, where others share an exit.
+pub const MAX_OF_ONE: usize = 32;
 
 /// The longest response over UDP that is passed on, in bytes. A longer one is passed on as a truncated
 /// one, and the client asks again over TCP.
@@ -78,9 +82,19 @@ pub(super) struct Forwarder {
     times: Times,
     /// Whether its sockets are marked as those between nodes.
     marked: bool,
-    /// The questions of the queries in flight, and how many have each.
-    waiting: Mutex<BTreeMap<Vec<u8>, usize>>,
+    /// Where the servers are read from again; otherwise they are those that were set.
+    system: Option<SystemServers>,
+    waiting: Mutex<Waiting>,
     pub(super) counters: Counters,
+}
+
+/// The queries in flight.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// How many have each question.
+    questions: BTreeMap<Vec<u8>, usize>,
+    /// How many are of each member.
+    sources: BTreeMap<IpAddr, usize>,
 }
 
 /// Results of queries since the start.
@@ -109,27 +123,51 @@ pub(super) struct Ticket {
     request: Vec<u8>,
     /// The question, in lower case.
     question: Vec<u8>,
+    /// The member that asks.
+    source: Option<IpAddr>,
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         let mut waiting = self.forwarder.lock_waiting();
-        if let Some(count) = waiting.get_mut(&self.question) {
-            *count -= 1;
-            if *count == 0 {
-                waiting.remove(&self.question);
-            }
+        one_less(&mut waiting.questions, &self.question);
+        if let Some(source) = &self.source {
+            one_less(&mut waiting.sources, source);
+        }
+    }
+}
+
+/// Counts one of these less.
+fn one_less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
 
 impl Forwarder {
-    /// One for questions of the daemon itself, whose sockets are marked as those between nodes.
-    pub(super) fn marked() -> Self {
+    /// One that asks the servers which the system has at present, as programs of this host do.
+    pub(super) fn of_system(servers: SystemServers, marked: bool) -> Self {
         Self {
-            marked: true,
+            system: Some(servers),
+            marked,
             ..Self::default()
         }
+    }
+
+    /// Takes over the servers of the system, if it is time to read them again.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub(super) async fn read_servers(&self) -> Result<(), String> {
+        if let Some(system) = &self.system
+            && let Some(servers) = system.read().await?
+        {
+            self.set_servers(servers);
+        }
+        Ok(())
     }
 
     /// Replaces the servers.
@@ -139,20 +177,30 @@ impl Forwarder {
 
     /// Admits a request, which must be a query; `None` if there is no server or a bound is reached.
     pub(super) fn admit(self: &Arc<Self>, request: &[u8]) -> Option<Ticket> {
+        self.admit_of(None, request)
+    }
+
+    /// The same for a member that shares this host with others.
+    pub(super) fn admit_of(self: &Arc<Self>, source: Option<IpAddr>, request: &[u8]) -> Option<Ticket> {
         let question = Query::parse(request).ok()?.question().to_ascii_lowercase();
-        let has_servers = !self.servers.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let has_servers = self.system.is_some() || !self.servers().is_empty();
         let mut waiting = self.lock_waiting();
-        let in_flight: usize = waiting.values().sum();
-        let same = waiting.get(&question).copied().unwrap_or(0);
-        if !has_servers || in_flight >= MAX_IN_FLIGHT || same >= MAX_SAME {
+        let in_flight: usize = waiting.questions.values().sum();
+        let same = waiting.questions.get(&question).copied().unwrap_or(0);
+        let of_one = source.map_or(0, |source| waiting.sources.get(&source).copied().unwrap_or(0));
+        if !has_servers || in_flight >= MAX_IN_FLIGHT || same >= MAX_SAME || of_one >= MAX_OF_ONE {
             self.counters.turned_away.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        waiting.insert(question.clone(), same + 1);
+        waiting.questions.insert(question.clone(), same + 1);
+        if let Some(source) = source {
+            waiting.sources.insert(source, of_one + 1);
+        }
         Some(Ticket {
             forwarder: Arc::clone(self),
             request: request.to_vec(),
             question,
+            source,
         })
     }
 
@@ -161,7 +209,7 @@ impl Forwarder {
         self.servers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, BTreeMap<Vec<u8>, usize>> {
+    fn lock_waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -171,6 +219,11 @@ impl Ticket {
     /// one, or SERVFAIL.
     pub(super) async fn ask(self, transport: Transport) -> Vec<u8> {
         let counters = &self.forwarder.counters;
+        // If the broker is busy, the servers are those of before.
+        let read = timeout(STEP, self.forwarder.read_servers()).await;
+        if let Ok(Err(why)) = read {
+            tracing::debug!(why, "DNS: the servers of the system");
+        }
         let answer = self.first_answer(transport).await;
         let (counter, mut response) = match answer {
             Some(response) => (&counters.answered, response),

@@ -4,33 +4,26 @@
 //! from the server that was asked. A truncated response is asked for again over TCP. The sockets are
 //! marked as those between nodes, so that an exit does not need the mesh to find the mesh.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use simple_dns::rdata::RData;
 use simple_dns::{Packet, PacketFlag, RCODE};
-use tokio::sync::Mutex;
-use tokio::time::Instant;
 use weft_config::host_name::HostName;
 
 use super::forward::{Forwarder, Transport};
 use super::message::{query, rtype};
+use super::servers::SystemServers;
 use crate::broker::Client;
 use crate::hosts::{Answer, Answers, LookupError};
 
 /// Maximum number of aliases (CNAME) from a name to its addresses.
 const MAX_ALIASES: usize = 8;
-/// How long the servers of the system are taken to be the same.
-const SERVERS_LIFE: Duration = Duration::from_secs(5);
 
 /// Asks for host names.
 #[derive(Clone, Debug)]
 pub struct Lookups {
     forwarder: Arc<Forwarder>,
-    broker: Result<Client, String>,
-    /// When the servers were read last.
-    read: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Lookups {
@@ -38,36 +31,18 @@ impl Lookups {
     #[must_use]
     pub fn new(broker: Result<Client, String>) -> Self {
         Self {
-            forwarder: Arc::new(Forwarder::marked()),
-            broker,
-            read: Arc::default(),
+            forwarder: Arc::new(Forwarder::of_system(SystemServers::new(broker), true)),
         }
     }
 
     /// Asks for both IP versions of a name. Ends within two times [`super::LIMIT`] after the broker's
     /// answer.
     pub async fn ask(&self, name: &HostName) -> Answers {
-        if let Err(why) = self.read_servers().await {
+        if let Err(why) = self.forwarder.read_servers().await {
             return [Err(LookupError::NoServer(why.clone())), Err(LookupError::NoServer(why))];
         }
         let (v6, v4) = tokio::join!(self.ask_type(name, rtype::AAAA), self.ask_type(name, rtype::A));
         [v6, v4]
-    }
-
-    async fn read_servers(&self) -> Result<(), String> {
-        let mut read = self.read.lock().await;
-        if read.is_some_and(|at| at.elapsed() < SERVERS_LIFE) {
-            return Ok(());
-        }
-        let broker = self.broker.as_ref().map_err(Clone::clone)?;
-        let text = broker.name_servers().await?;
-        let servers: Vec<SocketAddr> = text.lines().filter_map(|line| line.parse().ok()).collect();
-        if servers.is_empty() {
-            return Err("/etc/resolv.conf names none".to_owned());
-        }
-        self.forwarder.set_servers(servers);
-        *read = Some(Instant::now());
-        Ok(())
     }
 
     async fn ask_type(&self, name: &HostName, rtype: u16) -> Result<Answer, LookupError> {

@@ -128,7 +128,7 @@ fn ids_and_ports_differ() {
         let ids: std::collections::BTreeSet<_> = seen.iter().map(|(id, _)| id).collect();
         let ports: std::collections::BTreeSet<_> = seen.iter().map(|(_, port)| port).collect();
         assert!(ids.len() > 4 && ports.len() > 4, "{seen:?}");
-        assert!(forwarder.lock_waiting().is_empty());
+        assert!(forwarder.lock_waiting().questions.is_empty());
     });
 }
 
@@ -203,7 +203,7 @@ fn queries_in_flight_are_bounded() {
         assert_eq!(same.len() + others.len(), MAX_IN_FLIGHT);
         assert_eq!(servers.counters.named()[2].1, 1 + 200 - others.len() as u64);
         drop((same, others));
-        assert!(servers.lock_waiting().is_empty() && servers.admit(REQUEST).is_some());
+        assert!(servers.lock_waiting().questions.is_empty() && servers.admit(REQUEST).is_some());
         assert!(forwarder(&[]).admit(REQUEST).is_none());
         assert!(servers.admit(&REQUEST[..20]).is_none());
     });
@@ -228,5 +228,28 @@ fn a_response_that_is_too_long_is_truncated() {
                 assert_eq!((answer.len(), answer[7]), (len, 9));
             }
         }
+    });
+}
+
+#[test]
+fn one_member_fills_no_more_than_its_share() {
+    run(async {
+        let (_socket, address) = server().await;
+        let forwarder = forwarder(&[address]);
+        let request = |n: usize| {
+            let mut request = REQUEST.to_vec();
+            request[13..16].copy_from_slice(format!("{n:03}").as_bytes());
+            request
+        };
+        let [one, other]: [Option<IpAddr>; 2] = ["10.44.0.2", "10.44.0.3"].map(|ip| ip.parse().ok());
+        let mut tickets: Vec<Ticket> = (0..MAX_OF_ONE)
+            .map(|n| forwarder.admit_of(one, &request(n)).unwrap())
+            .collect();
+        assert!(forwarder.admit_of(one, &request(99)).is_none());
+        assert!(forwarder.admit_of(other, &request(99)).is_some());
+        tickets.pop();
+        assert!(forwarder.admit_of(one, &request(99)).is_some());
+        drop(tickets);
+        assert!(forwarder.lock_waiting().sources.is_empty());
     });
 }
