@@ -67,9 +67,15 @@ pub fn served(config: &Config, networks: &Networks, host: &[IpAddr]) -> Option<S
     Some(ServeExit {
         ipv4: exit.ipv4,
         ipv6: exit.ipv6,
-        dns: None,
         lans,
     })
+}
+
+/// Returns the addresses of this node at which members ask an exit for names.
+#[must_use]
+pub fn names_at(networks: &Networks) -> BTreeSet<IpAddr> {
+    let mesh = IpAddr::V6(networks.own().node_addr().to_ipv6());
+    networks.own_ipv4().map(IpAddr::V4).chain([mesh]).collect()
 }
 
 /// Returns the addresses of this host that peers may ask for, ascending: those in subnets behind it (`ours`),

@@ -150,6 +150,8 @@ pub struct Desired {
     pub offer: BTreeSet<Subnet>,
     /// The names that it answers for.
     pub zone: Zone,
+    /// The addresses at which it passes on queries of members that use it as exit.
+    pub names_at: BTreeSet<IpAddr>,
     /// The names of the networks of each member.
     pub member_of: BTreeMap<PublicKey, Vec<String>>,
     /// The host names that are looked up.
@@ -207,6 +209,10 @@ impl Desired {
             },
             offer: exit::offer(config, &system.surroundings, system.interface),
             zone: names::zone(&members, networks),
+            names_at: match inputs.served {
+                Some(_) => exit::names_at(networks),
+                None => BTreeSet::new(),
+            },
             member_of: networks.names_by_member(),
             host_names: config.host_names(),
             stun: stun(config, inputs.hosts, &host),

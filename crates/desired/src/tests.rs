@@ -97,7 +97,7 @@ fn parts_that_differ(one: &Desired, other: &Desired) -> Vec<&'static str> {
             [$((stringify!($part), one.$part != other.$part)),*]
         }};
     }
-    let parts = parts!(admission guests members rules exit own_subnets own_ipv4 routes orders offer zone member_of
+    let parts = parts!(admission guests members rules exit own_subnets own_ipv4 routes orders offer zone names_at member_of
         host_names stun nostr announced lan host mapping uplinks);
     let differ = parts.into_iter().filter(|(_, differs)| *differs);
     differ.map(|(name, _)| name).collect()
@@ -194,7 +194,10 @@ fn a_served_exit_changes_rules_and_subnets_at_once() {
             ipv6: false,
         });
     });
-    assert_eq!(parts, ["rules", "own_subnets"]);
+    assert_eq!(parts, ["rules", "own_subnets", "names_at"]);
+    let mesh = IpAddr::V6(identity(1).public().node_addr().to_ipv6());
+    let at: BTreeSet<IpAddr> = known.networks.own_ipv4().map(IpAddr::V4).chain([mesh]).collect();
+    assert_eq!(known.desired().names_at, at);
 }
 
 #[test]

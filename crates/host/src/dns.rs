@@ -12,11 +12,13 @@
 //! | [`Lookups`] | host names of peers, which the daemon itself asks for |
 //! | `probe` | whether servers answer, and none sends queries back here |
 //! | `forward` | with that file only: queries for other names go to the servers that it named before |
-//! | `servers` | which servers the system has, as it changes |
+//! | [`ExitNames`] | while this node is an exit: queries of members that use it go to the servers of this host |
+//! | `servers` | which servers that are, as it changes |
 //!
 //! Without the file, a name outside of the domains is refused: the responder is not a path to other
 //! servers, and queries for other names go to the same servers as before.
 
+mod exit_names;
 mod forward;
 mod lookup;
 pub mod message;
@@ -32,13 +34,14 @@ mod status;
 mod system;
 pub mod zone;
 
+pub use exit_names::ExitNames;
 pub use forward::{LIMIT, MAX_IN_FLIGHT, MAX_OF_ONE, MAX_SAME, MAX_UDP};
 pub use lookup::Lookups;
 pub use probe::{LoopProbe, is_answering};
 pub use resolved::{RegisterError, Resolved};
 pub use responder::{Responder, Setup, off};
 pub use search::{BadSearch, Search};
-pub use server::{Endpoint, MAX_CONNECTIONS, MAX_REQUEST};
+pub use server::{Endpoint, MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ONE, MAX_REQUEST};
 pub use status::{DnsState, DnsStatus};
 pub use system::System;
 pub use zone::Zone;

@@ -23,7 +23,7 @@ pub mod saved;
 pub mod sessions;
 pub mod watch;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_wire::Subnet;
 
@@ -74,9 +74,7 @@ pub struct ServeExit {
     pub ipv4: bool,
     /// IPv6.
     pub ipv6: bool,
-    /// The DNS server that queries to this node's own addresses are passed on to; by default the
-    /// first one of the system that is not on this host.
-    pub dns: Option<IpAddr>,
-    /// The local networks that other nodes may send to; all others are refused.
+    /// What other nodes may send to besides the Internet: the addresses of this node, and of its host those
+    /// of the Internet, and local networks. All others are refused.
     pub lans: Vec<Subnet>,
 }

@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weft_wire::Subnet;
+use weft_wire::internet::EXIT_NAMES;
 
 use self::facts::setting;
 pub use self::facts::{Facts, Wanted, Way, examine, host};
@@ -23,6 +24,8 @@ use crate::exit::rules::{SERVE, USE};
 
 /// The check of what leads to the exit of a node ([`Fault::check`]).
 pub const EXIT: &str = "exit";
+/// The check of the names that members get by an exit.
+pub const RESOLVER: &str = "resolver";
 /// The share of the table of connections in percent from which on it counts as full.
 const FULL: u64 = 95;
 
@@ -30,7 +33,7 @@ const FULL: u64 = 95;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The check, in one word: `forwarding`, `firewall`, `route`, `masquerade`, `exit`, `alarm`, `rp_filter`,
-    /// `connections`; of the daemon itself `resolver`, `dns` and `flows`.
+    /// `connections`, `resolver`; of the daemon itself `resolver`, `dns` and `flows`.
     pub check: String,
     /// What is so.
     pub what: String,
@@ -59,8 +62,6 @@ pub struct Examined {
     pub faults: Vec<Fault>,
     /// What was not looked at.
     pub skipped: Vec<Skipped>,
-    /// The name server to which queries of members are passed on.
-    pub name_server: Option<IpAddr>,
 }
 
 impl Fault {
@@ -130,6 +131,19 @@ fn dropped_here(facts: &Facts) -> Vec<Fault> {
             format!("the chain {chain} drops what comes in on {name}"),
             "peers reach no program of this host, and not even a ping is answered",
             format!("sudo nft insert rule {chain} iifname {name} accept"),
+        ));
+        return faults;
+    }
+    let is_exit = facts.ways.iter().any(|way| way.to.prefix_len() == 0);
+    let query = Packet::udp(EXIT_NAMES).by(name);
+    if let Some(chain) = facts.ruleset.dropped_by(&query, &[USE, SERVE]).filter(|_| is_exit) {
+        faults.push(Fault::new(
+            RESOLVER,
+            format!("the chain {chain} drops queries for names on {name}"),
+            "members that use this exit find no names",
+            format!(
+                "sudo nft insert rule {chain} iifname {name} meta l4proto {{ tcp, udp }} th dport {EXIT_NAMES} accept"
+            ),
         ));
     }
     faults
@@ -294,7 +308,7 @@ fn connections(facts: &Facts) -> Option<Fault> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::facts::Forwarding;
     use super::*;
@@ -459,6 +473,37 @@ mod tests {
             "firewall",
             &["ip6 filter FORWARD"],
         );
+    }
+
+    #[test]
+    fn an_exit_whose_rules_drop_queries_for_names_has_a_fault() {
+        let rule = |handle: u8, left: Value, right: Value| {
+            json!({"rule": {"family": "inet", "table": "filter", "chain": "input", "handle": handle,
+                "expr": [{"match": {"op": "==", "left": left, "right": right}}, {"accept": null}]}})
+        };
+        let chain = json!({"chain": {"family": "inet", "table": "filter", "name": "input", "type": "filter",
+            "hook": "input", "prio": 0, "policy": "drop"}});
+        let ports = rule(
+            1,
+            json!({"payload": {"protocol": "udp", "field": "dport"}}),
+            json!(2121),
+        );
+        let echoes = rule(2, json!({"meta": {"key": "l4proto"}}), json!("ipv6-icmp"));
+        let ruleset = Ruleset::parse(&json!({"nftables": [chain, ports, echoes]}), "");
+        says(
+            &found(|facts| facts.ruleset = ruleset.clone()),
+            RESOLVER,
+            &[
+                "inet filter input drops queries for names on weft0",
+                "iifname weft0 meta l4proto",
+                "7353 accept",
+            ],
+        );
+        let no_exit = found(|facts| {
+            facts.ruleset = ruleset;
+            facts.ways.remove(0);
+        });
+        assert_eq!(no_exit, []);
     }
 
     #[test]

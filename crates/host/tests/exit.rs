@@ -269,11 +269,6 @@ fn an_exit_forwards_and_is_put_back() {
                     let exit = ServeExit {
                         ipv4: bits & 1 != 0,
                         ipv6: bits & 2 != 0,
-                        dns: [
-                            None,
-                            Some("192.168.1.1".parse().unwrap()),
-                            Some("2001:db8::53".parse().unwrap()),
-                        ][bits % 3],
                         lans: vec!["192.168.1.0/24".parse().unwrap(), "fd12::/64".parse().unwrap()],
                     };
                     runtime.block_on(host.serve_exit(&exit)).unwrap();

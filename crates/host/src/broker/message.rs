@@ -11,9 +11,8 @@
 //! request 7, send by an exit: flags (1: IPv4, 2: IPv6, 4: strict, 8: local networks are reached
 //!     directly), IPv4 source and IPv4 address of the exit (4 bytes each; zeros for none)
 //! request 8, send by no exit: nothing
-//! request 9, forward as an exit: flags (1: IPv4, 2: IPv6, 4: the next field is there), DNS server
-//!     (16 bytes; of IPv4, mapped), local networks: each length of the prefix (1 byte, of an IPv4 one
-//!     with 96 more), address (16 bytes; of IPv4, mapped), at most 64
+//! request 9, forward as an exit: flags (1: IPv4, 2: IPv6), own addresses and local networks: each length
+//!     of the prefix (1 byte, of an IPv4 one with 96 more), address (16 bytes; of IPv4, mapped), at most 64
 //! request 10, forward no more: nothing
 //! request 11, the name servers of the system: nothing
 //! request 12, switch IPv6 on for the interface: nothing
@@ -50,9 +49,9 @@ const VERSION: u8 = 6;
 /// The longest request in bytes, its length not counted, and the longest reply but a text.
 pub const MAX_REQUEST: usize = 1280;
 const _: () = assert!(2 + 2 + Search::MAX_BYTES <= MAX_REQUEST);
-/// The maximum number of local networks behind an exit.
+/// The maximum number of addresses of an exit and of local networks behind it.
 pub const MAX_LANS: usize = 64;
-const _: () = assert!(2 + 1 + 16 + MAX_LANS * 17 <= MAX_REQUEST);
+const _: () = assert!(2 + 1 + MAX_LANS * 17 <= MAX_REQUEST);
 /// The maximum number of UDP ports, subnets and addresses of a look for faults.
 const MAX_LOOKED_AT: [usize; 3] = [16, 32, 32];
 const _: () = assert!(2 + 1 + 2 + MAX_LOOKED_AT[0] * 2 + MAX_LOOKED_AT[1] * 17 + MAX_LOOKED_AT[2] * 16 <= MAX_REQUEST);
@@ -109,7 +108,7 @@ pub enum Request {
     UseExit(UseExit),
     /// Sends them as without an exit.
     LeaveExit,
-    /// Forwards packets of other nodes to other networks. Of more local networks than [`MAX_LANS`],
+    /// Forwards packets of other nodes to other networks. Of more addresses and networks than [`MAX_LANS`],
     /// the first count.
     ServeExit(ServeExit),
     /// Forwards them no more.
@@ -330,8 +329,7 @@ fn unmapped(octets: [u8; 16]) -> IpAddr {
 }
 
 fn serve_exit(exit: &ServeExit) -> Vec<u8> {
-    let mut body = vec![bits([exit.ipv4, exit.ipv6, exit.dns.is_some()])];
-    body.extend_from_slice(&mapped(exit.dns.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED))));
+    let mut body = vec![bits([exit.ipv4, exit.ipv6])];
     for lan in exit.lans.iter().take(MAX_LANS) {
         body.extend_from_slice(&subnet(*lan));
     }
@@ -340,19 +338,13 @@ fn serve_exit(exit: &ServeExit) -> Vec<u8> {
 
 fn read_serve_exit(body: &[u8]) -> Option<ServeExit> {
     let (&bits, rest) = body.split_first()?;
-    let [ipv4, ipv6, has_dns] = flags(bits)?;
-    let (&dns, rest) = rest.split_first_chunk()?;
-    let dns = unmapped(dns);
-    if has_dns == dns.is_unspecified() {
-        return None;
-    }
+    let [ipv4, ipv6] = flags(bits)?;
     let (lans, []) = rest.as_chunks::<17>() else {
         return None;
     };
     Some(ServeExit {
         ipv4,
         ipv6,
-        dns: has_dns.then_some(dns),
         lans: lans.iter().map(read_subnet).collect::<Option<_>>()?,
     })
 }
@@ -474,7 +466,6 @@ mod tests {
                 Request::ServeExit(ServeExit {
                     ipv4: true,
                     ipv6: port.get() & 1 == 1,
-                    dns: Some("192.0.2.53".parse().unwrap()),
                     lans: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/64".parse().unwrap()],
                 }),
                 Request::Examine(Wanted::default()),
@@ -507,12 +498,12 @@ mod tests {
     fn what_is_not_on_the_list_is_refused() {
         let decode = Request::decode;
         assert_eq!(decode(&[]), Err(BadMessage::Length(0)));
-        assert_eq!(decode(&[5]), Err(BadMessage::Length(1)));
+        assert_eq!(decode(&[6]), Err(BadMessage::Length(1)));
         assert_eq!(decode(&[2, 1, 0, 53]), Err(BadMessage::Version(2)));
-        assert_eq!(decode(&[5, 0, 0, 53]), Err(BadMessage::Kind(0)));
-        assert_eq!(decode(&[5, 99]), Err(BadMessage::Kind(99)));
+        assert_eq!(decode(&[6, 0, 0, 53]), Err(BadMessage::Kind(0)));
+        assert_eq!(decode(&[6, 99]), Err(BadMessage::Kind(99)));
         for body in [&[][..], &[0, 0], &[53], &[0, 53, 0], b"; rm -rf /"] {
-            assert_eq!(decode(&[&[5, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
+            assert_eq!(decode(&[&[6, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
         }
         for kind in [
             READ_CONFIG,
@@ -526,14 +517,14 @@ mod tests {
             STOP_SERVING,
             NAME_SERVERS,
         ] {
-            assert_eq!(decode(&[5, kind, b'/']), Err(BadMessage::Body(kind)));
+            assert_eq!(decode(&[6, kind, b'/']), Err(BadMessage::Body(kind)));
         }
         // Counts of ports and subnets above the maximum, and counts without the bytes that they announce.
         for body in [&[0][..], &[0, 1, 0], &[0, 0, 1], &[0, 17], &[16, 0, 0], &[0, 0, 0, 1]] {
-            let body = [&[5, EXAMINE], body, &[0; 40][..usize::from(body == [0, 17]) * 35]].concat();
+            let body = [&[6, EXAMINE], body, &[0; 40][..usize::from(body == [0, 17]) * 35]].concat();
             assert_eq!(decode(&body), Err(BadMessage::Body(EXAMINE)), "{body:?}");
         }
         assert_eq!(decode(&[3; MAX_REQUEST + 1]), Err(BadMessage::Length(MAX_REQUEST + 1)));
-        assert_eq!(Reply::decode(&[5, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
+        assert_eq!(Reply::decode(&[6, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
     }
 }

@@ -22,11 +22,10 @@ use super::message::{MAX_REPLY, MAX_REQUEST, Reply, Request};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
-use crate::exit::ServeExit;
 use crate::exit::host::Host;
 use crate::exit::kept;
 use crate::exit::watch::{Loss, Watch};
-use crate::faults::{Examined, Wanted, examine};
+use crate::faults::{Wanted, examine};
 use crate::interface::plain_name;
 use crate::managers::Unmanaged;
 
@@ -293,15 +292,12 @@ impl Broker {
                 }
                 reply(left)
             }
-            Request::ServeExit(exit) => {
-                let dns = exit
-                    .dns
-                    .or_else(|| upstream(&name_servers(self.options.resolv_conf.as_deref())));
-                reply(self.host.serve_exit(&ServeExit { dns, ..exit.clone() }).await)
-            }
+            Request::ServeExit(exit) => reply(self.host.serve_exit(exit).await),
             Request::StopServing => reply(self.host.stop_serving().await),
             Request::NameServers => {
-                let servers = name_servers(self.options.resolv_conf.as_deref());
+                let mut servers = name_servers(self.options.resolv_conf.as_deref());
+                // The one that this node has registered.
+                servers.retain(|server| server.ip() != self.server(NonZeroU16::MIN).ip());
                 let lines: Vec<String> = servers.iter().map(ToString::to_string).collect();
                 Reply::Text(lines.join("\n"))
             }
@@ -327,10 +323,7 @@ impl Broker {
 
     async fn examine(&mut self, wanted: &Wanted) -> Reply {
         let rules = self.host.ruleset().await;
-        let mut examined = Examined {
-            name_server: self.host.name_server(),
-            ..examine(wanted, self.options.interface, rules)
-        };
+        let mut examined = examine(wanted, self.options.interface, rules);
         examined.faults.extend(self.watch.as_ref().and_then(Watch::alarm));
         match serde_json::to_string(&examined) {
             Ok(text) if text.len() < MAX_REPLY => Reply::Text(text),
@@ -374,15 +367,6 @@ impl Broker {
             None => Reply::Refused,
         }
     }
-}
-
-/// The first of these DNS servers that members of an exit can be sent to: it is not on this host, and
-/// its address needs no zone. IPv4 goes first.
-fn upstream(servers: &[SocketAddr]) -> Option<IpAddr> {
-    let needs_zone = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    let servers = servers.iter().map(SocketAddr::ip);
-    let usable = servers.filter(|ip| !ip.is_loopback() && !needs_zone(ip));
-    usable.min_by_key(IpAddr::is_ipv6)
 }
 
 /// The servers that programs of this system ask, and behind them those that systemd-resolved asks:
@@ -483,25 +467,6 @@ mod tests {
         std::fs::write(with_suffix(&path, ".before-weft"), "nameserver 192.0.2.54\n").unwrap();
         std::fs::write(&path, "nameserver 127.0.0.153\nnameserver 192.0.2.54\n").unwrap();
         assert_eq!(of(&path).as_deref(), Some("192.0.2.54:53"));
-    }
-
-    #[test]
-    fn members_are_sent_to_a_name_server_that_they_can_reach() {
-        let of = |servers: &[&str]| {
-            let servers: Vec<SocketAddr> = servers.iter().map(|at| at.parse().unwrap()).collect();
-            upstream(&servers).map(|ip| ip.to_string())
-        };
-        let all = [
-            "127.0.0.53:53",
-            "[fe80::1%2]:53",
-            "[2001:db8::53]:53",
-            "169.254.169.253:53",
-            "192.0.2.53:53",
-        ];
-        assert_eq!(of(&all).as_deref(), Some("169.254.169.253"));
-        assert_eq!(of(&all[..3]).as_deref(), Some("2001:db8::53"));
-        assert_eq!(of(&all[..2]), None);
-        assert_eq!(of(&[]), None);
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
+use weft_os::socket::bind_to_interface;
 
 use super::forward::{Forwarder, Ticket, Transport};
 use super::message::{MAX_RESPONSE, Query};
@@ -21,6 +22,9 @@ pub const MAX_REQUEST: usize = 4096;
 
 /// Maximum number of TCP connections that each address serves at once; a further one is closed.
 pub const MAX_CONNECTIONS: usize = 32;
+
+/// Maximum number of them that one member holds at an exit.
+pub const MAX_CONNECTIONS_OF_ONE: usize = 8;
 
 /// Time limit of a TCP connection from one request to the end of the next (RFC 7766, 6.2.3: a few
 /// seconds).
@@ -68,6 +72,16 @@ impl Endpoint {
         Ok(Self { udp, tcp, address })
     }
 
+    /// Receives and sends by one interface alone: hosts that reach the address by another one get no answer.
+    ///
+    /// # Errors
+    /// As [`bind_to_interface`].
+    pub(super) fn only_by(self, interface: &str) -> io::Result<Self> {
+        bind_to_interface(&self.udp, interface)?;
+        bind_to_interface(&self.tcp, interface)?;
+        Ok(self)
+    }
+
     /// The address, with the port that the system chose.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -93,23 +107,35 @@ pub(super) enum Clients {
     Only(IpAddr),
     /// This host, about all names: those of others are passed on.
     Host(Arc<Forwarder>),
+    /// Members that use this host as exit, about all names. Who they are is decided before: the socket
+    /// receives by the interface of weft alone, and the rules let no others through.
+    Members(Arc<Forwarder>),
 }
 
 impl Clients {
     /// True if this address gets no answer.
     fn is_stranger(&self, from: SocketAddr) -> bool {
         match self {
-            Self::All => false,
+            Self::All | Self::Members(_) => false,
             Self::Only(only) => from.ip() != *only,
             Self::Host(_) => !from.ip().is_loopback(),
         }
     }
 
     /// The query to pass on in place of the response, if there is one.
-    fn forward(&self, outcome: Outcome, request: &[u8]) -> Option<Ticket> {
+    fn forward(&self, outcome: Outcome, from: SocketAddr, request: &[u8]) -> Option<Ticket> {
         match (self, outcome) {
             (Self::Host(forwarder), Outcome::Foreign) => forwarder.admit(request),
+            (Self::Members(forwarder), Outcome::Foreign) => forwarder.admit_of(Some(from.ip()), request),
             _ => None,
+        }
+    }
+
+    /// How many connections one of them may hold.
+    const fn connections_of_one(&self) -> usize {
+        match self {
+            Self::Members(_) => MAX_CONNECTIONS_OF_ONE,
+            _ => MAX_CONNECTIONS,
         }
     }
 }
@@ -166,11 +192,16 @@ impl Shared {
     }
 
     /// Returns the query to pass on, or writes the response to `request`, which is counted then.
-    fn respond(&self, clients: &Clients, request: &[u8], response: &mut Vec<u8>) -> Option<Ticket> {
+    fn respond(
+        &self,
+        (clients, from): (&Clients, SocketAddr),
+        request: &[u8],
+        response: &mut Vec<u8>,
+    ) -> Option<Ticket> {
         let zone = self.zone.read().unwrap_or_else(PoisonError::into_inner);
         self.note(request);
         let outcome = zone.respond(request, response);
-        if let Some(ticket) = clients.forward(outcome, request) {
+        if let Some(ticket) = clients.forward(outcome, from, request) {
             return Some(ticket);
         }
         let counter = match outcome {
@@ -226,7 +257,7 @@ async fn serve_udp(socket: Arc<UdpSocket>, shared: Arc<Shared>, clients: Clients
                 // If the buffer is full, a response is lost as in a network; the client repeats its
                 // request.
                 let request = request.get(..len).unwrap_or_default();
-                if let Some(ticket) = shared.respond(&clients, request, &mut response) {
+                if let Some(ticket) = shared.respond((&clients, from), request, &mut response) {
                     let socket = Arc::clone(&socket);
                     forwarded.spawn(async move {
                         let response = ticket.ask(Transport::Udp).await;
@@ -246,22 +277,40 @@ async fn serve_udp(socket: Arc<UdpSocket>, shared: Arc<Shared>, clients: Clients
 
 async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, clients: Clients) {
     let mut connections = JoinSet::new();
+    // Who holds each.
+    let mut holders: Vec<IpAddr> = Vec::new();
+    let end = |holders: &mut Vec<IpAddr>, ended: Result<IpAddr, JoinError>| {
+        let at = ended
+            .ok()
+            .and_then(|ip| holders.iter().position(|holder| *holder == ip));
+        at.map(|at| holders.swap_remove(at));
+    };
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            Some(_) = connections.join_next() => continue,
+            Some(ended) = connections.join_next() => {
+                end(&mut holders, ended);
+                continue;
+            }
         };
-        while connections.try_join_next().is_some() {}
+        while let Some(ended) = connections.try_join_next() {
+            end(&mut holders, ended);
+        }
+        let held = |from: SocketAddr| holders.iter().filter(|holder| **holder == from.ip()).count();
         match accepted {
             Ok((_, from)) if clients.is_stranger(from) => {
                 shared.counters.strangers.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(_) if connections.len() >= MAX_CONNECTIONS => {
+            Ok((_, from)) if connections.len() >= MAX_CONNECTIONS || held(from) >= clients.connections_of_one() => {
                 shared.counters.turned_away.fetch_add(1, Ordering::Relaxed);
             }
-            Ok((mut stream, _)) => {
+            Ok((mut stream, from)) => {
                 let (shared, clients) = (Arc::clone(&shared), clients.clone());
-                connections.spawn(async move { while exchange(&mut stream, &shared, &clients).await.is_ok() {} });
+                holders.push(from.ip());
+                connections.spawn(async move {
+                    while exchange(&mut stream, &shared, (&clients, from)).await.is_ok() {}
+                    from.ip()
+                });
             }
             Err(error) => {
                 tracing::debug!(%error, "DNS: accept");
@@ -273,7 +322,7 @@ async fn serve_tcp(listener: TcpListener, shared: Arc<Shared>, clients: Clients)
 
 /// Reads one request and writes its response, each behind its length (RFC 1035, 4.2.2). An error
 /// ends the connection.
-async fn exchange(stream: &mut TcpStream, shared: &Shared, clients: &Clients) -> io::Result<()> {
+async fn exchange(stream: &mut TcpStream, shared: &Shared, client: (&Clients, SocketAddr)) -> io::Result<()> {
     let exchange = async {
         let len = usize::from(stream.read_u16().await?);
         if len > MAX_REQUEST {
@@ -282,7 +331,7 @@ async fn exchange(stream: &mut TcpStream, shared: &Shared, clients: &Clients) ->
         let mut request = vec![0; len];
         stream.read_exact(&mut request).await?;
         let mut response = Vec::with_capacity(MAX_RESPONSE);
-        if let Some(ticket) = shared.respond(clients, &request, &mut response) {
+        if let Some(ticket) = shared.respond(client, &request, &mut response) {
             response = ticket.ask(Transport::Tcp).await;
         }
         if response.is_empty() {
@@ -353,6 +402,42 @@ mod tests {
             assert_eq!(tcp.read(&mut response).await.unwrap(), 0);
             let strangers = shared.counters.strangers.load(Ordering::Relaxed);
             assert_eq!((strangers, shared.counters.malformed.load(Ordering::Relaxed)), (2, 1));
+        });
+    }
+
+    /// A member that holds connections to an exit takes them from no other one.
+    #[test]
+    fn one_member_holds_a_few_connections() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let shared = Arc::new(Shared::default());
+            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let server = endpoint.address();
+            let mut tasks = JoinSet::new();
+            endpoint
+                .serve(&mut tasks, &shared, Clients::Members(Arc::default()))
+                .unwrap();
+            // Whether a request is answered; the connection stays open.
+            let ask = async |from: &str| {
+                let socket = tokio::net::TcpSocket::new_v4().unwrap();
+                socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+                let mut stream = socket.connect(server).await.unwrap();
+                let _ = stream.write_all(&[&[0, 12][..], &[0; 12]].concat()).await;
+                let answered = stream.read_u16().await.is_ok();
+                (answered, stream)
+            };
+            let mut held = Vec::new();
+            for _ in 0..MAX_CONNECTIONS_OF_ONE {
+                held.push(ask("127.0.0.2").await);
+            }
+            assert!(held.iter().all(|(answered, _)| *answered));
+            assert!(!ask("127.0.0.2").await.0);
+            assert!(ask("127.0.0.3").await.0);
+            held.pop();
+            while !ask("127.0.0.2").await.0 {}
         });
     }
 }

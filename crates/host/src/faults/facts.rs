@@ -186,11 +186,7 @@ pub fn examine(wanted: &Wanted, interface: u32, rules: Result<Ruleset, String>) 
             Vec::new()
         }
     };
-    Examined {
-        faults,
-        skipped,
-        name_server: None,
-    }
+    Examined { faults, skipped }
 }
 
 /// Whether the kernel has rules that nft does not show.

@@ -65,6 +65,15 @@ impl Packet {
         }
     }
 
+    /// The same packet, coming in on an interface.
+    #[must_use]
+    pub fn by(self, interface: &str) -> Self {
+        Self {
+            incoming: Some(interface.to_owned()),
+            ..self
+        }
+    }
+
     /// An echo request over IPv6 that comes in on an interface.
     #[must_use]
     pub fn echo(interface: &str) -> Self {

@@ -171,6 +171,11 @@ impl Daemon {
         {
             dns.set_zone(self.desired.zone.clone());
         }
+        if old.differs(&self.desired, |of| &of.names_at)
+            && let Err(error) = self.facts.exit_names.set(self.desired.names_at.clone())
+        {
+            tracing::warn!(%error, "members that use this exit find no names");
+        }
         if old.differs(&self.desired, |of| &of.host_names) {
             self.facts.hosts.set(&self.desired.host_names, boottime_ms());
             self.ask_for_names();

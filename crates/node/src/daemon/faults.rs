@@ -7,10 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use weft_control::status::FaultsStatus;
 use weft_host::broker::{Broker, Client};
 use weft_host::dns::{LoopProbe, Responder, is_answering};
-use weft_host::faults::{Examined, Fault, Skipped, Wanted, host};
+use weft_host::faults::{Examined, Fault, RESOLVER, Skipped, Wanted, host};
 use weft_networks::of_exit;
 use weft_wire::Subnet;
 
@@ -20,10 +21,6 @@ use super::run::Daemon;
 const FRESH: Duration = Duration::from_millis(300);
 /// The counter of packets that found the table of flows full.
 const FLOWS_FULL: &str = "flows_full";
-/// The check of the name server of an exit.
-const RESOLVER: &str = "resolver";
-/// The port of name servers.
-const DNS: u16 = 53;
 /// The share of the time that looks may take: one in this number.
 const SHARE: u32 = 20;
 
@@ -105,7 +102,7 @@ impl Faults {
         self.all().iter().find(|fault| fault.check == check)
     }
 
-    /// Whether the name server to which members are sent does not answer.
+    /// Whether members that use this exit find no names.
     pub(super) fn is_nameless(&self) -> bool {
         self.of(RESOLVER).is_some()
     }
@@ -127,7 +124,11 @@ impl Faults {
     }
 }
 
-async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>) -> Found {
+/// Why members get no answer to their queries at an address of this exit, if so.
+type Names = Option<String>;
+
+/// `names`: while this node is an exit.
+async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>, names: Option<Names>) -> Found {
     let host = async {
         let began = Instant::now();
         let found = match &broker {
@@ -142,8 +143,8 @@ async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>) 
             }],
             ..Examined::default()
         });
-        if let Some(server) = examined.name_server {
-            examined.faults.extend(unanswered(server).await);
+        if let Some(names) = names {
+            examined.faults.extend(nameless(names, broker.as_ref()).await);
         }
         Found { examined, took }
     };
@@ -152,16 +153,41 @@ async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>) 
     found
 }
 
-/// Whether the name server to which this host passes queries of members on is silent.
-async fn unanswered(server: IpAddr) -> Option<Fault> {
-    let server = SocketAddr::new(server, DNS);
-    (!is_answering(server).await).then(|| Fault {
+/// Whether members that use this exit find no names: they cannot ask it, or no server of this host answers.
+async fn nameless(names: Names, broker: Option<&Client>) -> Option<Fault> {
+    let fault = |what: String, fix: &str| Fault {
         check: RESOLVER.to_owned(),
-        what: format!("the name server {server} does not answer"),
+        what,
         why: "members that use this exit find no names".to_owned(),
-        fix: Some("name another server in the resolver of this host, as in /etc/resolv.conf".to_owned()),
+        fix: Some(fix.to_owned()),
         to: None,
-    })
+    };
+    if let Some(why) = names {
+        let what = format!("weft does not answer members at {why}");
+        return Some(fault(
+            what,
+            "`ss -lnup` and `ss -lntp` name a program that has taken the port",
+        ));
+    }
+    let text = broker?.name_servers().await.ok()?;
+    let servers: Vec<SocketAddr> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    if servers.is_empty() {
+        let fix = "name one in the resolver of this host, as in /etc/resolv.conf";
+        return Some(fault("this host has no name server".to_owned(), fix));
+    }
+    let mut asked: JoinSet<bool> = servers.iter().map(|server| is_answering(*server)).collect();
+    while let Some(answers) = asked.join_next().await {
+        if answers.is_ok_and(|answers| answers) {
+            return None;
+        }
+    }
+    let listed: Vec<String> = servers.iter().map(ToString::to_string).collect();
+    let what = match &listed[..] {
+        [one] => format!("the name server {one} does not answer"),
+        all => format!("the name servers {} do not answer", all.join(", ")),
+    };
+    let fix = "name another server in the resolver of this host, as in /etc/resolv.conf";
+    Some(fault(what, fix))
 }
 
 /// Whether a server to which this node passes queries on sends them back.
@@ -191,8 +217,9 @@ impl Daemon {
             self.faults.began = Some(Instant::now());
             let (wanted, broker, done) = (self.expected(), self.faults.broker.clone(), self.faults.done.clone());
             let probe = self.facts.dns.as_ref().map(Responder::loop_probe);
+            let names = self.exits.served().map(|_| self.facts.exit_names.failed());
             tokio::spawn(async move {
-                let _ = done.send(look(wanted, broker, probe).await).await;
+                let _ = done.send(look(wanted, broker, probe, names).await).await;
             });
         }
         true

@@ -13,6 +13,7 @@ use weft_desired::members::Members;
 use weft_desired::{Admission, Desired, Inputs, System};
 use weft_discovery::relay::Tls;
 use weft_host::broker::{self, Broker};
+use weft_host::dns::ExitNames;
 use weft_host::hosts::Hosts;
 use weft_host::interest::Interest;
 use weft_host::interface::Keeper;
@@ -226,8 +227,10 @@ impl Rest {
             lookups.client(),
         );
         self.rights.watch(broker);
+        let brokered = broker.as_ref().map(Broker::client).map_err(ToString::to_string);
         let services = Services {
             dns: names,
+            exit_names: ExitNames::new(interface.index(), brokered),
             perf: perf::PerfServer::start(perf, config, launch),
             rights: self.rights,
             hosts: known.hosts,

@@ -20,7 +20,7 @@ use weft_core::{
 };
 use weft_desired::Desired;
 use weft_discovery::checks::Checks;
-use weft_host::dns::{self, Responder};
+use weft_host::dns::{self, ExitNames, Responder};
 use weft_host::hosts::Hosts;
 use weft_host::routes::Obstacle;
 use weft_host::tun::Interface;
@@ -68,6 +68,8 @@ pub(super) struct Facts {
     named: BTreeMap<PublicKey, Vec<PeerAddress>>,
     /// Answers queries for names, unless names are disabled.
     pub(super) dns: Option<Responder>,
+    /// The names that members ask this exit for.
+    pub(super) exit_names: ExitNames,
     /// Accepts tests.
     perf: PerfServer,
     /// The rights of the daemon.
@@ -91,6 +93,8 @@ pub(super) struct Facts {
 pub(super) struct Services {
     /// Answers queries for names, unless names are disabled.
     pub(super) dns: Option<Responder>,
+    /// Answers queries of members while this node is an exit.
+    pub(super) exit_names: ExitNames,
     /// Accepts tests.
     pub(super) perf: PerfServer,
     /// The rights of the daemon.
@@ -107,6 +111,7 @@ impl Facts {
         config: &Config,
         Services {
             dns,
+            exit_names,
             perf,
             rights,
             hosts,
@@ -157,6 +162,7 @@ impl Facts {
             listen: sockets.iter().map(UdpSocket::local_address).collect(),
             config: config.path.clone(),
             dns,
+            exit_names,
             perf,
             rights,
             subnets: Subnets::default(),
@@ -254,6 +260,7 @@ impl Facts {
         let missing = usize::from(self.lanes.wanted).saturating_sub(lanes.len());
         all.insert("lanes_refused".to_owned(), missing as u64);
         let names = self.dns.iter().flat_map(Responder::counters);
+        let names = names.chain(self.exit_names.counters());
         all.extend(names.map(|(name, n)| (name.to_owned(), n)));
         all.extend(self.perf.counters());
         all

@@ -8,18 +8,21 @@
 //! ```
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
+use simple_dns::{Packet, TYPE};
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::host::Host;
 use weft_lab::world::{Link, Switch, World};
 use weft_os::test_support::uninterrupted;
 
+use super::names::{read, request};
 use crate::common::{MINUTE, PATIENCE, Underlay, WEFT, identity, wait_until};
+
 pub(super) const TARGET: &str = "192.0.2.80:80";
 pub(super) const TARGET6: &str = "[2001:db8:2::80]:80";
 pub(super) const EXIT: &str = "203.0.113.10";
@@ -31,7 +34,7 @@ pub(super) const PRINTER: &str = "192.168.9.2:80";
 pub(super) const TRIED: Duration = Duration::from_secs(3);
 
 pub(super) struct Internet {
-    _world: World,
+    world: World,
     _lan: Switch,
     _wan: Switch,
     _links: Vec<Link>,
@@ -52,35 +55,60 @@ pub(super) fn mirror(host: &Host, at: &str) {
     });
 }
 
-/// The datagram that [`asked`] sends. It is not a DNS query.
-pub(super) const QUESTION: &[u8] = b"which names";
+/// The name that [`asked`] asks for.
+const WHO: &str = "who.asks.example";
 
-/// Answers as a resolver of the exit's network. The answer to [`QUESTION`] is the address that it came from;
-/// the answer to a DNS query has no records.
+/// Answers as a resolver of the exit's network. The answer to a query for [`WHO`] is the address that it came
+/// from; that to another one has no records.
 pub(super) fn names(host: &Host) {
     let socket = host.run(|| UdpSocket::bind("192.0.2.80:53")).unwrap().unwrap();
     std::thread::spawn(move || {
         let mut query = [0; 1500];
         while let Ok((len, from)) = socket.recv_from(&mut query) {
-            let mut answer = query[..len].to_vec();
-            match (answer == QUESTION, answer.get_mut(2)) {
-                (false, Some(flags)) => *flags |= 0x80,
-                _ => answer = from.ip().to_string().into_bytes(),
-            }
-            let _ = socket.send_to(&answer, from);
+            let who = match from.ip() {
+                IpAddr::V4(ip) if is_for(&query[..len], WHO) => Some(ip),
+                _ => None,
+            };
+            let _ = socket.send_to(&answer(&query[..len], who), from);
         }
     });
 }
 
-/// What a query to the resolver of the LAN gets.
+/// Whether a query is for this name.
+fn is_for(query: &[u8], name: &str) -> bool {
+    let packet = Packet::parse(query);
+    packet.is_ok_and(|packet| {
+        packet
+            .questions
+            .first()
+            .is_some_and(|asked| asked.qname.to_string() == name)
+    })
+}
+
+/// The answer to a query: this address, or no record.
+pub(super) fn answer(query: &[u8], address: Option<Ipv4Addr>) -> Vec<u8> {
+    let mut answer = query.to_vec();
+    if let Some(flags) = answer.get_mut(2) {
+        *flags |= 0x80;
+    }
+    if let (Some(address), Some(count)) = (address, answer.get_mut(7)) {
+        *count = 1;
+        // The name of the question, A, IN, 1 s, 4 bytes.
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4]);
+        answer.extend(address.octets());
+    }
+    answer
+}
+
+/// Who asks, as the resolver sees it that answers a query to the resolver of the LAN.
 pub(super) fn asked(from: &Host) -> Option<String> {
     let ask = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_read_timeout(Some(TRIED)).unwrap();
-        socket.send_to(QUESTION, (RESOLVER, 53)).ok()?;
+        socket.send_to(&request(WHO, TYPE::A), (RESOLVER, 53)).ok()?;
         let mut answer = [0; 100];
         let len = uninterrupted(|| socket.recv(&mut answer)).ok()?;
-        Some(String::from_utf8_lossy(&answer[..len]).into_owned())
+        read(&answer[..len]).1.map(|ip| ip.to_string())
     };
     from.run(ask).unwrap()
 }
@@ -177,7 +205,7 @@ impl Internet {
             &["join", invited["code"].as_str().unwrap(), "--host", "laptop"],
         );
         Self {
-            _world: world,
+            world,
             _lan: lan,
             _wan: wan,
             _links: links,
@@ -189,6 +217,11 @@ impl Internet {
 
     pub(super) fn host(&self, name: &str) -> &Host {
         self.hosts.iter().find(|host| host.name() == name).unwrap()
+    }
+
+    /// The file that the programs of a node's host read to find their resolver.
+    pub(super) fn resolv_conf(&self, name: &str) -> PathBuf {
+        self.world.directory().join(format!("{name}.resolv.conf"))
     }
 
     /// The exit offers itself and is approved.

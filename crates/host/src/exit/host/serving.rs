@@ -1,7 +1,5 @@
 //! This host as exit of others.
 
-use std::net::IpAddr;
-
 use super::{ExitError, Host, SetUp};
 use crate::exit::ServeExit;
 use crate::exit::rules::{self, SERVE};
@@ -60,12 +58,6 @@ impl Host {
         self.served = None;
         let saved = std::mem::take(&mut self.serving).saved;
         self.remove(SERVE, saved).await
-    }
-
-    /// The name server to which queries of other nodes are passed on, while this host forwards for them.
-    #[must_use]
-    pub fn name_server(&self) -> Option<IpAddr> {
-        self.served.as_ref()?.dns
     }
 }
 

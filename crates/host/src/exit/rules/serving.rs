@@ -1,9 +1,8 @@
 //! The table of nft(8) of an exit: what it forwards for other nodes.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 
-use super::{GLOBAL_IPV6, LOCAL_IPV4, NAMES, SERVE, begin};
+use super::{GLOBAL_IPV6, LOCAL_IPV4, SERVE, begin};
 use crate::exit::ServeExit;
 use crate::exit::saved::Saved;
 
@@ -22,17 +21,6 @@ pub fn serving(exit: &ServeExit, tun: &str, closed: [bool; 2], saved: &Saved) ->
         let _ = writeln!(text, "    {out} ip6 daddr {GLOBAL_IPV6} masquerade");
     }
     text.push_str("  }\n");
-    if let Some(dns) = exit.dns {
-        let family = if dns.is_ipv4() { "ip" } else { "ip6" };
-        let _ = writeln!(
-            text,
-            "  chain prerouting {{\n    type nat hook prerouting priority dstnat; policy accept;\n    \
-             iifname \"{tun}\" meta nfproto ipv{} fib daddr type local meta l4proto {{ tcp, udp }} th dport {NAMES} \
-             dnat {family} to {}\n  }}",
-            if dns.is_ipv4() { 4 } else { 6 },
-            SocketAddr::new(dns, 53)
-        );
-    }
     text.push_str("  chain forward {\n    type filter hook forward priority filter; policy accept;\n");
     let _ = writeln!(
         text,
