@@ -39,6 +39,7 @@ mod beside {
     mod errors;
     mod exit;
     mod exit_inbound;
+    mod exit_names;
     mod exit_strict;
     mod fast;
     mod faults;
