@@ -24,12 +24,6 @@ pub const SERVE: &str = "weft_exit";
 /// The port of an exit that takes queries for names.
 const NAMES: u16 = EXIT_NAMES;
 
-/// IPv4 addresses that are not those of the Internet (RFC 6890), without those for documentation.
-const LOCAL_IPV4: &str = "{ 0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
-                          192.0.0.0/24, 192.168.0.0/16, 224.0.0.0/3 }";
-/// The IPv6 addresses of the Internet (RFC 4291 section 2.4).
-const GLOBAL_IPV6: &str = "2000::/3";
-
 /// The text that removes a table, if there is one.
 #[must_use]
 pub fn without(table: &str) -> String {
