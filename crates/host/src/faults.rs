@@ -20,7 +20,7 @@ use weft_wire::internet::EXIT_NAMES;
 use self::facts::setting;
 pub use self::facts::{Facts, Wanted, Way, examine, host};
 use self::packet_filter::{Packet, Ruleset};
-use crate::exit::rules::{SERVE, USE};
+use crate::exit::rules::OWN;
 
 /// The check of what leads to the exit of a node ([`Fault::check`]).
 pub const EXIT: &str = "exit";
@@ -110,7 +110,7 @@ pub fn find(facts: &Facts) -> Vec<Fault> {
 #[must_use]
 pub fn dropped_ports(ruleset: &Ruleset, ports: &[u16]) -> Vec<Fault> {
     let fault = |port: &u16| {
-        let chain = ruleset.dropped_by(&Packet::udp(*port), &[USE, SERVE])?;
+        let chain = ruleset.dropped_by(&Packet::udp(*port), &OWN)?;
         Some(Fault::new(
             "firewall",
             format!("the chain {chain} drops UDP to port {port}"),
@@ -125,7 +125,7 @@ pub fn dropped_ports(ruleset: &Ruleset, ports: &[u16]) -> Vec<Fault> {
 fn dropped_here(facts: &Facts) -> Vec<Fault> {
     let mut faults = dropped_ports(&facts.ruleset, &facts.ports);
     let name = &facts.interface;
-    if let Some(chain) = facts.ruleset.dropped_by(&Packet::echo(name), &[USE, SERVE]) {
+    if let Some(chain) = facts.ruleset.dropped_by(&Packet::echo(name), &OWN) {
         faults.push(Fault::new(
             "firewall",
             format!("the chain {chain} drops what comes in on {name}"),
@@ -136,7 +136,7 @@ fn dropped_here(facts: &Facts) -> Vec<Fault> {
     }
     let is_exit = facts.ways.iter().any(|way| way.to.prefix_len() == 0);
     let query = Packet::udp(EXIT_NAMES).by(name);
-    if let Some(chain) = facts.ruleset.dropped_by(&query, &[USE, SERVE]).filter(|_| is_exit) {
+    if let Some(chain) = facts.ruleset.dropped_by(&query, &OWN).filter(|_| is_exit) {
         faults.push(Fault::new(
             RESOLVER,
             format!("the chain {chain} drops queries for names on {name}"),
@@ -204,7 +204,7 @@ fn dropped_on_the_way(facts: &Facts, way: &Way) -> Vec<Fault> {
     let Some(out) = &way.out else { return Vec::new() };
     let name = &facts.interface;
     let packet = Packet::forwarded(name, out, way.destination);
-    let chain = |packet: &Packet| facts.ruleset.dropped_by(packet, &[USE, SERVE]);
+    let chain = |packet: &Packet| facts.ruleset.dropped_by(packet, &OWN);
     let fault = |chain: &str, what: String, fix: String| {
         let what = format!("the chain {chain} drops {what}");
         Fault::new("firewall", what, unreached(way.to), fix).towards(way.to)

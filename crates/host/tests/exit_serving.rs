@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use weft_host::exit::ServeExit;
 use weft_host::exit::host::Host;
+use weft_host::exit::rules::{CLOSED, SERVE};
 use weft_os::netlink::{Netlink, VethEnd};
 use weft_os::netns::NetNs;
 use weft_os::test_support::{in_namespaces, require_nft};
@@ -86,6 +87,10 @@ impl World {
             host
         };
         self.exit.run(serve).unwrap()
+    }
+
+    fn tables(&self) -> String {
+        self.at(&self.exit, "nft list ruleset")
     }
 
     /// Whether a datagram to this address arrives at a socket of the exit at all addresses.
@@ -183,7 +188,7 @@ fn a_published_port_is_reached_where_the_rules_were_asked() {
              fib daddr type local tcp dport 8080 dnat to 192.168.9.2:80; }; }'",
         );
         let container = (&world.printer, "192.168.9.2:80");
-        let _host = world.serves(&["10.44.0.1/32"]);
+        let mut host = world.serves(&["10.44.0.1/32"]);
         assert!(!connects(&world.member, container, "203.0.113.10:8080"));
         assert!(!connects(&world.member, container, "192.168.9.1:8080"));
         assert!(!connects(&world.member, container, "192.168.9.2:80"));
@@ -191,5 +196,143 @@ fn a_published_port_is_reached_where_the_rules_were_asked() {
             connects(&world.member, container, "10.44.0.1:8080"),
             "a port of the node"
         );
+        assert!(
+            connects(&world.target, container, "203.0.113.10:8080"),
+            "for others, too"
+        );
+        world
+            .exit
+            .run(|| world.runtime.block_on(host.stop_serving()))
+            .unwrap()
+            .unwrap();
+        assert!(connects(&world.target, container, "203.0.113.10:8080"), "and later");
+    });
+}
+
+#[test]
+fn a_host_that_forwarded_nothing_becomes_no_router() {
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let world = World::new();
+        world.at(
+            &world.exit,
+            "sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0 net.ipv6.conf.eth0.accept_ra=1 \
+             net.ipv6.conf.default.accept_ra=1",
+        );
+        let on = || {
+            let names = "net.ipv4.ip_forward net.ipv6.conf.all.forwarding net.ipv6.conf.eth0.accept_ra \
+                         net.ipv6.conf.default.accept_ra";
+            world.at(&world.exit, &format!("sysctl -n {names}")).replace('\n', " ")
+        };
+        let target = (&world.target, "203.0.113.1:80");
+        let routes = || connects(&world.printer, target, "203.0.113.1:80");
+        let mut host = world.serves(&["10.44.0.1/32"]);
+        assert_eq!(on(), "1 1 2 1 ", "and it follows its routers");
+        assert!(connects(&world.member, target, "203.0.113.1:80") && !routes());
+        // A flush of all rules is mended, with this, too.
+        world.at(&world.exit, "nft flush ruleset");
+        let mended = world.exit.run(|| world.runtime.block_on(host.mend())).unwrap().unwrap();
+        assert!(mended.is_some() && !routes());
+        // The exit ends: it forwards, and is closed, until both end with the host's run.
+        world.exit.run(|| world.runtime.block_on(host.end())).unwrap();
+        assert_eq!(on(), "1 1 2 1 ");
+        let tables = world.tables();
+        assert!(!tables.contains(SERVE) && !routes(), "{tables}");
+        // The next one finds it, and leaves it as it is.
+        let mut host = world.serves(&["10.44.0.1/32"]);
+        assert!(connects(&world.member, target, "203.0.113.1:80") && !routes());
+        world.at(&world.exit, &format!("nft delete table ip {CLOSED}"));
+        world.exit.run(|| world.runtime.block_on(host.mend())).unwrap().unwrap();
+        assert!(!routes());
+        // If another program turns forwarding off, it is off, and nothing is left.
+        world.at(
+            &world.exit,
+            "sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0",
+        );
+        world
+            .exit
+            .run(|| world.runtime.block_on(host.stop_serving()))
+            .unwrap()
+            .unwrap();
+        let tables = world.tables();
+        assert!(tables.trim().is_empty(), "{tables}");
+    });
+}
+
+#[test]
+fn a_router_and_a_host_of_containers_stay_as_they_are() {
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let world = World::new();
+        world.at(
+            &world.exit,
+            "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+        );
+        let routes = || connects(&world.printer, (&world.target, "203.0.113.1:80"), "203.0.113.1:80");
+        assert!(routes());
+        let mut host = world.serves(&["10.44.0.1/32"]);
+        assert!(routes() && !world.tables().contains(CLOSED));
+        world
+            .exit
+            .run(|| world.runtime.block_on(host.stop_serving()))
+            .unwrap()
+            .unwrap();
+        assert!(routes() && world.tables().trim().is_empty());
+    });
+}
+
+#[test]
+fn containers_that_come_later_have_their_network() {
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let world = World::new();
+        world.at(&world.exit, "sysctl -qw net.ipv4.ip_forward=0");
+        let mut host = world.serves(&["10.44.0.1/32"]);
+        // A bridge with a container, as Docker makes it. Its own forwarding is on already.
+        let container = NetNs::new().unwrap();
+        cable("vethc", &world.exit, &container);
+        world.at(
+            &world.exit,
+            "ip link add docker0 type bridge; ip link set vethc master docker0 up; \
+             ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up; sysctl -qw net.ipv4.ip_forward=1; \
+             nft 'table ip d { chain o { type nat hook postrouting priority srcnat; \
+             ip saddr 172.17.0.0/16 oifname != docker0 masquerade; }; \
+             chain i { type nat hook prerouting priority dstnat; \
+             fib daddr type local tcp dport 8080 dnat to 172.17.0.2:80; }; }'",
+        );
+        world.at(
+            &container,
+            "ip address add 172.17.0.2/16 dev eth0; ip link set eth0 up; ip route add default via 172.17.0.1",
+        );
+        let target = (&world.target, "203.0.113.1:80");
+        let whole = || {
+            connects(&container, target, "203.0.113.1:80")
+                && connects(&world.target, (&container, "172.17.0.2:80"), "203.0.113.10:8080")
+                && connects(&world.printer, (&container, "172.17.0.2:80"), "192.168.9.1:8080")
+        };
+        assert!(whole());
+        assert!(connects(&world.member, (&container, "172.17.0.2:80"), "10.44.0.1:8080"));
+        assert!(!connects(&world.member, (&container, "172.17.0.2:80"), "172.17.0.2:80"));
+        assert!(
+            !connects(&world.printer, target, "203.0.113.1:80"),
+            "no router for others"
+        );
+        world
+            .exit
+            .run(|| world.runtime.block_on(host.stop_serving()))
+            .unwrap()
+            .unwrap();
+        assert!(whole());
+        let mut host = world.serves(&["10.44.0.1/32"]);
+        assert!(whole(), "after a restart");
+        world.exit.run(|| world.runtime.block_on(host.end())).unwrap();
+        assert!(whole());
+        assert!(!connects(&world.printer, target, "203.0.113.1:80"));
     });
 }

@@ -12,9 +12,10 @@ use tokio::time::timeout;
 use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError, Rule};
 use weft_wire::Subnet;
 
+use self::serving::Closed;
 use super::around::Around;
 use super::nft::{Nft, NftError};
-use super::rules::{self, GROUP, SERVE, TABLE, USE};
+use super::rules::{self, GROUP, TABLE, USE};
 use super::saved::{self, CHECKS, Saved, SettingError};
 use super::sessions::{Session, came_in};
 use super::{ServeExit, UseExit};
@@ -58,6 +59,8 @@ pub struct Host {
     way: Way,
     /// The connections that were open when the exit was first used.
     sessions: Vec<Session>,
+    /// What keeps this host from forwarding for its neighbours, for IPv4 and for IPv6.
+    closed: [Option<Closed>; 2],
     nft: Nft,
 }
 
@@ -114,6 +117,7 @@ impl Host {
             around: Around::default(),
             way: Way::default(),
             sessions: Vec::new(),
+            closed: [None, None],
             nft: Nft::default(),
         }
     }
@@ -148,11 +152,7 @@ impl Host {
             }
         }
         if let Some(exit) = self.served.clone()
-            && (self
-                .look(SERVE, false)
-                .await?
-                .is_none_or(|found| !found.is(&self.serving))
-                || !serving::forwards(&exit))
+            && !self.serves(&exit).await?
         {
             self.try_serve(&exit).await?;
             mended = Some("rules or settings of this host as exit");

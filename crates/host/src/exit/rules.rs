@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use weft_wire::internet::EXIT_NAMES;
 
-pub use self::serving::serving;
+pub use self::serving::{CLOSED, closed, closed_again, no_table, serving};
 pub use self::using::{GROUP, routes, using};
 
 use super::saved::Saved;
@@ -20,6 +20,9 @@ const PRIORITY: u32 = 5_200;
 pub const USE: &str = "weft";
 /// The table of nft(8) while this host is an exit.
 pub const SERVE: &str = "weft_exit";
+
+/// The tables of nft(8) that are this program's own.
+pub const OWN: [&str; 3] = [USE, SERVE, CLOSED];
 
 /// The port of an exit that takes queries for names.
 const NAMES: u16 = EXIT_NAMES;

@@ -1,6 +1,7 @@
-//! Settings of the kernel that are changed for an exit, and the values that they had before.
+//! Settings of the kernel that are changed for an exit, and the values that those had before which are
+//! put back: the check of sources, while this host uses an exit. Forwarding stays on.
 //!
-//! The former values are comments in this program's tables of nft(8): what a killed process leaves
+//! The former values are comments in this program's table of nft(8): what a killed process leaves
 //! behind is found there, and ends with the rules that it belongs to, as by a restart of the host.
 
 use std::fs;
@@ -130,23 +131,12 @@ pub const fn switch(ipv6: bool) -> &'static str {
     }
 }
 
-/// The settings that [`forward`] changes. The first one changes the others when it is written.
-#[must_use]
-pub fn of_forwarding(ipv6: bool) -> Vec<String> {
-    let version = if ipv6 { "ipv6" } else { "ipv4" };
-    let mut names = vec![switch(ipv6).to_owned()];
-    for interface in interfaces(version) {
-        names.push(format!("{version}/conf/{interface}/forwarding"));
-        names.push(match ipv6 {
-            true => format!("{version}/conf/{interface}/accept_ra"),
-            false => format!("{version}/conf/{interface}/accept_redirects"),
-        });
-    }
-    names.dedup();
-    names
-}
-
-/// Makes this host forward packets of an IP version. It goes on following IPv6 routers where it did.
+/// Makes this host forward packets of an IP version, and go on following IPv6 routers where it does: a host
+/// that forwards follows none where `accept_ra` is 1. An interface that comes later follows none; it may be
+/// that of a container, which would become the router of the host.
+///
+/// None of it is put back. Containers and virtual machines that were started meanwhile forward, too, and what
+/// the kernel changes with it (`accept_redirects`) is right for a host that forwards.
 ///
 /// # Errors
 /// [`SettingError`]
@@ -162,15 +152,15 @@ pub fn forward(ipv6: bool) -> Result<(), SettingError> {
     write(switch(ipv6), "1")
 }
 
-/// The names of the directories with settings of interfaces, `all` and `default` first.
+/// The names of the interfaces that there are.
 fn interfaces(version: &str) -> Vec<String> {
     let found = fs::read_dir(Path::new(ROOT).join(version).join("conf"))
         .into_iter()
         .flatten();
     let names = found.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| is_plain(name)).collect();
-    names.sort_by_key(|name| (!matches!(&**name, "all" | "default"), name.clone()));
     names
+        .filter(|name| is_plain(name) && !matches!(&**name, "all" | "default"))
+        .collect()
 }
 
 /// Whether a text is safe in a comment of nft(8) and as one step of a path.
@@ -183,15 +173,7 @@ pub(super) fn is_plain(name: &str) -> bool {
 fn is_known(name: &str) -> bool {
     let steps: Vec<_> = name.split('/').collect();
     match steps[..] {
-        ["ipv4", "ip_forward"] => true,
-        ["ipv4", "conf", interface, setting] => {
-            is_plain(interface)
-                && matches!(
-                    setting,
-                    "forwarding" | "accept_redirects" | "src_valid_mark" | "rp_filter"
-                )
-        }
-        ["ipv6", "conf", interface, setting] => is_plain(interface) && matches!(setting, "forwarding" | "accept_ra"),
+        ["ipv4", "conf", interface, "src_valid_mark" | "rp_filter"] => is_plain(interface),
         _ => false,
     }
 }
@@ -212,13 +194,14 @@ mod tests {
 
     #[test]
     fn what_is_listed_is_read_and_nothing_else() {
-        let listed = "table inet weft_exit {\n\tset was_0 {\n\t\ttypeof meta mark\n\t\t\
-                      comment \"ipv4/ip_forward=0\"\n\t}\n\tset was_1 {\n\t\tcomment \"ipv6/conf/eth0/accept_ra=1\"\n\t}\n\
-                      \tset x {\n\t\tcomment \"ipv4/conf/../../../kernel/core_pattern=x\"\n\t\tcomment \"kernel/x=1\"\n\t}\n}\n";
+        let listed = "table inet weft {\n\tset was_0 {\n\t\ttypeof meta mark\n\t\t\
+                      comment \"ipv4/conf/all/src_valid_mark=0\"\n\t}\n\tset was_1 {\n\t\tcomment \"ipv4/conf/eth0/src_valid_mark=1\"\n\t}\n\
+                      \tset x {\n\t\tcomment \"ipv4/conf/../../../kernel/core_pattern=x\"\n\t\tcomment \"ipv4/ip_forward=0\"\n\t}\n}\n";
         let saved = Saved::parse(listed);
         let lines: Vec<_> = saved.lines().collect();
-        assert_eq!(lines, ["ipv4/ip_forward=0", "ipv6/conf/eth0/accept_ra=1"]);
-        assert_eq!(saved.value("ipv4/ip_forward"), Some("0"));
-        assert_eq!(saved.value("ipv6/conf/eth1/accept_ra"), None);
+        let all = "ipv4/conf/all/src_valid_mark=0";
+        assert_eq!(lines, [all, "ipv4/conf/eth0/src_valid_mark=1"]);
+        assert_eq!(saved.value("ipv4/conf/all/src_valid_mark"), Some("0"));
+        assert_eq!(saved.value("ipv4/conf/eth1/src_valid_mark"), None);
     }
 }

@@ -8,7 +8,7 @@ use weft_wire::Subnet;
 
 use super::packet_filter::{Packet, Ruleset};
 use super::{Fault, others};
-use crate::exit::rules::{SERVE, USE};
+use crate::exit::rules::OWN;
 
 /// The table of the command that mends it, which is the user's.
 const TABLE: &str = "to_weft";
@@ -50,11 +50,11 @@ pub(super) fn find(facts: &Forwarded, interface: &str, ruleset: &Ruleset) -> Opt
     for (incoming, subnet, host) in facts.from.iter().take(FOLLOWED.1) {
         for (to, source) in wanted.iter().take(FOLLOWED.0) {
             let packet = Packet::forwarded(incoming, interface, to.address()).from(*host);
-            let passes = ruleset.dropped_by(&packet, &[USE, SERVE]).is_none();
-            if passes && ruleset.masquerades(&packet, &[USE, SERVE]) {
+            let passes = ruleset.dropped_by(&packet, &OWN).is_none();
+            if passes && ruleset.masquerades(&packet, &OWN) {
                 lost.insert((*to, *source));
                 from.insert(*subnet);
-                before = before.min(ruleset.before_sources(&packet, &[USE, SERVE, TABLE]));
+                before = before.min(ruleset.before_sources(&packet, &[&OWN[..], &[TABLE]].concat()));
             }
         }
     }
