@@ -38,6 +38,7 @@ mod beside {
     mod detour;
     mod errors;
     mod exit;
+    mod exit_containers;
     mod exit_host;
     mod exit_inbound;
     mod exit_names;

@@ -219,6 +219,13 @@ impl Internet {
         self.hosts.iter().find(|host| host.name() == name).unwrap()
     }
 
+    /// A container of the exit's host, on an interface there.
+    pub(super) fn container(&self, ours: &[&str], theirs: &[&str]) -> (Host, Link) {
+        let container = self.world.host("container").unwrap();
+        let link = self.world.link((self.nas.host(), ours), (&container, theirs)).unwrap();
+        (container, link)
+    }
+
     /// The file that the programs of a node's host read to find their resolver.
     pub(super) fn resolv_conf(&self, name: &str) -> PathBuf {
         self.world.directory().join(format!("{name}.resolv.conf"))
@@ -365,4 +372,20 @@ pub(super) fn rules(state: &str) -> Vec<String> {
     };
     let others = state.lines().filter(|line| !line.contains("dev weft0"));
     others.map(counted).collect()
+}
+
+/// What [`rules`] says, without forwarding, which an exit switches on and leaves on, and the table that then
+/// keeps the host from forwarding for others.
+pub(super) fn but_forwarding(state: &str) -> Vec<String> {
+    let mut of_closed = false;
+    let mut lines = rules(state);
+    lines.retain(|line| {
+        if line.starts_with("table ") {
+            of_closed = line.contains(" weft_forward ");
+        }
+        let own = of_closed;
+        of_closed &= line != "}";
+        !own && !line.contains("forward = ") && !line.contains("forwarding = ") && !line.starts_with("anycast ")
+    });
+    lines
 }
