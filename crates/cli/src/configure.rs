@@ -29,6 +29,11 @@ use crate::human;
 use crate::output::Out;
 use crate::strict;
 
+/// The setting that offers this node as exit.
+const EXIT: &str = "tun.advertise_exit";
+/// What an exit changes for good.
+const FORWARDS: &str = "once an administrator has approved it, weft switches forwarding on where it is off, and it stays on; \
+                        but for members and its containers this machine then forwards nothing";
 /// The setting with the subnets that this node offers to its networks.
 const ADVERTISE: &str = "networks.advertise_routes";
 /// The setting by which this node uses those of other members.
@@ -220,6 +225,8 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     if done.is_none() && !outcome.is_strict() && strict::open(&path)? {
         lines.push(strict::OPENED.trim_end().to_owned());
     }
+    let is_exit = |(key, value): &(String, Option<String>)| key == EXIT && value.as_deref() == Some("true");
+    lines.extend(settings.iter().any(is_exit).then(|| FORWARDS.to_owned()));
     report(&lines.join("\n"), &done)
 }
 
