@@ -43,9 +43,12 @@ const DENIALS: Rate = Rate {
     burst: 10,
 };
 
-/// The flags in a TCP header, and those that end a connection: FIN and RST.
+/// The flags in a TCP header, those that end a connection (FIN and RST), and those that tell its first
+/// packet: SYN without ACK.
 const FLAGS_AT: usize = 13;
 const ENDS: u8 = 5;
+const SYN: u8 = 2;
+const SYN_AND_ACK: u8 = 18;
 
 /// The firewall of one lane.
 #[derive(Default)]
@@ -128,7 +131,11 @@ impl Active {
         if self.recent.has(now, &key, Direction::Out) && !ends(&inner) {
             return Ok(());
         }
-        if !self.policy.flows().outbound(now, &key, ends(&inner)) {
+        let departure = flows::Departure {
+            begins: begins(&inner),
+            ends: ends(&inner),
+        };
+        if !self.policy.flows().outbound(now, &key, departure) {
             return Err(DropReason::FlowsFull);
         }
         self.recent.add(now, key, Direction::Out);
@@ -222,6 +229,12 @@ fn ends(inner: &Inner<'_>) -> bool {
     inner.protocol() == weft_wire::ip::PROTOCOL_TCP
         && !inner.is_later_fragment()
         && flags.is_some_and(|flags| flags & ENDS != 0)
+}
+
+/// Whether a packet can be the first one of its flow.
+fn begins(inner: &Inner<'_>) -> bool {
+    let flags = inner.transport().get(FLAGS_AT);
+    inner.protocol() != weft_wire::ip::PROTOCOL_TCP || flags.is_some_and(|flags| flags & SYN_AND_ACK == SYN)
 }
 
 #[cfg(test)]

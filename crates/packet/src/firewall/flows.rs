@@ -56,6 +56,16 @@ struct Shard {
     swept: u64,
 }
 
+/// What the table forgets with a flow that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    Nothing,
+    /// That a peer began the connection, which may be open still.
+    Beginner,
+    /// That the rules have denied it.
+    Denial,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Flow {
     /// The last millisecond of the flow, unless a packet passes.
@@ -70,6 +80,15 @@ struct Flow {
     answered: bool,
     /// An end has ended the connection.
     ended: bool,
+}
+
+/// A packet of this host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Departure {
+    /// Whether the packet can be the first one of a flow: each can, but those of an open TCP connection.
+    pub(super) begins: bool,
+    /// Whether the packet ends its connection.
+    pub(super) ends: bool,
 }
 
 /// A packet from a peer.
@@ -111,17 +130,21 @@ impl FlowTable {
     }
 
     /// Makes the flow of a packet of this host known. Returns false if there is no room for it.
-    pub(super) fn outbound(&self, now: u64, key: &FlowKey, ends: bool) -> bool {
+    ///
+    /// No packet of this host makes the flow of a peer one of this host while it lasts. It lasts while
+    /// this host goes on to send, if it is denied, and so does a TCP connection of a peer.
+    pub(super) fn outbound(&self, now: u64, key: &FlowKey, departure: Departure) -> bool {
         let mut shard = self.shard(key);
-        if let Some(flow) = shard.live(now, key) {
+        let goes_on = |flow: &&mut Flow| now <= flow.until || !departure.begins && flow.begun_by.is_some();
+        if let Some(flow) = shard.flows.get_mut(key).filter(goes_on) {
             if !flow.denied {
                 flow.answered |= flow.begun_by.is_some();
-                flow.ended |= ends;
-                flow.until = now + flow.idle(key);
+                flow.ended |= departure.ends;
             }
+            flow.until = now + flow.idle(key);
             return true;
         }
-        shard.insert(now, *key, Flow::new(None, 0, ends))
+        shard.insert(now, *key, Flow::new(None, 0, departure.ends))
     }
 
     /// Admits a packet of a peer. `decide` asks the rules about its flow.
@@ -145,7 +168,12 @@ impl FlowTable {
             flow.answered = true;
         } else if flow.generation != arrival.generation {
             flow.generation = arrival.generation;
-            flow.denied = !decide();
+            let denied = !decide();
+            if denied && !flow.denied {
+                flow.denied = true;
+                flow.until = now + flow.idle(key);
+            }
+            flow.denied = denied;
         }
         if flow.denied {
             return Err(DropReason::Denied);
@@ -201,7 +229,13 @@ impl Shard {
             if now < self.swept.saturating_add(SWEEP_AGAIN) && self.swept != 0 {
                 return false;
             }
-            self.sweep(now);
+            self.swept = now.max(1);
+            for dearest in [Loss::Nothing, Loss::Beginner, Loss::Denial] {
+                self.remove_if(|key, flow| flow.until < now && flow.loss(key) <= dearest);
+                if self.has_room(flow.begun_by) {
+                    break;
+                }
+            }
             if !self.has_room(flow.begun_by) {
                 return false;
             }
@@ -220,14 +254,9 @@ impl Shard {
         self.flows.len() < OF_SHARD && begun_by.is_none_or(of_peer)
     }
 
-    fn sweep(&mut self, now: u64) {
-        self.swept = now.max(1);
-        let ended: Vec<FlowKey> = self
-            .flows
-            .iter()
-            .filter(|(_, flow)| flow.until < now)
-            .map(|(key, _)| *key)
-            .collect();
+    fn remove_if(&mut self, ended: impl Fn(&FlowKey, &Flow) -> bool) {
+        let ended = self.flows.iter().filter(|(key, flow)| ended(key, flow));
+        let ended: Vec<FlowKey> = ended.map(|(key, _)| *key).collect();
         for key in ended {
             self.remove(&key);
         }
@@ -257,9 +286,20 @@ impl Flow {
         }
     }
 
-    /// How long the flow is kept after a packet, in ms.
+    const fn loss(&self, key: &FlowKey) -> Loss {
+        match self.begun_by {
+            _ if self.denied => Loss::Denial,
+            Some(_) if key.protocol() == PROTOCOL_TCP => Loss::Beginner,
+            _ => Loss::Nothing,
+        }
+    }
+
+    /// How long the flow is kept after a packet, in ms. What is denied is kept as long as the longest
+    /// pause of a host that goes on to send.
     const fn idle(&self, key: &FlowKey) -> u64 {
         match key.protocol() {
+            PROTOCOL_TCP if self.denied => TCP_IDLE,
+            _ if self.denied => UDP_IDLE,
             PROTOCOL_TCP if self.answered && !self.ended => TCP_IDLE,
             PROTOCOL_TCP => TCP_TRANSITORY,
             PROTOCOL_UDP if self.answered => UDP_IDLE,

@@ -1,6 +1,8 @@
 //! Flows through one firewall: the end that began each, rules that change, and the bounds.
 
+mod denied;
 mod memory;
+mod model;
 
 use std::collections::BTreeMap;
 
@@ -41,14 +43,19 @@ fn from_me(protocol: u8, ports: (u16, u16), flags: u8) -> Vec<u8> {
     packet(ME, PEER, protocol, ports, flags)
 }
 
-/// One rule that allows TCP to these ports of this node; all else is denied.
+/// Rules that allow TCP to these ports of this node; all else is denied.
 fn rules(ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
+    serving(TCP, ports)
+}
+
+/// The same for another protocol with ports.
+fn serving(protocol: u8, ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
     let list: RuleList = ports
         .iter()
         .map(|port| Rule {
             allow: true,
             to: Scope::Node,
-            protocol: Protocol::Number(TCP),
+            protocol: Protocol::Number(protocol),
             ports: Box::new([(*port, *port)]),
         })
         .collect();
@@ -77,7 +84,11 @@ struct Node {
 
 impl Node {
     fn new(ports: &[u16]) -> Self {
-        let policy = Arc::new(Policy::new(ME, None, 7, rules(ports)));
+        Self::with(rules(ports))
+    }
+
+    fn with(rules: BTreeMap<NodeAddr, PeerRules>) -> Self {
+        let policy = Arc::new(Policy::new(ME, None, 7, rules));
         let mut node = Self {
             policy,
             lanes: Default::default(),
@@ -93,7 +104,11 @@ impl Node {
     }
 
     fn change(&mut self, ports: &[u16]) {
-        self.policy = Arc::new(Policy::new(ME, Some(&*self.policy), 0, rules(ports)));
+        self.change_to(rules(ports));
+    }
+
+    fn change_to(&mut self, rules: BTreeMap<NodeAddr, PeerRules>) {
+        self.policy = Arc::new(Policy::new(ME, Some(&*self.policy), 0, rules));
         self.set();
     }
 
@@ -432,19 +447,6 @@ fn a_change_ends_what_it_denies_and_nothing_else() {
     assert_eq!(node.receive(4, &own), Ok(()));
 }
 
-#[test]
-fn no_answer_of_this_host_opens_what_was_denied() {
-    let mut node = Node::new(&[22]);
-    let ssh = to_me(TCP, (5000, 22), SYN);
-    assert_eq!(node.receive(0, &ssh), Ok(()));
-    node.send(0, &from_me(TCP, (22, 5000), SYN | ACK));
-    node.change(&[]);
-    for now in (0..100).map(|n| 1 + n * 60_000) {
-        assert_eq!(node.receive(now, &ssh), Err(DropReason::Denied), "{now}");
-        node.send(now, &from_me(TCP, (22, 5000), ACK));
-    }
-}
-
 /// An ICMPv6 message between the node and the peer.
 fn icmp(from: NodeAddr, to: NodeAddr, kind: u8, rest: &[u8]) -> Vec<u8> {
     let mut message = packet(from, to, 58, (0, 0), 0);
@@ -577,107 +579,5 @@ proptest! {
         let mut node = Node::new(&[]);
         prop_assert!(node.receive(0, &bytes).is_err());
         let _ = node.lanes[1].outbound(0, &bytes);
-    }
-
-    /// Whatever came before, a packet passes if and only if a slow model without memory and table
-    /// bounds lets it pass.
-    #[test]
-    fn lanes_decide_like_a_slow_model(
-        steps in prop::collection::vec((0_u64..400_000, 0..4_u8, 0..3_u16, 0..3_u16, prop::sample::select(vec![SYN, ACK, RST])), 1..60),
-    ) {
-        let mut node = Node::new(&[1]);
-        let mut model = Model { allowed: vec![1], flows: BTreeMap::new() };
-        let mut now = 0;
-        for (pause, kind, local, remote, flags) in steps {
-            now += pause;
-            match kind {
-                0 => {
-                    node.change(&[local]);
-                    model.change(local);
-                }
-                1 => {
-                    node.send(now, &from_me(TCP, (local, remote), flags));
-                    model.sent(now, (local, remote), flags);
-                }
-                _ => {
-                    let passed = node.receive(now, &to_me(TCP, (remote, local), flags)).is_ok();
-                    prop_assert_eq!(passed, model.receives(now, (local, remote), flags));
-                }
-            }
-        }
-    }
-}
-
-/// The flows as a list, evaluated anew for each packet.
-struct Model {
-    allowed: Vec<u16>,
-    /// By ports.
-    flows: BTreeMap<(u16, u16), ModelFlow>,
-}
-
-#[derive(Clone, Copy)]
-struct ModelFlow {
-    until: u64,
-    by_peer: bool,
-    answered: bool,
-    over: bool,
-    denied: bool,
-}
-
-impl ModelFlow {
-    fn renewed(self, now: u64) -> Self {
-        let idle = if self.answered && !self.over {
-            7_440_000
-        } else {
-            240_000
-        };
-        Self {
-            until: now + idle,
-            denied: false,
-            ..self
-        }
-    }
-}
-
-impl Model {
-    fn change(&mut self, port: u16) {
-        self.allowed = vec![port];
-    }
-
-    fn known(&self, now: u64, ports: (u16, u16)) -> Option<ModelFlow> {
-        self.flows.get(&ports).copied().filter(|flow| now <= flow.until)
-    }
-
-    fn new_flow(by_peer: bool) -> ModelFlow {
-        ModelFlow {
-            until: 0,
-            by_peer,
-            answered: false,
-            over: false,
-            denied: false,
-        }
-    }
-
-    fn sent(&mut self, now: u64, ports: (u16, u16), flags: u8) {
-        let mut flow = self.known(now, ports).unwrap_or(Self::new_flow(false));
-        if !flow.denied {
-            flow.answered |= flow.by_peer;
-            flow.over |= flags & RST != 0;
-            self.flows.insert(ports, flow.renewed(now));
-        }
-    }
-
-    fn receives(&mut self, now: u64, ports: (u16, u16), flags: u8) -> bool {
-        let allowed = self.allowed.contains(&ports.0);
-        let known = self.known(now, ports);
-        if known.is_none_or(|flow| flow.by_peer) && !allowed {
-            self.flows.entry(ports).and_modify(|flow| flow.denied = known.is_some());
-            return false;
-        }
-        let mut flow = known.unwrap_or(Self::new_flow(true));
-        flow.answered |= !flow.by_peer;
-        flow.over |= flags & RST != 0;
-        self.flows.insert(ports, flow.renewed(now));
-        true
     }
 }
