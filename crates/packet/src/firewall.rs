@@ -25,7 +25,7 @@ pub use self::policy::{
     Addresses, NetworkRules, PeerRules, Policy, PortRanges, Protocol, Rule, RuleList, RuleSet, Scope,
 };
 
-use self::flow_key::{Direction, FlowKey, Packet};
+use self::flow_key::{About, Direction, FlowKey, Packet};
 use self::recent::RecentFlows;
 use crate::bucket::{Bucket, Rate};
 use crate::counters::DropReason;
@@ -34,7 +34,7 @@ use crate::inner::Inner;
 use crate::lane::Lane;
 use crate::outbound::TunPacket;
 use crate::sender::Sender;
-use crate::tables::SessionKey;
+use crate::tables::{Routes, SessionKey};
 use crate::train::{Train, Transmit};
 
 /// ICMP errors a second for the denied packets of one peer.
@@ -103,11 +103,18 @@ impl Firewall {
     }
 
     /// Checks a packet from a peer on its way to the TUN. Its source is one that the peer may use.
+    /// `routes` tell what is behind the peer.
     #[inline]
-    pub(crate) fn inbound(&mut self, now: u64, peer: NodeAddr, packet: &[u8]) -> Result<(), DropReason> {
+    pub(crate) fn inbound(
+        &mut self,
+        now: u64,
+        routes: &Routes,
+        peer: NodeAddr,
+        packet: &[u8],
+    ) -> Result<(), DropReason> {
         match &mut self.active {
             Some(active) if active.has_passed(now, packet, Direction::In) => Ok(()),
-            Some(active) => active.inbound(now, peer, packet),
+            Some(active) => active.inbound(now, routes, peer, packet),
             None => Ok(()),
         }
     }
@@ -142,7 +149,7 @@ impl Active {
         Ok(())
     }
 
-    fn inbound(&mut self, now: u64, peer: NodeAddr, packet: &[u8]) -> Result<(), DropReason> {
+    fn inbound(&mut self, now: u64, routes: &Routes, peer: NodeAddr, packet: &[u8]) -> Result<(), DropReason> {
         let inner = Inner::parse(packet).map_err(|_| DropReason::Malformed)?;
         if inner.is_source_routed() {
             // Its destination is not the one that the rules would be asked about.
@@ -154,7 +161,11 @@ impl Active {
                 true => Ok(()),
                 false => self.decide(peer, &inner),
             },
-            Packet::Error(Some(key)) if self.policy.flows().has(now, &key) => Ok(()),
+            // Whatever the rules say: no peer has a word about packets that go elsewhere.
+            Packet::Error(about) if about.dest.is_some_and(|dest| !routes.leads_to(dest, peer)) => {
+                Err(DropReason::Denied)
+            }
+            Packet::Error(About { flow: Some(key), .. }) if self.policy.flows().has(now, &key) => Ok(()),
             Packet::Error(_) => self.decide(peer, &inner),
         }
     }
@@ -194,7 +205,8 @@ impl Lane {
         train: &mut Train<T>,
     ) -> Result<(), DropReason> {
         let peer = self.tables.sessions.get(key).ok_or(DropReason::NoKeys)?.peer;
-        let checked = self.tables.firewall.inbound(now, peer, packet);
+        let tables = &mut self.tables;
+        let checked = tables.firewall.inbound(now, &tables.routes, peer, packet);
         if checked == Err(DropReason::Denied) {
             self.sender(now, train).answer_denied(peer, packet);
         }

@@ -149,7 +149,8 @@ impl<T: Transmit> SessionIngress<'_, T> {
         };
         let counters = &mut lane.out.counters;
         let firewall = &mut lane.tables.firewall;
-        let mut border = Border::new(&lane.tables.routes, session, egress);
+        let routes = &lane.tables.routes;
+        let mut border = Border::new(routes, session, egress);
         let current = session.fast.current_id();
         let Some(keys) = session.fast.by_index_mut(index) else {
             received.skip();
@@ -209,7 +210,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
             match border.packet(&header, room, seen, counters) {
                 Ok((range, checksum)) => {
                     let packet = room.get(range.clone()).unwrap_or_default();
-                    if let Err(reason) = firewall.inbound(now, session.peer, packet) {
+                    if let Err(reason) = firewall.inbound(now, routes, session.peer, packet) {
                         counters.drops.count(reason);
                         if reason == DropReason::Denied {
                             run.refused.0 += 1;

@@ -1,12 +1,13 @@
 //! The flow that a packet belongs to.
 
-use core::net::Ipv4Addr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
 use super::{ENDS, FLAGS_AT};
 use crate::flow::FlowHasher;
 use crate::inner::{Inner, Version};
+use crate::tables::addresses;
 
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
@@ -31,8 +32,17 @@ pub(super) enum Packet {
     OfFlow(FlowKey),
     /// A fragment without the transport header, with the key of all fragments of its packet.
     Later(FlowKey),
-    /// An ICMP error, and the flow of the packet that it is about, if it quotes enough of it.
-    Error(Option<FlowKey>),
+    /// An ICMP error.
+    Error(About),
+}
+
+/// The packet that an ICMP error is about, as far as the error quotes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct About {
+    /// Its destination.
+    pub(super) dest: Option<IpAddr>,
+    /// Its flow.
+    pub(super) flow: Option<FlowKey>,
 }
 
 /// A flow: both ends, the same whatever the direction of the packet.
@@ -162,7 +172,7 @@ impl Packet {
         let ports = match protocol {
             PROTOCOL_ICMP | PROTOCOL_ICMPV6 => match icmp(protocol, inner.transport()) {
                 Icmp::Ports(ports) => ports,
-                Icmp::Error(quoted) => return Self::Error(about(quoted, direction)),
+                Icmp::Error(quoted) => return Self::Error(About::read(quoted, direction)),
             },
             _ => inner.ports().map_or((0, 0), ports),
         };
@@ -192,13 +202,25 @@ fn icmp(protocol: u8, message: &[u8]) -> Icmp<'_> {
     }
 }
 
-/// The flow of the packet that an error is about: its receiver sent that packet.
-fn about(quoted: &[u8], direction: Direction) -> Option<FlowKey> {
-    let sent = match direction {
-        Direction::In => Direction::Out,
-        Direction::Out => Direction::In,
-    };
-    let inner = Inner::parse_quoted(quoted).filter(|inner| !inner.is_later_fragment())?;
+impl About {
+    /// Reads what an error quotes: its receiver sent that packet.
+    fn read(quoted: &[u8], direction: Direction) -> Self {
+        let sent = match direction {
+            Direction::In => Direction::Out,
+            Direction::Out => Direction::In,
+        };
+        let inner = Inner::parse_quoted(quoted);
+        Self {
+            dest: inner.and_then(|inner| Some(addresses(inner.packet())?.1)),
+            flow: inner.and_then(|inner| flow_of_quoted(&inner, sent)),
+        }
+    }
+}
+
+fn flow_of_quoted(inner: &Inner<'_>, direction: Direction) -> Option<FlowKey> {
+    if inner.is_later_fragment() {
+        return None;
+    }
     let protocol = inner.protocol();
     let ports = match protocol {
         PROTOCOL_TCP | PROTOCOL_UDP => inner.ports().map_or((0, 0), ports),
@@ -208,7 +230,7 @@ fn about(quoted: &[u8], direction: Direction) -> Option<FlowKey> {
         },
         _ => (0, 0),
     };
-    Some(FlowKey::between(ends(&inner), sent, ports, protocol))
+    Some(FlowKey::between(ends(inner), direction, ports, protocol))
 }
 
 fn ports(bytes: [u8; 4]) -> (u16, u16) {

@@ -81,6 +81,11 @@ impl Routes {
         address == IpAddr::V6(self.me) || self.subnets.ours.longest(address) == Some(whole)
     }
 
+    /// Returns whether packets to this address go to this peer.
+    pub(crate) fn leads_to(&self, address: IpAddr, peer: NodeAddr) -> bool {
+        address == IpAddr::V6(peer.to_ipv6()) || self.subnets.behind(address) == Some(peer)
+    }
+
     /// Returns the peer that has this address, or whose subnet contains it with the longest
     /// prefix.
     pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<Peer> {

@@ -125,6 +125,7 @@ fn node(ports: &[u16], before: Option<&Policy>) -> Arc<Policy> {
 struct Lanes {
     policy: Arc<Policy>,
     lanes: [Firewall; 2],
+    routes: Routes,
     remember: bool,
 }
 
@@ -133,6 +134,7 @@ impl Lanes {
         let mut lanes = Self {
             policy: node(&[1], None),
             lanes: Default::default(),
+            routes: Routes::new(ME),
             remember,
         };
         lanes.set();
@@ -156,7 +158,7 @@ impl Lanes {
     fn check(&mut self, now: u64, lane: usize, direction: Direction, packet: &[u8]) -> Result<(), DropReason> {
         match direction {
             Direction::Out => self.lanes[lane].outbound(now, packet),
-            Direction::In => self.lanes[lane].inbound(now, PEER, packet),
+            Direction::In => self.lanes[lane].inbound(now, &self.routes, PEER, packet),
         }
     }
 }
@@ -171,7 +173,7 @@ fn a_packet_of_this_host_admits_none_of_the_peer() {
     lane.set(Some(node.policy.clone()));
     for now in [0, 0, 1] {
         assert_eq!(lane.outbound(now, &from_me(TCP, (22, 5000), ACK)), Ok(()));
-        assert_eq!(lane.inbound(now, PEER, &ssh), Err(DropReason::Denied));
+        assert_eq!(lane.inbound(now, &node.routes, PEER, &ssh), Err(DropReason::Denied));
     }
 }
 
