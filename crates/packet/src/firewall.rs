@@ -34,7 +34,7 @@ use crate::inner::Inner;
 use crate::lane::Lane;
 use crate::outbound::TunPacket;
 use crate::sender::Sender;
-use crate::tables::{Routes, SessionKey};
+use crate::tables::{Routes, SessionKey, addresses};
 use crate::train::{Train, Transmit};
 
 /// ICMP errors a second for the denied packets of one peer.
@@ -156,21 +156,27 @@ impl Active {
             return Err(DropReason::Denied);
         }
         match Packet::of(&inner, Direction::In) {
-            Packet::OfFlow(key) => self.inbound_flow(now, peer, &inner, key),
+            Packet::OfFlow(key) => self.inbound_flow(now, (routes, peer), &inner, key),
             Packet::Later(key) => match self.policy.flows().has_fragments(now, &key) {
                 true => Ok(()),
-                false => self.decide(peer, &inner),
+                false => self.decide(routes, peer, &inner),
             },
             // Whatever the rules say: no peer has a word about packets that go elsewhere.
             Packet::Error(about) if about.dest.is_some_and(|dest| !routes.leads_to(dest, peer)) => {
                 Err(DropReason::Denied)
             }
             Packet::Error(About { flow: Some(key), .. }) if self.policy.flows().has(now, &key) => Ok(()),
-            Packet::Error(_) => self.decide(peer, &inner),
+            Packet::Error(_) => self.decide(routes, peer, &inner),
         }
     }
 
-    fn inbound_flow(&mut self, now: u64, peer: NodeAddr, inner: &Inner<'_>, key: FlowKey) -> Result<(), DropReason> {
+    fn inbound_flow(
+        &mut self,
+        now: u64,
+        (routes, peer): (&Routes, NodeAddr),
+        inner: &Inner<'_>,
+        key: FlowKey,
+    ) -> Result<(), DropReason> {
         if !self.recent.has(now, &key, Direction::In) || ends(inner) {
             let policy = &self.policy;
             let arrival = flows::Arrival {
@@ -179,7 +185,7 @@ impl Active {
                 ends: ends(inner),
             };
             let flows = policy.flows();
-            flows.inbound(now, &key, arrival, || policy.allows(peer, inner))?;
+            flows.inbound(now, &key, arrival, || is_allowed(policy, routes, peer, inner))?;
             self.recent.add(now, key, Direction::In);
         }
         if let Some(fragments) = FlowKey::of_fragments(inner, Direction::In) {
@@ -189,9 +195,17 @@ impl Active {
     }
 
     /// Decides about a packet that belongs to no flow.
-    fn decide(&self, peer: NodeAddr, inner: &Inner<'_>) -> Result<(), DropReason> {
-        self.policy.allows(peer, inner).then_some(()).ok_or(DropReason::Denied)
+    fn decide(&self, routes: &Routes, peer: NodeAddr, inner: &Inner<'_>) -> Result<(), DropReason> {
+        let allowed = is_allowed(&self.policy, routes, peer, inner);
+        allowed.then_some(()).ok_or(DropReason::Denied)
     }
+}
+
+/// Whether a packet of a peer may begin a flow. The exit of this node carries answers of the Internet:
+/// what it begins comes from its own addresses, or from a subnet behind it.
+fn is_allowed(policy: &Policy, routes: &Routes, peer: NodeAddr, inner: &Inner<'_>) -> bool {
+    let is_own = |source| !policy.is_exit(peer) || routes.is_near(source, peer);
+    policy.allows(peer, inner) && addresses(inner.packet()).is_some_and(|(source, _)| is_own(source))
 }
 
 impl Lane {

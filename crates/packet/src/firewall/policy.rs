@@ -167,6 +167,11 @@ impl Policy {
         self.generation
     }
 
+    /// Whether this node sends to all other addresses by this peer.
+    pub(super) fn is_exit(&self, peer: NodeAddr) -> bool {
+        self.peers.get(&peer).is_some_and(|rules| rules.by_exit)
+    }
+
     /// Whether the rules allow the flow that this packet of a peer begins.
     pub(super) fn allows(&self, peer: NodeAddr, inner: &Inner<'_>) -> bool {
         let Some(rules) = self.peers.get(&peer) else {

@@ -401,6 +401,54 @@ fn an_own_address_in_a_route_is_both_node_and_route() {
 }
 
 #[test]
+fn an_exit_begins_flows_from_addresses_of_its_own() {
+    const INTERNET: &str = "2001:db8::7";
+    let packet = |(from, to): (&str, &str), flags| {
+        let ends = [from, to].map(|text| text.parse().unwrap());
+        match ends {
+            [IpAddr::V6(from), IpAddr::V6(to)] => {
+                let mut packet = to_me(TCP, (443, 443), flags);
+                packet[8..24].copy_from_slice(&from.octets());
+                packet[24..40].copy_from_slice(&to.octets());
+                packet
+            }
+            [IpAddr::V4(from), IpAddr::V4(to)] => packet4(from.octets(), to.octets(), (443, 443)),
+            _ => panic!("{ends:?}"),
+        }
+    };
+    let [me, peer, other] = [ME, PEER, OTHER].map(|node| node.to_ipv6().to_string());
+    for by_hand in [false, true] {
+        let mut exit = rules(&[]);
+        let rules = exit.get_mut(&PEER).unwrap();
+        rules.by_exit = true;
+        rules.by_hand = by_hand.then(|| ["10.8.0.0/16".parse().unwrap()].into());
+        rules.networks[0].inside = true;
+        rules.networks[0].theirs = ["10.9.0.0/16".parse().unwrap()].into();
+        rules.networks[0].ours = ["10.8.0.0/16".parse().unwrap()].into();
+        let mut node = Node::with(exit);
+        let subnets = ["0.0.0.0/0", "::/0", "fdab:1::/64", "10.9.0.0/16"];
+        node.routes
+            .set_subnets(&[], &subnets.map(|subnet| (subnet.parse().unwrap(), PEER)));
+        for (source, passes) in [
+            (&peer[..], true),
+            ("fdab:1::5", true),
+            ("10.9.0.1", true),
+            ("198.51.100.7", false),
+            ("2001:db8::1", false),
+            (&other, false),
+            (&me, false),
+        ] {
+            let dest = if source.contains(':') { &me } else { "10.8.0.1" };
+            let passed = node.receive(0, &packet((source, dest), SYN)).is_ok();
+            assert_eq!(passed, passes, "{source} {by_hand}");
+        }
+        // What this host has begun goes on.
+        node.send(0, &packet((&me, INTERNET), SYN));
+        assert_eq!(node.receive(0, &packet((INTERNET, &me), ACK)), Ok(()));
+    }
+}
+
+#[test]
 fn answers_arrive_by_another_lane_than_the_questions_left() {
     let mut node = Node::new(&[]);
     for (protocol, idle) in [(UDP, 300_000), (TCP, 7_440_000)] {

@@ -86,6 +86,13 @@ impl Routes {
         address == IpAddr::V6(peer.to_ipv6()) || self.subnets.behind(address) == Some(peer)
     }
 
+    /// Returns whether this is the address of this peer, or in a subnet behind it other than all
+    /// addresses.
+    pub(crate) fn is_near(&self, address: IpAddr, peer: NodeAddr) -> bool {
+        let near = || self.subnets.theirs.longest(address) != Some(0);
+        self.leads_to(address, peer) && (address == IpAddr::V6(peer.to_ipv6()) || near())
+    }
+
     /// Returns the peer that has this address, or whose subnet contains it with the longest
     /// prefix.
     pub(crate) fn peer_behind(&self, address: IpAddr) -> Option<Peer> {
