@@ -126,7 +126,7 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 
 #[rules]
 # Rules for packets of peers to this node, before those of its networks: first those that deny, then
-# those that allow. FROM is any, tag:NAME or npub1..., as in
+# those that allow. FROM is any, tag:NAME, tag:NETWORK/NAME or npub1..., as in
 # local = ["deny from tag:guest to any", "allow from any to any tcp/22"]
 #local = []
 

@@ -23,7 +23,7 @@ pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
 
 /// A rule about flows.
 pub(super) fn rule(text: &str) -> Result<Rule, Problem> {
-    text.parse().map_err(Problem::BadRule)
+    Rule::local(text).map_err(Problem::BadRule)
 }
 
 /// An address and a port.

@@ -36,6 +36,7 @@ use weft_host::surroundings::Surroundings;
 use weft_host::uplinks::Uplink;
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::{ByHand, Compiled, compile};
+use weft_networks::rules::unclear;
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_reach::lan::{MAX_NETWORKS, Secret};
@@ -136,6 +137,8 @@ pub struct Desired {
     pub members: Members,
     /// The rules of the packet path.
     pub rules: Compiled,
+    /// What is to be said of local rules that do not say which network they mean.
+    pub unclear: Vec<String>,
     /// The exit of this node, if it is approved.
     pub exit: Option<(PublicKey, Exit)>,
     /// The addresses and subnets to which peers may send, with those that this node forwards as exit.
@@ -199,6 +202,7 @@ impl Desired {
             admission: Admission::of(config),
             guests: networks.welcomes_guests(now, unix),
             rules: compile(networks.own(), networks, &by_hand, &config.local_rules, unix),
+            unclear: unclear(networks, &config.local_rules),
             exit,
             own_subnets,
             own_ipv4: networks.own_ipv4().collect(),

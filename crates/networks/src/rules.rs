@@ -2,15 +2,18 @@
 //!
 //! The records of each network have rules, which its administrators sign. The configuration has
 //! local rules (`rules.local`), which go first: those that deny, then those that allow. A peer that
-//! was added by hand and shares no network with this node passes unless a local rule denies it.
+//! was added by hand and shares no network with this node passes unless a local rule denies it. A tag in a
+//! local rule is that of one network, `tag:NETWORK/NAME`.
 //!
 //! [`compile`](compile::compile) makes of them what the packet path applies, and [`why`](why::why)
 //! explains what they say about one flow.
 
 pub mod compile;
+mod local;
 mod text;
 pub mod why;
 
+pub use local::unclear;
 pub use text::{from_words, in_words, unknown_name};
 
 #[cfg(test)]

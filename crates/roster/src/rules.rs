@@ -62,6 +62,9 @@ pub enum Selector {
     Tag(Name),
     /// `npub1...`: one member.
     Member(PublicKey),
+    /// `tag:NETWORK/NAME`: the members of one network with a tag. Only rules of a configuration have it
+    /// ([`Rule::local`]); a network is named by its label or its identifier.
+    TagOf(Name, Name),
 }
 
 /// A set of destinations.
@@ -131,6 +134,7 @@ impl fmt::Display for Selector {
             Self::Any => f.write_str("any"),
             Self::Tag(tag) => write!(f, "tag:{tag}"),
             Self::Member(key) => write!(f, "{key}"),
+            Self::TagOf(network, tag) => write!(f, "tag:{network}/{tag}"),
         }
     }
 }

@@ -10,6 +10,7 @@ use weft_roster::names::Name;
 use weft_roster::rules::{Policy, Protocol, Rule, Selector, Target};
 use weft_wire::{NodeAddr, Subnet};
 
+use super::local;
 use crate::{Network, Networks};
 
 /// The rules for the packet path.
@@ -50,11 +51,9 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
     let exit = all_ours.is_some();
     let of_networks = joined.iter().map(|network| OfNetwork::new(own, network, exit, unix));
     let mut of_networks: Vec<OfNetwork<'_>> = of_networks.collect();
-    let tags = |key: &PublicKey| tags(&joined, key);
-    let own_tags = tags(own);
     let local_of = |policy: Policy| {
         let chosen = local.iter().filter(|rule| rule.policy == policy);
-        List::new(chosen, (own, &own_tags, exit), unix)
+        List::new(chosen, |to| local::holds(&joined, policy, to, own), exit, unix)
     };
     let (mut deny, mut allow) = (local_of(Policy::Deny), local_of(Policy::Allow));
     let members = joined.iter().flat_map(|network| network.state().members.keys());
@@ -65,10 +64,10 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
         .collect();
     let mut peers = BTreeMap::new();
     for key in keys {
-        let tags = tags(&key);
+        let holds = |policy, from: &Selector| local::holds(&joined, policy, from, &key);
         let of_peer = PeerRules {
-            deny: deny.of(&key, &tags),
-            allow: allow.of(&key, &tags),
+            deny: deny.of(|from| holds(Policy::Deny, from)),
+            allow: allow.of(|from| holds(Policy::Allow, from)),
             networks: of_networks.iter_mut().filter_map(|network| network.of(&key)).collect(),
             by_hand: by_hand.peers.contains(&key).then(|| Arc::clone(&subnets)),
             ours: all_ours.clone(),
@@ -88,10 +87,10 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
     }
 }
 
-/// The tags that a node has in any of the networks.
-pub(super) fn tags(networks: &[&Network], key: &PublicKey) -> BTreeSet<Name> {
-    let records = networks.iter().filter_map(|network| network.state().members.get(key));
-    records.flat_map(|member| member.tags.iter().cloned()).collect()
+/// The tags that a node has in a network.
+pub(super) fn tags(network: &Network, key: &PublicKey) -> BTreeSet<Name> {
+    let member = network.state().members.get(key);
+    member.map(|member| member.tags.clone()).unwrap_or_default()
 }
 
 /// One network, as this node sees it.
@@ -105,12 +104,12 @@ struct OfNetwork<'a> {
 impl<'a> OfNetwork<'a> {
     fn new(own: &PublicKey, network: &'a Network, exit: bool, unix: u64) -> Self {
         let state = network.state();
-        let tags = tags(&[network], own);
+        let tags = tags(network, own);
         let rules = state.table.rules.iter().flatten();
         Self {
             own: *own,
             network,
-            list: List::new(rules, (own, &tags, exit), unix),
+            list: List::new(rules, |to| holds(to, own, &tags), exit, unix),
             ours: behind(network, own),
         }
     }
@@ -124,7 +123,7 @@ impl<'a> OfNetwork<'a> {
             ipv4: ends.map(|(ours, theirs)| Addresses { ours, theirs }),
             ours: Arc::clone(&self.ours),
             theirs: behind(self.network, key),
-            rules: self.list.of(key, &member.tags),
+            rules: self.list.of(|from| holds(from, key, &member.tags)),
             // Rules that are not understood let nothing pass.
             inside: state.table.inside == Policy::Allow && state.table.rules.is_some(),
             exit: state.exits.contains_key(&self.own),
@@ -149,13 +148,14 @@ struct List {
 impl List {
     fn new<'r>(
         rules: impl IntoIterator<Item = &'r Rule>,
-        (own, own_tags, exit): (&PublicKey, &BTreeSet<Name>, bool),
+        is_own: impl Fn(&Selector) -> bool,
+        exit: bool,
         unix: u64,
     ) -> Self {
         let in_force = |rule: &&Rule| rule.until.is_none_or(|until| unix <= until);
         let known = |rule: &&Rule| exit || rule.to != Target::Exit;
         let rules = rules.into_iter().filter(in_force).filter(known);
-        let ours = rules.filter_map(|rule| Some((rule.from.clone(), resolve(rule, own, own_tags)?)));
+        let ours = rules.filter_map(|rule| Some((rule.from.clone(), resolve(rule, &is_own)?)));
         let (from, rules): (Vec<_>, Vec<_>) = ours.unzip();
         Self {
             rules: rules.into(),
@@ -165,8 +165,8 @@ impl List {
     }
 
     /// Those about the packets of one peer.
-    fn of(&mut self, key: &PublicKey, tags: &BTreeSet<Name>) -> RuleSet {
-        let holds = self.from.iter().map(|from| holds(from, key, tags));
+    fn of(&mut self, holds: impl Fn(&Selector) -> bool) -> RuleSet {
+        let holds = self.from.iter().map(holds);
         let chosen: Vec<u16> = (0..).zip(holds).filter(|(_, holds)| *holds).map(|(at, _)| at).collect();
         let shared = self
             .sets
@@ -180,10 +180,10 @@ impl List {
 }
 
 /// A rule for packets to this node, or `None` if it is about other destinations only.
-fn resolve(rule: &Rule, own: &PublicKey, own_tags: &BTreeSet<Name>) -> Option<firewall::Rule> {
+fn resolve(rule: &Rule, is_own: impl Fn(&Selector) -> bool) -> Option<firewall::Rule> {
     let to = match &rule.to {
         Target::Members(Selector::Any) => Scope::Any,
-        Target::Members(members) if holds(members, own, own_tags) => Scope::Node,
+        Target::Members(members) if is_own(members) => Scope::Node,
         Target::Route(subnet) => Scope::Subnet(*subnet),
         Target::Exit => Scope::Exit,
         Target::Members(_) => return None,
@@ -211,5 +211,7 @@ fn holds(selector: &Selector, key: &PublicKey, tags: &BTreeSet<Name>) -> bool {
         Selector::Any => true,
         Selector::Tag(tag) => tags.contains(tag),
         Selector::Member(member) => member == key,
+        // Only local rules have one.
+        Selector::TagOf(..) => false,
     }
 }

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
-use weft_roster::rules::{Destination, Flow, Party, Policy, Protocol, Reason, Rule, Service};
+use weft_roster::rules::{Destination, Flow, Party, Policy, Protocol, Reason, Rule, Selector, Service, Target};
 
 use super::compile::tags;
-use super::in_words;
+use super::{in_words, local};
 use crate::{Network, Networks};
 
 /// The flow that is asked about.
@@ -55,10 +55,12 @@ pub fn why(question: &Question, networks: &Networks, local: &[Rule], by_hand: bo
     let by_hand = by_hand && !question.exit;
     let mut reasons = Vec::new();
     if question.to == *networks.own() && (by_hand || !common.is_empty()) {
-        if let Some((policy, reason)) = local_rule(question, &common, local, unix) {
+        reasons.extend(local::unclear(networks, local));
+        if let Some((policy, reason)) = local_rule(question, networks, local, unix) {
+            reasons.push(reason);
             return Verdict {
                 allowed: policy == Policy::Allow,
-                reasons: vec![reason],
+                reasons,
             };
         }
         if !local.is_empty() {
@@ -97,19 +99,35 @@ fn is_behind(network: &Network, member: &PublicKey, address: IpAddr) -> bool {
     routes.any(|(subnet, members)| subnet.contains(address) && members.contains(member))
 }
 
-fn local_rule(question: &Question, common: &[&Network], local: &[Rule], unix: u64) -> Option<(Policy, String)> {
-    let (from, to) = (tags(common, &question.from), tags(common, &question.to));
-    let flow = question.flow(&from, &to);
+fn local_rule(question: &Question, networks: &Networks, local: &[Rule], unix: u64) -> Option<(Policy, String)> {
+    let own = networks.own();
+    let joined: Vec<&Network> = networks.iter().filter(|network| network.is_member(own)).collect();
+    let none = BTreeSet::new();
+    let flow = question.flow(&none, &none);
+    let matches = |rule: &Rule| {
+        let holds = |end: &Selector, key| local::holds(&joined, rule.policy, end, key);
+        // The members at both ends are compared here, and the rest as in a network.
+        let to = match &rule.to {
+            Target::Members(to) if *to != Selector::Any => holds(to, own).then_some(Selector::Member(*own)),
+            _ => None,
+        };
+        let rest = Rule {
+            from: Selector::Any,
+            to: to.map_or_else(|| rule.to.clone(), Target::Members),
+            ..rule.clone()
+        };
+        holds(&rule.from, &question.from) && rest.matches(&flow, unix)
+    };
     [Policy::Deny, Policy::Allow].into_iter().find_map(|policy| {
         let mut rules = local.iter().filter(|rule| rule.policy == policy);
-        let rule = rules.find(|rule| rule.matches(&flow, unix))?;
+        let rule = rules.find(|rule| matches(rule))?;
         Some((policy, format!("local rule: {rule}")))
     })
 }
 
 fn of_network(question: &Question, network: &Network, unix: u64) -> (Policy, String) {
     let state = network.state();
-    let tags = |key| tags(&[network], key);
+    let tags = |key| tags(network, key);
     let (from, to) = (tags(&question.from), tags(&question.to));
     let decision = state.table.decide(&question.flow(&from, &to), unix);
     let name = network.label().map_or("the network", Name::as_str);

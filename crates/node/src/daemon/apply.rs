@@ -74,6 +74,11 @@ impl Daemon {
         if old.differs(&self.desired, |of| &of.rules.peers) {
             self.node.set_rules(self.desired.rules.peers.clone());
         }
+        if old.differs(&self.desired, |of| &of.unclear) {
+            for line in &self.desired.unclear {
+                tracing::info!("{line}");
+            }
+        }
         let moved = old.differs(&self.desired, |of| &of.members);
         if moved {
             self.apply_members(old);

@@ -61,8 +61,10 @@ impl Daemon {
                 None => refused.push("log.level: `weft up --log` has set another level".to_owned()),
             }
         }
+        let new_rules = config.local_rules != self.configuration.config.local_rules;
         self.configuration.config = config;
         refused.extend(self.apply());
+        refused.extend(self.desired.unclear.iter().filter(|_| new_rules).cloned());
         refused
     }
 }

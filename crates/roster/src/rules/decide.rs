@@ -117,6 +117,8 @@ impl Selector {
             Self::Any => true,
             Self::Tag(tag) => party.tags.contains(tag),
             Self::Member(key) => *key == party.key,
+            // A party is one of one network, which has no rule of this kind.
+            Self::TagOf(..) => false,
         }
     }
 }

@@ -75,14 +75,36 @@ impl Policy {
 impl FromStr for Rule {
     type Err = RuleError;
 
-    /// Reads a rule. Words are separated by white space.
+    /// Reads a rule of a network. Words are separated by white space.
     fn from_str(text: &str) -> Result<Self, RuleError> {
+        Self::read(text, selector)
+    }
+}
+
+impl Rule {
+    /// Reads a rule of a configuration, in which a tag may be that of one network, as `tag:home/family`.
+    ///
+    /// # Errors
+    /// [`RuleError`]
+    pub fn local(text: &str) -> Result<Self, RuleError> {
+        Self::read(text, |word| {
+            match word.strip_prefix("tag:").and_then(|tag| tag.split_once('/')) {
+                Some((network, tag)) => {
+                    let [network, tag] = [network, tag].map(|name| Name::label(name).map_err(RuleError::Tag));
+                    Ok(Selector::TagOf(network?, tag?))
+                }
+                None => selector(word),
+            }
+        })
+    }
+
+    fn read(text: &str, selector: impl Fn(&str) -> Result<Selector, RuleError>) -> Result<Self, RuleError> {
         let mut words = text.split_ascii_whitespace();
         let policy = Policy::read(words.next().ok_or(RuleError::Policy)?)?;
         expect(&mut words, "from", RuleError::From)?;
         let from = selector(words.next().ok_or(RuleError::Missing("from"))?)?;
         expect(&mut words, "to", RuleError::To)?;
-        let to = target(words.next().ok_or(RuleError::Missing("to"))?)?;
+        let to = target(words.next().ok_or(RuleError::Missing("to"))?, selector)?;
         let mut next = words.next();
         let service = match next {
             Some("until") | None => None,
@@ -131,7 +153,7 @@ fn selector(word: &str) -> Result<Selector, RuleError> {
         .map_err(RuleError::Member)
 }
 
-fn target(word: &str) -> Result<Target, RuleError> {
+fn target(word: &str, selector: impl Fn(&str) -> Result<Selector, RuleError>) -> Result<Target, RuleError> {
     if word == "exit" {
         return Ok(Target::Exit);
     }

@@ -36,6 +36,27 @@ fn rules_have_one_canonical_text() {
 }
 
 #[test]
+fn a_tag_of_one_network_is_for_local_rules_alone() {
+    for text in [
+        "deny from tag:home/family to tag:work/nas tcp/22",
+        "allow from any to tag:home/a until 0",
+    ] {
+        assert_eq!(Rule::local(text).unwrap().to_string(), text);
+        assert_eq!(text.parse::<Rule>(), Err(RuleError::Tag(NameError::Character('/'))));
+    }
+    for (text, error) in [
+        ("allow from tag:/family to any", NameError::Empty),
+        ("allow from tag:home/ to any", NameError::Empty),
+        ("allow from tag:home/a/b to any", NameError::Character('/')),
+        ("allow from any to tag:Home/a", NameError::Character('H')),
+    ] {
+        assert_eq!(Rule::local(text), Err(RuleError::Tag(error)), "{text}");
+    }
+    let text = "allow from tag:family to exit tcp/22 until 5";
+    assert_eq!(Rule::local(text), text.parse());
+}
+
+#[test]
 fn each_cause_has_its_error() {
     let npub = key(1).to_string();
     for (text, error) in [

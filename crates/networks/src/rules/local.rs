@@ -1,0 +1,77 @@
+//! Local rules: the networks whose tags they mean.
+
+use weft_noise::PublicKey;
+use weft_roster::names::Name;
+use weft_roster::rules::{Policy, Rule, Selector, Target};
+
+use crate::{Network, Networks};
+
+/// Whether a rule of the configuration is about a node, at the end that `selector` is of. `joined` are the
+/// networks that this node is a member of.
+///
+/// Of a tag without a network, and while there are several, the reading counts that lets less pass: a
+/// rule that denies means all of them, and one that allows means none. Otherwise an administrator of each
+/// network could give its members what the rule gives to those of another one.
+pub(super) fn holds(joined: &[&Network], policy: Policy, selector: &Selector, key: &PublicKey) -> bool {
+    let has = |network: &&Network, tag: &Name| {
+        let member = network.state().members.get(key);
+        member.is_some_and(|member| member.tags.contains(tag))
+    };
+    match selector {
+        Selector::Any => true,
+        Selector::Member(member) => member == key,
+        Selector::TagOf(of, tag) => joined.iter().any(|network| is_named(network, of) && has(network, tag)),
+        Selector::Tag(_) if joined.len() > 1 && policy == Policy::Allow => false,
+        Selector::Tag(tag) => joined.iter().any(|network| has(network, tag)),
+    }
+}
+
+/// A network is named by its label or its identifier. A label is one of the node's own, so that no other
+/// network takes it over; no name has the form of an identifier.
+fn is_named(network: &Network, name: &Name) -> bool {
+    network.label() == Some(name) || network.id().to_string() == name.as_str()
+}
+
+/// What is to be said of local rules whose tags mean no network of this node, or not one alone: a line for
+/// each, in their order.
+#[must_use]
+pub fn unclear(networks: &Networks, local: &[Rule]) -> Vec<String> {
+    let joined: Vec<&Network> = networks
+        .iter()
+        .filter(|network| network.is_member(networks.own()))
+        .collect();
+    let of_rule = |rule: &Rule| ends(rule).find_map(|end| why_unclear(&joined, rule.policy, end));
+    let lines = local
+        .iter()
+        .map(|rule| Some(format!("not clear: {rule}: {}", of_rule(rule)?)));
+    lines.flatten().collect()
+}
+
+/// Both ends of a rule, if they are members.
+fn ends(rule: &Rule) -> impl Iterator<Item = &Selector> {
+    let to = match &rule.to {
+        Target::Members(to) => Some(to),
+        Target::Route(_) | Target::Exit => None,
+    };
+    std::iter::once(&rule.from).chain(to)
+}
+
+fn why_unclear(joined: &[&Network], policy: Policy, selector: &Selector) -> Option<String> {
+    let labels: Vec<String> = joined.iter().map(|network| network.label_or_id()).collect();
+    match selector {
+        Selector::Tag(tag) if joined.len() > 1 => {
+            let effect = match policy {
+                Policy::Allow => "it allows nothing",
+                Policy::Deny => "it means the tag of each of them",
+            };
+            let (all, first) = (labels.join(", "), labels.first().map_or("", String::as_str));
+            Some(format!(
+                "this node is in several networks, {all}, so {effect}; write tag:{first}/{tag} for one"
+            ))
+        }
+        Selector::TagOf(of, _) if !joined.iter().any(|network| is_named(network, of)) => {
+            Some(format!("this node is in no network {of}, so it is about no member"))
+        }
+        _ => None,
+    }
+}
