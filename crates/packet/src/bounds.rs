@@ -39,6 +39,12 @@ pub const QUEUED: Load = Load {
 };
 /// The number of those packets for one session (FIPS: 16 packets per destination).
 pub const QUEUED_OF_SESSION: usize = 16;
+/// Later fragments of all peers together that wait for the first one of their packet, in all lanes: 1 MiB.
+/// Shared among the peers, so that the longest packet in fragments of 1,400 bytes finds room.
+pub const FRAGMENTS: Load = Load {
+    count: 512,
+    bytes: 1 << 20,
+};
 /// Packets for the TUN that wait in the lane: ICMP errors, packets of frames that arrived before
 /// their keys, and packets reassembled from pieces. One round of receiving may bring some hundred
 /// of them.

@@ -10,6 +10,7 @@
 
 mod flow_key;
 mod flows;
+mod held;
 mod policy;
 mod recent;
 
@@ -56,10 +57,29 @@ pub(crate) struct Firewall {
     active: Option<Active>,
 }
 
+/// What becomes of a packet from a peer that is not dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It goes to the TUN.
+    Pass,
+    /// It is a fragment that waits for the first one of its packet.
+    Held,
+}
+
+/// What has become of fragments that waited.
+#[derive(Debug, Default)]
+pub(crate) struct Settled {
+    /// Those that go to the TUN.
+    passed: Vec<Vec<u8>>,
+    /// The number of those that do not.
+    dropped: u64,
+}
+
 /// The firewall of a lane while there is a policy.
 struct Active {
     policy: Arc<Policy>,
     recent: RecentFlows,
+    settled: Settled,
     /// What is left of the rate of errors about the denied packets of each peer.
     denials: BTreeMap<NodeAddr, Bucket>,
 }
@@ -69,6 +89,7 @@ impl Firewall {
     pub(crate) fn set(&mut self, policy: Option<Arc<Policy>>) {
         self.active = policy.map(|policy| Active {
             recent: RecentFlows::new(policy.flows().hash_key()),
+            settled: Settled::default(),
             policy,
             denials: BTreeMap::new(),
         });
@@ -111,12 +132,24 @@ impl Firewall {
         routes: &Routes,
         peer: NodeAddr,
         packet: &[u8],
-    ) -> Result<(), DropReason> {
+    ) -> Result<Verdict, DropReason> {
         match &mut self.active {
-            Some(active) if active.has_passed(now, packet, Direction::In) => Ok(()),
+            Some(active) if active.has_passed(now, packet, Direction::In) => Ok(Verdict::Pass),
             Some(active) => active.inbound(now, routes, peer, packet),
-            None => Ok(()),
+            None => Ok(Verdict::Pass),
         }
+    }
+
+    /// Whether fragments that waited are to be taken.
+    #[inline]
+    pub(crate) fn has_settled(&self) -> bool {
+        let settled = self.active.as_ref().map(|active| &active.settled);
+        settled.is_some_and(|settled| !settled.passed.is_empty() || settled.dropped > 0)
+    }
+
+    fn take_settled(&mut self) -> Settled {
+        let settled = self.active.as_mut().map(|active| &mut active.settled);
+        settled.map(std::mem::take).unwrap_or_default()
     }
 }
 
@@ -149,7 +182,7 @@ impl Active {
         Ok(())
     }
 
-    fn inbound(&mut self, now: u64, routes: &Routes, peer: NodeAddr, packet: &[u8]) -> Result<(), DropReason> {
+    fn inbound(&mut self, now: u64, routes: &Routes, peer: NodeAddr, packet: &[u8]) -> Result<Verdict, DropReason> {
         let inner = Inner::parse(packet).map_err(|_| DropReason::Malformed)?;
         if inner.is_source_routed() {
             // Its destination is not the one that the rules would be asked about.
@@ -157,15 +190,15 @@ impl Active {
         }
         match Packet::of(&inner, Direction::In) {
             Packet::OfFlow(key) => self.inbound_flow(now, (routes, peer), &inner, key),
-            Packet::Later(key) => match self.policy.flows().has_fragments(now, &key) {
-                true => Ok(()),
-                false => self.decide(routes, peer, &inner),
-            },
+            Packet::Later(key) if self.policy.flows().has_fragments(now, &key) => Ok(Verdict::Pass),
+            Packet::Later(key) => self
+                .decide(routes, peer, &inner)
+                .or_else(|_| self.hold(now, peer, key, &inner)),
             // Whatever the rules say: no peer has a word about packets that go elsewhere.
             Packet::Error(about) if about.dest.is_some_and(|dest| !routes.leads_to(dest, peer)) => {
                 Err(DropReason::Denied)
             }
-            Packet::Error(About { flow: Some(key), .. }) if self.policy.flows().has(now, &key) => Ok(()),
+            Packet::Error(About { flow: Some(key), .. }) if self.policy.flows().has(now, &key) => Ok(Verdict::Pass),
             Packet::Error(_) => self.decide(routes, peer, &inner),
         }
     }
@@ -176,28 +209,51 @@ impl Active {
         (routes, peer): (&Routes, NodeAddr),
         inner: &Inner<'_>,
         key: FlowKey,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Verdict, DropReason> {
+        let policy = &self.policy;
+        let fragments = FlowKey::of_fragments(inner, Direction::In);
         if !self.recent.has(now, &key, Direction::In) || ends(inner) {
-            let policy = &self.policy;
             let arrival = flows::Arrival {
                 peer,
                 generation: policy.generation(),
                 ends: ends(inner),
             };
-            let flows = policy.flows();
-            flows.inbound(now, &key, arrival, || is_allowed(policy, routes, peer, inner))?;
+            let passes = policy
+                .flows()
+                .inbound(now, &key, arrival, || is_allowed(policy, routes, peer, inner));
+            if let (Err(reason), Some(fragments)) = (passes, &fragments) {
+                self.settled.dropped += policy.flows().drop_fragments(now, peer, fragments);
+                return Err(reason);
+            }
+            passes?;
             self.recent.add(now, key, Direction::In);
         }
-        if let Some(fragments) = FlowKey::of_fragments(inner, Direction::In) {
-            self.policy.flows().pass_fragments(now, &fragments);
+        if let Some(fragments) = fragments {
+            let (waited, expired) = policy.flows().pass_fragments(now, peer, &fragments);
+            self.settled.passed.extend(waited);
+            self.settled.dropped += expired;
         }
-        Ok(())
+        Ok(Verdict::Pass)
     }
 
     /// Decides about a packet that belongs to no flow.
-    fn decide(&self, routes: &Routes, peer: NodeAddr, inner: &Inner<'_>) -> Result<(), DropReason> {
+    fn decide(&self, routes: &Routes, peer: NodeAddr, inner: &Inner<'_>) -> Result<Verdict, DropReason> {
         let allowed = is_allowed(&self.policy, routes, peer, inner);
-        allowed.then_some(()).ok_or(DropReason::Denied)
+        allowed.then_some(Verdict::Pass).ok_or(DropReason::Denied)
+    }
+
+    /// Keeps a later fragment of a peer that has rules until the first one of its packet arrives.
+    fn hold(&mut self, now: u64, peer: NodeAddr, key: FlowKey, inner: &Inner<'_>) -> Result<Verdict, DropReason> {
+        if !self.policy.knows(peer) {
+            return Err(DropReason::Denied);
+        }
+        match self.policy.flows().hold_fragment(now, peer, key, inner.packet()) {
+            Some(dropped) => {
+                self.settled.dropped += dropped;
+                Ok(Verdict::Held)
+            }
+            None => Ok(Verdict::Pass),
+        }
     }
 }
 
@@ -217,14 +273,33 @@ impl Lane {
         key: SessionKey,
         packet: &[u8],
         train: &mut Train<T>,
-    ) -> Result<(), DropReason> {
+    ) -> Result<Verdict, DropReason> {
         let peer = self.tables.sessions.get(key).ok_or(DropReason::NoKeys)?.peer;
         let tables = &mut self.tables;
         let checked = tables.firewall.inbound(now, &tables.routes, peer, packet);
         if checked == Err(DropReason::Denied) {
             self.sender(now, train).answer_denied(peer, packet);
         }
+        self.settle_fragments();
         checked
+    }
+
+    /// Passes on the fragments that waited for the first one of their packet, if it has passed.
+    #[inline]
+    pub(crate) fn settle_fragments(&mut self) {
+        if self.tables.firewall.has_settled() {
+            self.pass_settled();
+        }
+    }
+
+    #[cold]
+    fn pass_settled(&mut self) {
+        let Settled { passed, dropped } = self.tables.firewall.take_settled();
+        self.out.count_many(DropReason::Denied, dropped);
+        for packet in passed {
+            self.out.counters.tun_tx += 1;
+            self.out.reply(packet);
+        }
     }
 }
 

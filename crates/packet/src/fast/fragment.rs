@@ -11,6 +11,7 @@ use super::reassembly::Taken;
 use super::seal::HopSeal;
 use crate::counters::DropReason;
 use crate::ecn;
+use crate::firewall::Verdict;
 use crate::sender::Sender;
 use crate::split::Splitter;
 use crate::tables::Egress;
@@ -140,8 +141,11 @@ impl<T: Transmit> SessionIngress<'_, T> {
         }
         let session = lane.tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
         session.received_packets(self.now, 1, packet.len());
-        lane.check(self.now, self.key, &packet, self.train)?;
+        let verdict = lane.check(self.now, self.key, &packet, self.train)?;
         lane.out.counters.fast_reassembled += 1;
+        if verdict == Verdict::Held {
+            return Ok(());
+        }
         lane.out.counters.tun_tx += 1;
         lane.out.reply(packet);
         Ok(())

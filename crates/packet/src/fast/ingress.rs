@@ -18,6 +18,7 @@ use crate::control::{CountedEpoch, EpochId, LinkId, SessionReport};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::Seen;
+use crate::firewall::Verdict;
 use crate::lane::Lane;
 use crate::meter::Arrival;
 use crate::paths;
@@ -67,13 +68,27 @@ struct Run {
     newest: bool,
     /// The sequence numbers of answers to this node's echo requests.
     echoes: Vec<u16>,
-    /// The number of packets that the rules denied, and their bytes. They have arrived, and the peer
-    /// is to learn that.
+    /// The number of packets that the rules denied, or that wait, and their bytes. They have arrived,
+    /// and the peer is to learn that.
     refused: (u64, usize),
     /// The first packet that the rules denied.
     denied: Option<Vec<u8>>,
     /// The link that the session is bound to.
     link: Option<LinkKey>,
+}
+
+impl Run {
+    /// Notes a packet that does not go to the TUN now.
+    #[cold]
+    fn refuse(&mut self, verdict: Result<Verdict, DropReason>, packet: &[u8]) {
+        if matches!(verdict, Ok(_) | Err(DropReason::Denied)) {
+            self.refused.0 += 1;
+            self.refused.1 += packet.len();
+        }
+        if verdict == Err(DropReason::Denied) {
+            self.denied.get_or_insert_with(|| packet.to_vec());
+        }
+    }
 }
 
 /// A frame that opened and ended a run.
@@ -210,13 +225,10 @@ impl<T: Transmit> SessionIngress<'_, T> {
             match border.packet(&header, room, seen, counters) {
                 Ok((range, checksum)) => {
                     let packet = room.get(range.clone()).unwrap_or_default();
-                    if let Err(reason) = firewall.inbound(now, routes, session.peer, packet) {
-                        counters.drops.count(reason);
-                        if reason == DropReason::Denied {
-                            run.refused.0 += 1;
-                            run.refused.1 += range.len();
-                            run.denied.get_or_insert_with(|| packet.to_vec());
-                        }
+                    let verdict = firewall.inbound(now, routes, session.peer, packet);
+                    if verdict != Ok(Verdict::Pass) {
+                        counters.note(verdict.map(drop));
+                        run.refuse(verdict, packet);
                         received.skip();
                         continue;
                     }
@@ -253,6 +265,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
             None if run.frames > 0 => self.heard(&run),
             None => {}
         }
+        self.lane.settle_fragments();
         if let Some(packet) = run.denied {
             let peer = self.lane.tables.sessions.get(self.key).map(|session| session.peer);
             if let Some(peer) = peer {

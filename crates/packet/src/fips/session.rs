@@ -15,6 +15,7 @@ use crate::clear::{self, Clear, Parties};
 use crate::control::{CountedEpoch, EpochId, LinkId, LinkReport, SessionReport};
 use crate::counters::DropReason;
 use crate::ecn::{self, Seen};
+use crate::firewall::Verdict;
 use crate::inbound::Inbound;
 use crate::meter::Arrival;
 use crate::session::{Expecting, Session};
@@ -198,7 +199,9 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let start = shim::expand_in_place(opened, shim_at, peer.to_ipv6(), lane.tables.routes.me());
         let start = start.map_err(|_| DropReason::Malformed)?;
         let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
-        lane.check(self.now, key, packet, self.train)?;
+        if lane.check(self.now, key, packet, self.train)? == Verdict::Held {
+            return Ok(Inbound::Done);
+        }
         lane.admit(key, peer, packet);
         ecn::apply(&mut lane.out.counters, seen, packet)?;
         lane.out.counters.tun_tx += 1;

@@ -7,6 +7,7 @@ use weft_wire::NodeAddr;
 use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use super::flow_key::FlowKey;
+use super::held::Held;
 use crate::counters::DropReason;
 
 /// Flows of a node, at most.
@@ -41,6 +42,7 @@ const FRAGMENTED: usize = 64;
 pub struct FlowTable {
     hash_key: u64,
     shards: Vec<Mutex<Shard>>,
+    held: Mutex<Held>,
 }
 
 #[derive(Default)]
@@ -110,6 +112,7 @@ impl FlowTable {
         Self {
             hash_key,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            held: Mutex::new(Held::new()),
         }
     }
 
@@ -183,8 +186,29 @@ impl FlowTable {
         Ok(())
     }
 
-    /// Lets the other fragments of a packet pass, of which the first has.
-    pub(super) fn pass_fragments(&self, now: u64, key: &FlowKey) {
+    /// Lets the other fragments of a packet pass, of which the first has. Returns those that waited,
+    /// and the number of others that were given up.
+    pub(super) fn pass_fragments(&self, now: u64, peer: NodeAddr, key: &FlowKey) -> (Vec<Vec<u8>>, u64) {
+        self.note_first(now, key);
+        lock(&self.held).take(now, peer, key)
+    }
+
+    /// Drops the fragments of a packet that waited for its first one. Returns the number of all that were
+    /// given up.
+    pub(super) fn drop_fragments(&self, now: u64, peer: NodeAddr, key: &FlowKey) -> u64 {
+        let (waited, expired) = lock(&self.held).take(now, peer, key);
+        waited.len() as u64 + expired
+    }
+
+    /// Keeps a later fragment until the first one of its packet is decided about. Returns `None` if it
+    /// was in the meantime, and has passed; otherwise the number of fragments that were given up.
+    pub(super) fn hold_fragment(&self, now: u64, peer: NodeAddr, key: FlowKey, packet: &[u8]) -> Option<u64> {
+        // Other lanes note the first one before they ask for what waits.
+        let mut held = lock(&self.held);
+        (!self.has_fragments(now, &key)).then(|| held.push(now, peer, key, packet))
+    }
+
+    fn note_first(&self, now: u64, key: &FlowKey) {
         let mut shard = self.shard(key);
         shard.fragmented.resize(FRAGMENTED, (FlowKey::NONE, 0));
         if let Some(place) = shard.fragmented.get_mut(self.place(key)) {
@@ -313,8 +337,8 @@ const _: () = assert!(
     "as docs/protocol/security.md says"
 );
 
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+    part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for FlowTable {

@@ -167,6 +167,11 @@ impl Policy {
         self.generation
     }
 
+    /// Whether there are rules for packets of this peer.
+    pub(super) fn knows(&self, peer: NodeAddr) -> bool {
+        self.peers.contains_key(&peer)
+    }
+
     /// Whether this node sends to all other addresses by this peer.
     pub(super) fn is_exit(&self, peer: NodeAddr) -> bool {
         self.peers.get(&peer).is_some_and(|rules| rules.by_exit)

@@ -44,6 +44,8 @@ pub(crate) enum Shape {
     SourceRoute,
     /// A first fragment and a later one.
     Fragments,
+    /// The same in the other order.
+    Reversed,
     /// A later fragment alone.
     Later,
     /// A first fragment with two bytes of the ports.
@@ -80,6 +82,7 @@ impl Probe {
         let later = || self.datagram(len, (64, false));
         match self.shape {
             Shape::Fragments => vec![first(true), later()],
+            Shape::Reversed => vec![later(), first(true)],
             Shape::Later => vec![later()],
             Shape::Tiny => vec![first(true)],
             _ => vec![first(false)],
@@ -89,7 +92,7 @@ impl Probe {
     fn is_fragment(&self) -> bool {
         matches!(
             self.shape,
-            Shape::Fragments | Shape::Later | Shape::Tiny | Shape::Atomic
+            Shape::Fragments | Shape::Reversed | Shape::Later | Shape::Tiny | Shape::Atomic
         )
     }
 

@@ -153,6 +153,8 @@ fn shapes() -> Vec<Case> {
     vec![
         passes("fragments", shaped(22, Shape::Fragments)),
         denied("fragments to another port", shaped(23, Shape::Fragments)),
+        passes("fragments, the last one first", shaped(22, Shape::Reversed)),
+        denied("the same to another port", shaped(23, Shape::Reversed)),
         denied("a later fragment alone", shaped(22, Shape::Later)),
         denied("a fragment that hides its port", shaped(22, Shape::Tiny)),
         passes("a fragment that is the whole packet", shaped(22, Shape::Atomic)),
@@ -181,6 +183,7 @@ fn begun_by_b() -> Vec<Case> {
         answer(udp(n, 53)),
         answer(pong(7)),
         answer(tcp(n, 22).shaped(Shape::Fragments)),
+        answer(tcp(n, 22).shaped(Shape::Reversed)),
         answer(tcp(n, 22).shaped(Shape::Extensions)),
         denied("an answer of another port", udp(n, 40_001)).after(asked.clone()),
         denied("an answer to another ping", pong(8)).after(pong(7).reply().unwrap()),
@@ -253,6 +256,8 @@ fn full_shapes() -> Vec<Case> {
     vec![
         passes("fragments, IPv4", shaped(22, Shape::Fragments)),
         denied("fragments to another port, IPv4", shaped(23, Shape::Fragments)),
+        passes("fragments, the last one first, IPv4", shaped(22, Shape::Reversed)),
+        denied("the same to another port, IPv4", shaped(23, Shape::Reversed)),
         denied("a later fragment alone, IPv4", shaped(22, Shape::Later)),
         denied("a fragment that hides its port, IPv4", shaped(22, Shape::Tiny)),
         denied("a source route, IPv4", shaped(22, Shape::SourceRoute)),

@@ -155,9 +155,9 @@ impl Lanes {
         self.set();
     }
 
-    fn check(&mut self, now: u64, lane: usize, direction: Direction, packet: &[u8]) -> Result<(), DropReason> {
+    fn check(&mut self, now: u64, lane: usize, direction: Direction, packet: &[u8]) -> Result<Verdict, DropReason> {
         match direction {
-            Direction::Out => self.lanes[lane].outbound(now, packet),
+            Direction::Out => self.lanes[lane].outbound(now, packet).map(|()| Verdict::Pass),
             Direction::In => self.lanes[lane].inbound(now, &self.routes, PEER, packet),
         }
     }
