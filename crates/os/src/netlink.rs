@@ -6,11 +6,13 @@
 
 mod address;
 mod conntrack;
+mod dump;
 mod link;
 mod monitor;
 mod neighbour;
 mod policy;
 mod route;
+mod sockets;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -27,11 +29,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::syscall;
 
 pub use self::address::InterfaceAddress;
-pub use self::conntrack::flush_connections;
+pub use self::conntrack::{Tracked, TrackedEnds, flush_connections, tracked_connections};
 pub use self::link::{Interface, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::policy::{DefaultRoute, LookUp, MAIN, Rule, Then};
 pub use self::route::Route;
+pub use self::sockets::{InetSocket, sockets};
 
 /// The kernel never builds a longer answer (32 KiB) for a reader with a buffer of this size.
 const ANSWER_LEN: usize = 65_536;

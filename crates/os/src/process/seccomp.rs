@@ -86,7 +86,8 @@ const OUR_ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 const OUR_ARCHITECTURE: Option<u32> = None;
 
 /// Enforces the filter on the calling thread and on all threads and programs that it starts. Needs
-/// `no_new_privs`. `netfilter`: netlink's sockets for the packet filter are allowed, too.
+/// `no_new_privs`. `netfilter`: netlink's sockets for the packet filter and for lists of sockets are
+/// allowed, too.
 ///
 /// # Errors
 /// `Unsupported` for machines other than x86-64 and aarch64; the error of the system call.
@@ -231,8 +232,10 @@ fn socket_rules(netfilter: bool) -> Vec<sock_filter> {
         op(LOAD, argument(2)),
     ]);
     if netfilter {
-        rules.push(refuse(IF_EQUAL, libc::NETLINK_NETFILTER as u32));
-        rules.push(op(RETURN, ALLOW));
+        for protocol in [libc::NETLINK_NETFILTER, libc::NETLINK_SOCK_DIAG] {
+            rules.push(refuse(IF_EQUAL, protocol as u32));
+            rules.push(op(RETURN, ALLOW));
+        }
     }
     rules.extend([
         sock_filter {
@@ -332,16 +335,16 @@ mod tests {
             assert_eq!(socket(family, libc::IPPROTO_UDP), ALLOW);
         }
         assert_eq!(socket(libc::AF_NETLINK, libc::NETLINK_ROUTE), ALLOW);
-        assert_eq!(
-            socket(libc::AF_NETLINK, libc::NETLINK_NETFILTER),
-            error(libc::EPROTONOSUPPORT)
-        );
+        for protocol in [libc::NETLINK_NETFILTER, libc::NETLINK_SOCK_DIAG] {
+            assert_eq!(socket(libc::AF_NETLINK, protocol), error(libc::EPROTONOSUPPORT));
+        }
         let filter = program(HERE, true);
         let netlink = |protocol: i32| {
             let arguments = [libc::AF_NETLINK as u32, 3, protocol as u32];
             run(&filter, libc::SYS_socket as u32, HERE, arguments)
         };
         assert_eq!(netlink(libc::NETLINK_NETFILTER), ALLOW);
+        assert_eq!(netlink(libc::NETLINK_SOCK_DIAG), ALLOW);
         assert_eq!(netlink(libc::NETLINK_ROUTE), ALLOW);
         assert_eq!(netlink(libc::NETLINK_AUDIT), error(libc::EPROTONOSUPPORT));
         for family in [libc::AF_PACKET, libc::AF_ALG, libc::AF_VSOCK, libc::AF_KEY, 99] {

@@ -1,0 +1,178 @@
+//! The kernel's lists of sockets and of tracked connections, in namespaces of their own.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::ControlFlow;
+use std::process::Command;
+
+use weft_os::netlink::{InetSocket, Tracked, TrackedEnds, flush_connections, sockets, tracked_connections};
+use weft_os::netns::NetNs;
+use weft_os::test_support::{in_namespaces, require_nft};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const LOOPBACKS: [&str; 2] = ["127.0.0.1", "[::1]"];
+
+fn all_sockets() -> Vec<InetSocket> {
+    let mut all = Vec::new();
+    sockets(|socket| {
+        all.push(socket);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    all
+}
+
+fn all_tracked() -> Vec<Tracked> {
+    let mut all = Vec::new();
+    tracked_connections(|tracked| {
+        all.push(tracked);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    all
+}
+
+fn track() {
+    const RULES: &str = "table inet track {
+        chain enter { type filter hook input priority filter; ct state new accept; }
+        chain leave { type filter hook output priority filter; ct state new accept; }
+    }";
+    assert!(Command::new("nft").arg(RULES).status().unwrap().success());
+}
+
+/// Two ends of a connection: a listener with the accepted one, and the one that has asked.
+fn connection(host: &str) -> (TcpListener, TcpStream, TcpStream) {
+    let listener = TcpListener::bind(format!("{host}:0")).unwrap();
+    let asks = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let accepted = listener.accept().unwrap().0;
+    (listener, accepted, asks)
+}
+
+#[test]
+fn sockets_are_listed_with_both_ends() {
+    in_namespaces(|| {
+        let namespace = NetNs::new().unwrap();
+        let work = || {
+            for host in LOOPBACKS {
+                let (listener, accepted, asks) = connection(host);
+                let at = listener.local_addr().unwrap();
+                let udp = UdpSocket::bind(format!("{host}:0")).unwrap();
+                let unconnected = UdpSocket::bind(format!("{host}:0")).unwrap();
+                udp.connect(unconnected.local_addr().unwrap()).unwrap();
+                let of = |protocol, local: SocketAddr, remote: Option<SocketAddr>| InetSocket {
+                    protocol,
+                    local,
+                    remote,
+                };
+                let mut expected = vec![
+                    of(TCP, at, None),
+                    of(TCP, at, Some(asks.local_addr().unwrap())),
+                    of(TCP, asks.local_addr().unwrap(), Some(at)),
+                    of(UDP, udp.local_addr().unwrap(), Some(unconnected.local_addr().unwrap())),
+                ];
+                let mut found = all_sockets();
+                for list in [&mut expected, &mut found] {
+                    list.sort_by_key(|socket| (socket.protocol, socket.local, socket.remote));
+                }
+                assert_eq!(found, expected);
+                drop(accepted);
+            }
+        };
+        namespace.run(work).unwrap();
+    });
+}
+
+#[test]
+fn an_ipv4_connection_of_an_ipv6_socket_has_its_ipv4_addresses() {
+    in_namespaces(|| {
+        let work = || {
+            let listener = TcpListener::bind("[::]:0").unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let _asks = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let _accepted = listener.accept().unwrap();
+            let of_port = all_sockets().into_iter().filter(|socket| socket.local.port() == port);
+            let connected: Vec<InetSocket> = of_port.filter(|socket| socket.remote.is_some()).collect();
+            assert_eq!(connected.len(), 1);
+            assert!(connected[0].local.is_ipv4() && connected[0].remote.unwrap().is_ipv4());
+        };
+        NetNs::new().unwrap().run(work).unwrap();
+    });
+}
+
+#[test]
+fn tracked_connections_are_listed_with_the_end_that_began() {
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let work = || {
+            track();
+            for host in LOOPBACKS {
+                flush_connections().unwrap();
+                let (listener, _accepted, asks) = connection(host);
+                let (of_asks, at) = (asks.local_addr().unwrap(), listener.local_addr().unwrap());
+                let [one, other] = [(); 2].map(|()| UdpSocket::bind(format!("{host}:0")).unwrap());
+                one.send_to(b"x", other.local_addr().unwrap()).unwrap();
+                let of = |protocol, source, dest| Tracked {
+                    protocol,
+                    original: TrackedEnds { source, dest },
+                    reply: TrackedEnds {
+                        source: dest,
+                        dest: source,
+                    },
+                };
+                let mut found = all_tracked();
+                found.sort_by_key(|tracked| tracked.protocol);
+                let expected = [
+                    of(TCP, of_asks, at),
+                    of(UDP, one.local_addr().unwrap(), other.local_addr().unwrap()),
+                ];
+                assert_eq!(found, expected);
+            }
+        };
+        NetNs::new().unwrap().run(work).unwrap();
+    });
+}
+
+/// The kernel takes the first packet that it sees for the first one of the connection.
+#[test]
+fn a_connection_that_was_tracked_late_is_not_listed() {
+    use std::io::{Read as _, Write as _};
+
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let work = || {
+            let (_listener, mut accepted, mut asks) = connection("127.0.0.1");
+            track();
+            accepted.write_all(b"x").unwrap();
+            asks.read_exact(&mut [0]).unwrap();
+            let count = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap();
+            assert_eq!((count.trim(), all_tracked()), ("1", Vec::new()));
+        };
+        NetNs::new().unwrap().run(work).unwrap();
+    });
+}
+
+#[test]
+fn a_list_ends_when_its_reader_has_enough() {
+    in_namespaces(|| {
+        let work = || {
+            let listeners: Vec<TcpListener> = (0..50).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+            let mut count = 0;
+            sockets(|_| {
+                count += 1;
+                if count == 10 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+            .unwrap();
+            assert_eq!((count, listeners.len()), (10, 50));
+        };
+        NetNs::new().unwrap().run(work).unwrap();
+    });
+}
