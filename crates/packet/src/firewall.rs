@@ -11,6 +11,7 @@
 mod flow_key;
 mod flows;
 mod held;
+mod known;
 mod policy;
 mod recent;
 
@@ -22,6 +23,7 @@ use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
 pub use self::flows::{FlowTable, MAX_FLOWS};
+pub use self::known::{KnownFlow, KnownFlows};
 pub use self::policy::{
     Addresses, NetworkRules, PeerRules, Policy, PortRanges, Protocol, Rule, RuleList, RuleSet, Scope,
 };

@@ -1,6 +1,6 @@
 //! The flow that a packet belongs to.
 
-use core::net::{IpAddr, Ipv4Addr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
@@ -115,6 +115,16 @@ impl FlowKey {
             fragments: true,
             ..Self::between(ends(inner), direction, ((ident >> 16) as u16, ident as u16), 0)
         }
+    }
+
+    /// The flow with these ends.
+    pub(super) fn of_ends(protocol: u8, local: SocketAddr, remote: SocketAddr) -> Self {
+        let bits = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped().to_bits(),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let ends = (bits(local.ip()), bits(remote.ip()));
+        Self::between(ends, Direction::Out, (local.port(), remote.port()), protocol)
     }
 
     /// `ports`: those of source and destination.

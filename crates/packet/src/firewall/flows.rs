@@ -186,6 +186,19 @@ impl FlowTable {
         Ok(())
     }
 
+    /// Adds an open flow, unless it is known. `begun_by`: the peer that began it, unless this host did. Its
+    /// next packet asks the present rules.
+    pub(super) fn enter(&self, now: u64, key: FlowKey, begun_by: Option<NodeAddr>) {
+        let mut shard = self.shard(&key);
+        if shard.live(now, &key).is_none() {
+            let flow = Flow {
+                answered: true,
+                ..Flow::new(begun_by, 0, false)
+            };
+            shard.insert(now, key, flow);
+        }
+    }
+
     /// Lets the other fragments of a packet pass, of which the first has. Returns those that waited,
     /// and the number of others that were given up.
     pub(super) fn pass_fragments(&self, now: u64, peer: NodeAddr, key: &FlowKey) -> (Vec<Vec<u8>>, u64) {

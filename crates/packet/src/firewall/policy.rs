@@ -167,6 +167,15 @@ impl Policy {
         self.generation
     }
 
+    pub(super) const fn me(&self) -> NodeAddr {
+        self.me
+    }
+
+    /// The peers that have rules.
+    pub(super) fn peers(&self) -> impl Iterator<Item = NodeAddr> {
+        self.peers.keys().copied()
+    }
+
     /// Whether there are rules for packets of this peer.
     pub(super) fn knows(&self, peer: NodeAddr) -> bool {
         self.peers.contains_key(&peer)

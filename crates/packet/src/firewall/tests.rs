@@ -3,6 +3,7 @@
 mod denied;
 mod errors;
 mod fragments;
+mod known;
 mod memory;
 mod model;
 

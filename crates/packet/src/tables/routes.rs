@@ -86,6 +86,11 @@ impl Routes {
         address == IpAddr::V6(peer.to_ipv6()) || self.subnets.behind(address) == Some(peer)
     }
 
+    /// Returns the node whose subnet contains this address with the longest prefix.
+    pub(crate) fn node_behind(&self, address: IpAddr) -> Option<NodeAddr> {
+        self.subnets.behind(address)
+    }
+
     /// Returns whether this is the address of this peer, or in a subnet behind it other than all
     /// addresses.
     pub(crate) fn is_near(&self, address: IpAddr, peer: NodeAddr) -> bool {
