@@ -16,6 +16,7 @@
 //! | [`watch`] | the thread that hears of changes |
 //! | [`exit`] | exits, as the system carries them out |
 //! | [`faults`] | what else keeps packets from passing: found, and not changed |
+//! | [`flows`] | the flows that the kernel knows |
 //! | [`managers`] | NetworkManager and systemd-networkd leave the interface alone |
 //! | [`pace`] | when a fact that was removed is set up again; pure |
 //! | [`broker`] | the process that keeps root's rights after the daemon has given them up |
@@ -37,6 +38,7 @@ pub mod broker;
 pub mod dns;
 pub mod exit;
 pub mod faults;
+pub mod flows;
 pub mod host_addresses;
 pub mod hosts;
 pub mod interest;

@@ -1,6 +1,7 @@
 //! The daemon's side.
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -21,9 +22,12 @@ use super::server::Options;
 use crate::dns::Search;
 use crate::exit::{ServeExit, UseExit};
 use crate::faults::{Examined, Wanted};
+use crate::flows::{Flow, Interest};
 
 /// Time limit of a request: longer than those of the calls that it makes.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit of a request before the daemon runs: the start of the broker, and its lists.
+const STARTING: Duration = Duration::from_secs(10);
 /// How long the daemon waits at its end for the end of the broker, in steps.
 const ENDING: [Duration; 300] = [Duration::from_millis(10); 300];
 
@@ -83,6 +87,37 @@ impl Broker {
         self.requests.clone()
     }
 
+    /// Sends [`Request::ListFlows`] and waits for the answer, before there is a runtime and any client. A
+    /// broker that does not answer in time gets no more requests.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn list_flows(&self, interest: Interest) -> Result<Vec<Flow>, String> {
+        let stream = self.requests.stream.try_lock().map_err(|error| error.to_string())?;
+        let exchange = || {
+            let mut stream = &*stream;
+            stream.set_read_timeout(Some(STARTING))?;
+            stream.write_all(&Request::ListFlows(interest).encode())?;
+            let mut len = [0; 4];
+            stream.read_exact(&mut len)?;
+            let len = u32::from_be_bytes(len) as usize;
+            if len > MAX_REPLY {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            let mut message = vec![0; len];
+            stream.read_exact(&mut message)?;
+            stream.set_read_timeout(None)?;
+            Reply::decode(&message).map_err(io::Error::other)
+        };
+        match exchange() {
+            Ok(reply) => flows_of(reply),
+            Err(error) => {
+                let _ = stream.shutdown(Shutdown::Both);
+                Err(format!("the broker does not answer: {error}"))
+            }
+        }
+    }
+
     /// Returns the value that reports the end of the broker; `None` after the first call. Must be
     /// called on a runtime.
     ///
@@ -91,6 +126,14 @@ impl Broker {
     pub fn take_life(&mut self) -> io::Result<Option<Alive>> {
         let life = self.life.take().map(asynchronous).transpose()?;
         Ok(life.map(|stream| Alive { stream }))
+    }
+}
+
+fn flows_of(reply: Reply) -> Result<Vec<Flow>, String> {
+    match reply {
+        Reply::Flows(flows) => Ok(flows),
+        Reply::Failed(why) => Err(why),
+        Reply::Done | Reply::Refused | Reply::Text(_) => Err("the broker did not list flows".to_owned()),
     }
 }
 
@@ -219,6 +262,14 @@ impl Client {
         serde_json::from_str(&text).map_err(|error| format!("the broker's answer is no document: {error}"))
     }
 
+    /// Sends [`Request::ListFlows`].
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn list_flows(&self, interest: Interest) -> Result<Vec<Flow>, String> {
+        flows_of(self.ask(&Request::ListFlows(interest)).await?)
+    }
+
     /// Sends [`Request::LeaveExit`].
     ///
     /// # Errors
@@ -247,7 +298,9 @@ impl Client {
     async fn text(&self, request: &Request) -> Result<String, String> {
         match self.ask(request).await? {
             Reply::Text(text) => Ok(text),
-            Reply::Done | Reply::Failed(_) | Reply::Refused => Err("the broker did not answer the request".to_owned()),
+            Reply::Done | Reply::Failed(_) | Reply::Refused | Reply::Flows(_) => {
+                Err("the broker did not answer the request".to_owned())
+            }
         }
     }
 

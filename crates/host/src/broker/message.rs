@@ -21,26 +21,31 @@
 //!     8: for IPv6), number of UDP ports (1 byte), each port (2 bytes, big-endian), number of subnets
 //!     behind this host (1 byte), each subnet as in request 9, addresses that lead into the interface
 //!     (16 bytes each; of IPv4, mapped)
+//! request 15, list known flows: number of subnets on this side (1 byte), those and the ones on the other
+//!     side, each as in request 9, at most 32 of both
 //! reply 0, done: nothing
 //! reply 1, failed: why, UTF-8 without control characters
 //! reply 2, refused: nothing
 //! reply 3, text: UTF-8
+//! reply 4, flows: each flags (1: the other end began it, 2: IPv6), protocol, both ports (2 bytes each,
+//!     big-endian) and both addresses, those of this side first
 //! search: at most 16 names of networks, each behind its length (1 byte)
 //! ```
 //!
 //! A request has at most 1,280 bytes behind its length, and a reply at most as many more than the
-//! longest configuration.
+//! longest configuration, or what 65,536 flows take.
 //!
 //! Both processes run one program, started from one file. A different version therefore means that
 //! the file was replaced in between, and the message is refused.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 
 use weft_wire::Subnet;
 
 use crate::exit::{Ends, ServeExit, UseExit};
 use crate::faults::Wanted;
+use crate::flows::{Flow, Interest, MAX_FLOWS};
 
 use crate::dns::Search;
 
@@ -55,8 +60,16 @@ const _: () = assert!(2 + 1 + MAX_LANS * 17 <= MAX_REQUEST);
 /// The maximum number of UDP ports, subnets and addresses of a look for faults.
 const MAX_LOOKED_AT: [usize; 3] = [16, 32, 32];
 const _: () = assert!(2 + 1 + 2 + MAX_LOOKED_AT[0] * 2 + MAX_LOOKED_AT[1] * 17 + MAX_LOOKED_AT[2] * 16 <= MAX_REQUEST);
+/// The maximum number of subnets on each side of known flows.
+const MAX_INTEREST: usize = 32;
+const _: () = assert!(2 + 1 + 2 * MAX_INTEREST * 17 <= MAX_REQUEST);
+/// The bytes of a flow of IPv4, and of IPv6.
+const FLOW_LEN: [usize; 2] = [6 + 2 * 4, 6 + 2 * 16];
 /// The longest reply in bytes, its length not counted.
-pub const MAX_REPLY: usize = MAX_REQUEST + weft_config::MAX_LEN;
+pub const MAX_REPLY: usize = {
+    let (text, flows) = (MAX_REQUEST + weft_config::MAX_LEN, 2 + MAX_FLOWS * FLOW_LEN[1]);
+    if text > flows { text } else { flows }
+};
 
 const SET_RESOLVER: u8 = 1;
 const READ_CONFIG: u8 = 2;
@@ -72,10 +85,12 @@ const NAME_SERVERS: u8 = 11;
 const ENABLE_IPV6: u8 = 12;
 const CHECK_RESOLVER: u8 = 13;
 const EXAMINE: u8 = 14;
+const LIST_FLOWS: u8 = 15;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
 const TEXT: u8 = 3;
+const FLOWS: u8 = 4;
 
 /// A request of the daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,6 +143,9 @@ pub enum Request {
     /// Looks for what keeps packets from passing. Of more than 16 ports, 32 subnets and 32 addresses the
     /// first count. The reply is a document [`Examined`](crate::faults::Examined).
     Examine(Wanted),
+    /// Lists the flows that the kernel knows. Of more than 32 subnets on a side the first
+    /// count.
+    ListFlows(Interest),
 }
 
 /// The result of a request.
@@ -141,6 +159,8 @@ pub enum Reply {
     Refused,
     /// The file that was requested.
     Text(String),
+    /// Flows.
+    Flows(Vec<Flow>),
 }
 
 /// The reason why bytes are not a message.
@@ -179,6 +199,7 @@ impl Request {
             Self::NameServers => frame(NAME_SERVERS, &[]),
             Self::EnableIpv6 => frame(ENABLE_IPV6, &[]),
             Self::Examine(wanted) => frame(EXAMINE, &examine(wanted)),
+            Self::ListFlows(interest) => frame(LIST_FLOWS, &list_flows(interest)),
         }
     }
 
@@ -211,7 +232,8 @@ impl Request {
             (NAME_SERVERS, []) => Ok(Self::NameServers),
             (ENABLE_IPV6, []) => Ok(Self::EnableIpv6),
             (EXAMINE, body) => read_examine(body).map(Self::Examine).ok_or(BadMessage::Body(kind)),
-            (SET_RESOLVER..=EXAMINE, _) => Err(BadMessage::Body(kind)),
+            (LIST_FLOWS, body) => read_list_flows(body).map(Self::ListFlows).ok_or(BadMessage::Body(kind)),
+            (SET_RESOLVER..=LIST_FLOWS, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
     }
@@ -227,6 +249,7 @@ impl Reply {
             Self::Refused => frame(REFUSED, &[]),
             Self::Failed(why) => frame(FAILED, printable(why).as_bytes()),
             Self::Text(text) => frame(TEXT, text.as_bytes()),
+            Self::Flows(flows) => frame(FLOWS, &flows.iter().flat_map(flow).collect::<Vec<u8>>()),
         }
     }
 
@@ -247,6 +270,7 @@ impl Reply {
                 let text = std::str::from_utf8(text).map_err(|_| BadMessage::Body(kind))?;
                 Ok(Self::Text(text.to_owned()))
             }
+            (FLOWS, body) => read_flows(body).map(Self::Flows).ok_or(BadMessage::Body(kind)),
             (DONE | REFUSED, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
@@ -404,6 +428,62 @@ fn read_examine(body: &[u8]) -> Option<Wanted> {
     })
 }
 
+fn list_flows(interest: &Interest) -> Vec<u8> {
+    let [local, remote] = [&interest.local, &interest.remote].map(|side| side.get(..MAX_INTEREST).unwrap_or(side));
+    let subnets = local.iter().chain(remote).flat_map(|of| subnet(*of));
+    std::iter::once(local.len() as u8).chain(subnets).collect()
+}
+
+fn read_list_flows(body: &[u8]) -> Option<Interest> {
+    let (&local, rest) = body.split_first()?;
+    let (subnets, []) = rest.as_chunks::<17>() else {
+        return None;
+    };
+    let (local, remote) = subnets.split_at_checked(usize::from(local))?;
+    let fits = local.len() <= MAX_INTEREST && remote.len() <= MAX_INTEREST;
+    fits.then_some(())?;
+    Some(Interest {
+        local: local.iter().map(read_subnet).collect::<Option<_>>()?,
+        remote: remote.iter().map(read_subnet).collect::<Option<_>>()?,
+    })
+}
+
+fn flow(flow: &Flow) -> Vec<u8> {
+    let ends = [flow.local, flow.remote];
+    let v6 = ends.iter().any(SocketAddr::is_ipv6);
+    let mut bytes = vec![bits([flow.by_peer, v6]), flow.protocol];
+    bytes.extend(ends.iter().flat_map(|end| end.port().to_be_bytes()));
+    for end in ends {
+        let octets = mapped(end.ip());
+        bytes.extend_from_slice(octets.get(if v6 { 0 } else { 12 }..).unwrap_or_default());
+    }
+    bytes
+}
+
+fn read_flows(mut body: &[u8]) -> Option<Vec<Flow>> {
+    let mut flows = Vec::new();
+    while let Some(&bits) = body.first() {
+        let [by_peer, v6] = flags(bits)?;
+        let (bytes, rest) = body.split_at_checked(FLOW_LEN[usize::from(v6)])?;
+        let end = |number: usize| {
+            let port = bytes.get(2 + 2 * number..)?.first_chunk()?;
+            let ip = match v6 {
+                true => unmapped(*bytes.get(6 + 16 * number..)?.first_chunk()?),
+                false => IpAddr::from(*bytes.get(6 + 4 * number..)?.first_chunk::<4>()?),
+            };
+            Some(SocketAddr::new(ip, u16::from_be_bytes(*port)))
+        };
+        flows.push(Flow {
+            protocol: *bytes.get(1)?,
+            local: end(0)?,
+            remote: end(1)?,
+            by_peer,
+        });
+        body = rest;
+    }
+    Some(flows)
+}
+
 fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0, 0, 0, 0, VERSION, kind];
     bytes.extend_from_slice(body);
@@ -468,6 +548,11 @@ mod tests {
                     ipv6: port.get() & 1 == 1,
                     lans: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/64".parse().unwrap()],
                 }),
+                Request::ListFlows(Interest::default()),
+                Request::ListFlows(Interest {
+                    local: vec!["10.1.0.0/16".parse().unwrap(), "fd12::/64".parse().unwrap()],
+                    remote: vec!["10.44.0.0/16".parse().unwrap(); usize::from(port.get() % 33)],
+                }),
                 Request::Examine(Wanted::default()),
                 Request::Examine(Wanted {
                     ports: vec![2121, port.get()],
@@ -488,7 +573,17 @@ mod tests {
         fn replies_round_trip(why in any::<String>()) {
             let failed = Reply::Failed(printable(&why));
             prop_assert!(failed.encode().len() <= 4 + MAX_REQUEST);
-            for reply in [Reply::Done, Reply::Refused, failed, Reply::Text(why)] {
+            let flow = |local: &str, remote: &str, by_peer| Flow {
+                protocol: 6,
+                local: local.parse().unwrap(),
+                remote: remote.parse().unwrap(),
+                by_peer,
+            };
+            let flows = Reply::Flows(vec![
+                flow("10.44.0.1:22", "10.44.0.2:5000", true),
+                flow("[fd01::1]:4000", "[fd02::1]:80", false),
+            ]);
+            for reply in [Reply::Done, Reply::Refused, failed, flows, Reply::Flows(Vec::new()), Reply::Text(why)] {
                 prop_assert_eq!(Reply::decode(&reply.encode()[4..]), Ok(reply));
             }
         }
@@ -518,6 +613,19 @@ mod tests {
             NAME_SERVERS,
         ] {
             assert_eq!(decode(&[6, kind, b'/']), Err(BadMessage::Body(kind)));
+        }
+        for body in [&[][..], &[1], &[0, 1], &[33]] {
+            let body = [
+                &[5, LIST_FLOWS],
+                body,
+                &[0; 33 * 17][..if body == [33] { 33 * 17 } else { 0 }],
+            ]
+            .concat();
+            assert_eq!(decode(&body), Err(BadMessage::Body(LIST_FLOWS)), "{body:?}");
+        }
+        for flows in [&[0; 13][..], &[2; 37], &[4; 14], &[0; 15]] {
+            let reply = [&[5, FLOWS], flows].concat();
+            assert_eq!(Reply::decode(&reply), Err(BadMessage::Body(FLOWS)), "{flows:?}");
         }
         // Counts of ports and subnets above the maximum, and counts without the bytes that they announce.
         for body in [&[0][..], &[0, 1, 0], &[0, 0, 1], &[0, 17], &[16, 0, 0], &[0, 0, 0, 1]] {

@@ -26,6 +26,7 @@ use crate::exit::host::Host;
 use crate::exit::kept;
 use crate::exit::watch::{Loss, Watch};
 use crate::faults::{Wanted, examine};
+use crate::flows;
 use crate::interface::plain_name;
 use crate::managers::Unmanaged;
 
@@ -303,6 +304,7 @@ impl Broker {
             }
             Request::EnableIpv6 => self.switch_ipv6_on(),
             Request::Examine(wanted) => self.examine(wanted).await,
+            Request::ListFlows(interest) => Reply::Flows(flows::read(interest)),
             Request::ReadConfig => self.with_config(|path| weft_config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
