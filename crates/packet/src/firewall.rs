@@ -184,6 +184,7 @@ impl Active {
         Ok(())
     }
 
+    #[cold]
     fn inbound(&mut self, now: u64, routes: &Routes, peer: NodeAddr, packet: &[u8]) -> Result<Verdict, DropReason> {
         let inner = Inner::parse(packet).map_err(|_| DropReason::Malformed)?;
         if inner.is_source_routed() {
