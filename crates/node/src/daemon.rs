@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `start`, `run`, `apply`, `peers` | the start, the loop, and what must hold, passed on |
 //! | `status_builder`, `why`, `whois`, `network_list`, `member_routes`, `reach_status`, `events` | documents for clients |
-//! | `host`, `uplinks`, `exit`, `exit_check`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
+//! | `host`, `uplinks`, `exit`, `exit_check`, `known_flows`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
 //! | `networks`, `network_commands`, `membership`, `saving`, `writer`, `verifier`, `farewells` | private networks |
 //! | `reaching`, `lifetimes`, `stun`, `nostr`, `lan`, `port_mapping`, `netcheck`, `hops`, `host_names` | the search for peers and paths |
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
@@ -27,6 +27,7 @@ mod hops;
 mod host;
 mod host_names;
 mod inquiries;
+mod known_flows;
 mod lan;
 mod lanes;
 mod lifetimes;
@@ -174,7 +175,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     let Options { state, config, log, .. } = options;
     let identity = Arc::new(options.identity);
     let (state, rights) = rights::give_up(state, opened.keeps_nice)?;
-    let known = Known::read(&config, &identity, state.paths(), &opened);
+    let known = Known::read(&config, &identity, state.paths(), &opened, &broker);
     // The runtime and its sockets are dropped with this function, on every return path, and before the broker.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

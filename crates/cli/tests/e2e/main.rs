@@ -55,6 +55,7 @@ mod beside {
     mod keepalives;
     mod kept_facts;
     mod kept_files;
+    mod known_flows;
     mod lab;
     mod lab_ends;
     mod lan;

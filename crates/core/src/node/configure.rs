@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use weft_noise::PublicKey;
 use weft_packet::TableCommand;
-use weft_packet::firewall::{PeerRules, Policy};
+use weft_packet::firewall::{KnownFlows, PeerRules, Policy};
 use weft_wire::{NodeAddr, Subnet};
 
 use super::Node;
@@ -103,12 +103,22 @@ impl Node {
         self.ctx.lane(TableCommand::SetSubnets { ours, theirs });
     }
 
+    /// Whether there are rules.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.policy.is_some()
+    }
+
     /// Applies rules to the IP packets of peers from now on, or none. With rules, packets of a peer
-    /// that the map does not contain are dropped. Flows that the new rules allow go on.
-    pub fn set_rules(&mut self, rules: Option<BTreeMap<NodeAddr, PeerRules>>) {
+    /// that the map does not contain are dropped. Flows that the new rules allow go on, and so do those
+    /// that are `known` if this host began them.
+    pub fn set_rules(&mut self, now: u64, rules: Option<BTreeMap<NodeAddr, PeerRules>>, known: &KnownFlows) {
         let before = self.policy.take();
         let hash_key = self.ctx.rng.next_u64();
         let policy = rules.map(|rules| Policy::new(self.ctx.me, before.as_deref(), hash_key, rules));
+        if let Some(policy) = &policy {
+            policy.remember(now, known);
+        }
         self.policy = policy.map(Arc::new);
         self.ctx.lane(TableCommand::SetPolicy {
             policy: self.policy.clone(),

@@ -9,6 +9,7 @@ use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
+use weft_packet::firewall::KnownFlows;
 
 use super::peers;
 use super::run::Daemon;
@@ -30,6 +31,8 @@ impl Before {
 impl Daemon {
     /// Derives all that must hold, and changes what differs. It is called after a change of anything
     /// that [`Inputs`] names. Returns what the system refused.
+    ///
+    /// The first rules, and all that is new with them, wait until it is known which flows go on.
     pub(super) fn apply(&mut self) -> Option<String> {
         let mut new = self.derive();
         if new.offer != self.desired.offer || !self.applied {
@@ -37,11 +40,12 @@ impl Daemon {
             self.networks.set_offer(&new.offer);
             new = self.derive();
         }
+        let known = self.flows_before(&new)?;
         let old = Before {
             desired: std::mem::replace(&mut self.desired, new),
             holds: std::mem::replace(&mut self.applied, true),
         };
-        self.apply_to_core(&old);
+        self.apply_to_core(&old, &known);
         let refused = self.apply_to_host(&old);
         self.apply_to_services(&old);
         self.apply_to_reach(&old);
@@ -61,7 +65,7 @@ impl Daemon {
         })
     }
 
-    fn apply_to_core(&mut self, old: &Before) {
+    fn apply_to_core(&mut self, old: &Before, known: &KnownFlows) {
         if old.differs(&self.desired, |of| &of.admission) {
             let admission = self.desired.admission.clone();
             self.node
@@ -72,7 +76,8 @@ impl Daemon {
         }
         // Packets of a new member pass only once it has rules, so they go before its session.
         if old.differs(&self.desired, |of| &of.rules.peers) {
-            self.node.set_rules(self.desired.rules.peers.clone());
+            let rules = self.desired.rules.peers.clone();
+            self.node.set_rules(boottime_ms(), rules, known);
         }
         if old.differs(&self.desired, |of| &of.unclear) {
             for line in &self.desired.unclear {

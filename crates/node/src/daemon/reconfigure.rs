@@ -3,6 +3,7 @@
 use weft_config::{Changes, Config};
 use weft_control::status::{Document as _, Reloaded};
 use weft_control::{ErrorCode, Refusal};
+use weft_networks::rules::unclear;
 
 use super::configuration::{Done, Order};
 use super::run::Daemon;
@@ -61,10 +62,11 @@ impl Daemon {
                 None => refused.push("log.level: `weft up --log` has set another level".to_owned()),
             }
         }
-        let new_rules = config.local_rules != self.configuration.config.local_rules;
+        if config.local_rules != self.configuration.config.local_rules {
+            refused.extend(unclear(&self.networks, &config.local_rules));
+        }
         self.configuration.config = config;
         refused.extend(self.apply());
-        refused.extend(self.desired.unclear.iter().filter(|_| new_rules).cloned());
         refused
     }
 }

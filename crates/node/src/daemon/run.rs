@@ -35,6 +35,7 @@ use super::faults::Faults;
 use super::hops::HopInquiries;
 use super::host::HostWatch;
 use super::host_names::HostLookups;
+use super::known_flows::KnownFlows;
 use super::lan::Lan;
 use super::lifetimes::Lifetimes;
 use super::looks::Looks;
@@ -74,6 +75,7 @@ pub(super) struct Daemon {
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
     pub(super) exits: Exits,
+    pub(super) known_flows: KnownFlows,
     pub(super) faults: Faults,
     pub(super) looks: Looks,
     /// All that must hold.
@@ -127,6 +129,7 @@ pub(super) struct Parts {
     pub(super) addresses: LastAddresses,
     pub(super) configuration: Configuration,
     pub(super) exits: Exits,
+    pub(super) known_flows: KnownFlows,
     pub(super) faults: Faults,
     pub(super) desired: Desired,
     pub(super) system: System,
@@ -154,6 +157,7 @@ impl Daemon {
             addresses,
             configuration,
             exits,
+            known_flows,
             faults,
             desired,
             system,
@@ -179,6 +183,7 @@ impl Daemon {
             addresses,
             configuration,
             exits,
+            known_flows,
             faults,
             looks: Looks::default(),
             desired,
@@ -245,6 +250,7 @@ impl Daemon {
                 Some(found) = self.lan.next() => self.handle_lan(found),
                 Some((relay, event)) = self.nostr.next() => self.handle_relay(relay, event),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
+                Some(flows) = self.known_flows.next() => self.handle_known_flows(flows),
                 Some(found) = self.faults.next() => self.handle_examined(found),
                 Some(done) = self.saving.next() => self.handle_written(done),
                 // The networks rest while a change is written that can still be undone.

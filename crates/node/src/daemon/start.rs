@@ -14,6 +14,7 @@ use weft_desired::{Admission, Desired, Inputs, System};
 use weft_discovery::relay::Tls;
 use weft_host::broker::{self, Broker};
 use weft_host::dns::ExitNames;
+use weft_host::flows::Flow;
 use weft_host::hosts::Hosts;
 use weft_host::interest::Interest;
 use weft_host::interface::Keeper;
@@ -44,6 +45,7 @@ use super::faults::Faults;
 use super::hints::Hints;
 use super::host::HostWatch;
 use super::host_names::HostLookups;
+use super::known_flows::{self, KnownFlows};
 use super::lan::Lan;
 use super::lanes::MoreLanes;
 use super::nostr::Signalling;
@@ -126,13 +128,21 @@ pub(super) struct Known {
     system: System,
     /// None of it is applied before the loop begins.
     desired: Desired,
+    /// The flows that the kernel knows, if there are rules.
+    flows: Option<Vec<Flow>>,
     addresses: LastAddresses,
     fast: FastPeers,
 }
 
 impl Known {
-    /// Reads the state directory.
-    pub(super) fn read(config: &Config, identity: &Arc<Identity>, paths: &StatePaths, opened: &Opened) -> Self {
+    /// Reads the state directory, and asks the broker for the flows that the kernel knows.
+    pub(super) fn read(
+        config: &Config,
+        identity: &Arc<Identity>,
+        paths: &StatePaths,
+        opened: &Opened,
+        broker: &io::Result<Broker>,
+    ) -> Self {
         let times = (boottime_ms(), unix_s());
         let (files, mut kept) = NetworkFiles::load(paths.directory(), &identity.public());
         for network in &mut kept {
@@ -162,6 +172,7 @@ impl Known {
             networks,
             hosts,
             system,
+            flows: known_flows::at_start(broker, &desired, config, identity.node_addr()),
             desired,
             addresses: LastAddresses::load(&paths.last_addresses()),
             fast: FastPeers::load(&paths.fast_peers()),
@@ -251,6 +262,7 @@ impl Rest {
             state: self.state,
             addresses: known.addresses,
             exits: Exits::start(broker),
+            known_flows: KnownFlows::new(broker.as_ref().ok(), known.flows),
             faults: Faults::new(broker.as_ref().ok()),
             desired: known.desired,
             system: known.system,

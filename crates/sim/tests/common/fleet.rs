@@ -320,7 +320,11 @@ impl Node {
         let host = world.host_mut(self.host);
         let compiled = compile(&host.key, &self.networks, &ByHand::default(), &[], unix);
         if compiled.peers != self.rules {
-            host.node.set_rules(compiled.peers.clone());
+            host.node.set_rules(
+                now,
+                compiled.peers.clone(),
+                &weft_packet::firewall::KnownFlows::default(),
+            );
             self.rules = compiled.peers;
         }
         let rows = reaches(&self.networks);

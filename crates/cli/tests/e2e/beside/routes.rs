@@ -130,7 +130,7 @@ fn routes(own: &Daemon, peer: &Daemon) -> Value {
     own.peer(&peer.identity().npub).unwrap().unwrap_or_default()["routes"].clone()
 }
 
-fn counter(own: &Daemon, name: &str) -> u64 {
+pub(super) fn counter(own: &Daemon, name: &str) -> u64 {
     own.status().unwrap()["counters"][name].as_u64().unwrap()
 }
 
