@@ -112,14 +112,21 @@ pub enum Scope {
     Exit,
 }
 
-/// The destination of a packet.
+/// The destination of a packet, as a set: an address of this host in a subnet behind this node is both, so
+/// rules about either are about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum To {
-    Node,
-    Subnet,
-    /// An address of this host in a subnet behind this node: rules about either are about it.
-    NodeInSubnet,
-    Exit,
+struct To(u8);
+
+impl To {
+    const NODE: Self = Self(1);
+    const SUBNET: Self = Self(2);
+    const NODE_IN_SUBNET: Self = Self(3);
+    const EXIT: Self = Self(4);
+
+    /// Whether it is one of these.
+    const fn is(self, of: Self) -> bool {
+        self.0 & of.0 != 0
+    }
 }
 
 /// The port of queries for names, as rules see those to an exit (RFC 1035 section 4.2).
@@ -214,7 +221,7 @@ impl Policy {
         let may = |rules: &PeerRules| {
             rules.joins(ends, source, dest)
                 || rules.by_exit && is_ours(rules)
-                || rules.serves(peer, dest) && matches!(rules.destination(self.me, source), To::Exit | To::Node)
+                || rules.serves(peer, dest) && [To::EXIT, To::NODE].contains(&rules.destination(self.me, source))
         };
         source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(may)
     }
@@ -241,7 +248,7 @@ impl PeerRules {
         }
         let asked = self.asked_for_names(me, facts);
         let (facts, to) = match &asked {
-            Some(asked) => (asked, To::Exit),
+            Some(asked) => (asked, To::EXIT),
             None => (facts, self.destination(me, facts.dest)),
         };
         if let Some(decision) = self.deny.decide(facts, to).or_else(|| self.allow.decide(facts, to)) {
@@ -249,14 +256,14 @@ impl PeerRules {
         }
         let by_exit = asked.is_some() || self.leads_by_exit(to, facts.dest);
         let concerns = |network: &&NetworkRules| {
-            let joins = to != To::Exit && network.joins(me, facts.dest, facts.source);
+            let joins = to != To::EXIT && network.joins(me, facts.dest, facts.source);
             joins || by_exit && network.serves(peer, facts.source)
         };
         let mut concerned = self.networks.iter().filter(concerns).peekable();
         match concerned.peek() {
             // A flow passes if one common network allows it.
             Some(_) => concerned.any(|network| network.rules.decide(facts, to).unwrap_or(network.inside)),
-            None => to != To::Exit && self.by_hand.is_some(),
+            None => to != To::EXIT && self.by_hand.is_some(),
         }
     }
 
@@ -277,7 +284,7 @@ impl PeerRules {
     /// Whether those that this node serves as exit send to this address: one of the Internet, be it the
     /// host's own.
     fn leads_by_exit(&self, to: To, dest: IpAddr) -> bool {
-        self.ours.is_some() && matches!(to, To::Exit | To::Node) && is_of_internet(dest)
+        self.ours.is_some() && [To::EXIT, To::NODE].contains(&to) && is_of_internet(dest)
     }
 
     /// A query for names to this exit as one to port 53 behind it: who may use the exit may ask it, and
@@ -297,17 +304,17 @@ impl PeerRules {
 
     fn destination(&self, me: NodeAddr, dest: IpAddr) -> To {
         if self.is_own(me, dest) {
-            return To::Node;
+            return To::NODE;
         }
         let is_host = self.host.binary_search(&dest).is_ok();
         let behind = |network: &NetworkRules| within(&network.ours, dest);
         match &self.ours {
             Some(ours) if !within(ours, dest) && !self.networks.iter().any(behind) => match is_host {
-                true => To::Node,
-                false => To::Exit,
+                true => To::NODE,
+                false => To::EXIT,
             },
-            _ if is_host => To::NodeInSubnet,
-            _ => To::Subnet,
+            _ if is_host => To::NODE_IN_SUBNET,
+            _ => To::SUBNET,
         }
     }
 }
@@ -351,9 +358,9 @@ impl Rule {
     fn matches(&self, facts: &Facts, to: To) -> bool {
         let to = match self.to {
             Scope::Any => true,
-            Scope::Node => matches!(to, To::Node | To::NodeInSubnet),
-            Scope::Subnet(subnet) => matches!(to, To::Subnet | To::NodeInSubnet) && subnet.contains(facts.dest),
-            Scope::Exit => to == To::Exit,
+            Scope::Node => to.is(To::NODE),
+            Scope::Subnet(subnet) => to.is(To::SUBNET) && subnet.contains(facts.dest),
+            Scope::Exit => to.is(To::EXIT),
         };
         let protocol = match self.protocol {
             Protocol::Any => true,
