@@ -34,7 +34,7 @@ pub use self::link::{Interface, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::policy::{DefaultRoute, LookUp, MAIN, Rule, Then};
 pub use self::route::Route;
-pub use self::sockets::{InetSocket, sockets};
+pub use self::sockets::{InetSocket, end_connections, sockets};
 
 /// The kernel never builds a longer answer (32 KiB) for a reader with a buffer of this size.
 const ANSWER_LEN: usize = 65_536;

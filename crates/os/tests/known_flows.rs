@@ -1,11 +1,14 @@
 //! The kernel's lists of sockets and of tracked connections, in namespaces of their own.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::ControlFlow;
 use std::process::Command;
 
-use weft_os::netlink::{InetSocket, Tracked, TrackedEnds, flush_connections, sockets, tracked_connections};
+use weft_os::netlink::{
+    InetSocket, Tracked, TrackedEnds, end_connections, flush_connections, sockets, tracked_connections,
+};
 use weft_os::netns::NetNs;
 use weft_os::test_support::{in_namespaces, require_nft};
 
@@ -174,5 +177,33 @@ fn a_list_ends_when_its_reader_has_enough() {
             assert_eq!((count, listeners.len()), (10, 50));
         };
         NetNs::new().unwrap().run(work).unwrap();
+    });
+}
+
+#[test]
+fn a_connection_is_ended_with_an_error_and_others_go_on() {
+    in_namespaces(|| {
+        let namespace = NetNs::new().unwrap();
+        let work = || {
+            for host in LOOPBACKS {
+                let (_first, mut accepted, mut asks) = connection(host);
+                let (_second, mut kept, mut keeps) = connection(host);
+                let udp = UdpSocket::bind(format!("{host}:0")).unwrap();
+                udp.connect(udp.local_addr().unwrap()).unwrap();
+                let ended = [asks.local_addr().unwrap(), udp.local_addr().unwrap()];
+                assert_eq!(
+                    end_connections(|socket| ended.contains(&socket.local)).unwrap(),
+                    2,
+                    "{host}"
+                );
+                let error = asks.read(&mut [0]).unwrap_err();
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{host}");
+                assert!(accepted.read(&mut [0]).is_err(), "it is reset, {host}");
+                keeps.write_all(b"x").unwrap();
+                assert_eq!(kept.read(&mut [0]).unwrap(), 1);
+                assert_eq!(end_connections(|socket| ended.contains(&socket.local)).unwrap(), 0);
+            }
+        };
+        namespace.run(work).unwrap();
     });
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::ops::ControlFlow;
 
-use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST};
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
 
 use super::{ANSWER_LEN, NetlinkError};
@@ -25,29 +25,12 @@ pub(super) fn dump(
     (kind, body): (u16, &[u8]),
     mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), NetlinkError> {
-    let socket = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        Some(protocol),
-    );
-    let mut socket = File::from(socket.map_err(|error| NetlinkError::Io(error.into()))?);
-    let mut request = ((HEADER_LEN + body.len()) as u32).to_ne_bytes().to_vec();
-    request.extend(kind.to_ne_bytes());
-    request.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
-    request.resize(HEADER_LEN, 0);
-    request.extend_from_slice(body);
+    let mut socket = open(protocol)?;
+    let request = request(kind, NLM_F_DUMP, body);
     socket.write_all(&request).map_err(NetlinkError::Io)?;
     let mut answer = vec![0; ANSWER_LEN];
     loop {
-        let len = match socket.read(&mut answer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read.map_err(NetlinkError::Io)?,
-        };
-        let mut rest = answer.get(..len).unwrap_or_default();
-        if rest.is_empty() {
-            return Err(NetlinkError::Io(io::ErrorKind::UnexpectedEof.into()));
-        }
+        let mut rest = receive(&mut socket, &mut answer)?;
         while let Some((kind, body, more)) = message(rest) {
             rest = more;
             match kind {
@@ -60,6 +43,65 @@ pub(super) fn dump(
     }
 }
 
+/// Makes a request for each of these bodies, and returns how many the kernel has carried out. What is gone by then
+/// does not count. The error contains `what`.
+pub(super) fn order<'a>(
+    what: &'static str,
+    protocol: Protocol,
+    kind: u16,
+    bodies: impl Iterator<Item = &'a [u8]>,
+) -> Result<usize, NetlinkError> {
+    let mut socket = open(protocol)?;
+    let mut answer = vec![0; ANSWER_LEN];
+    let mut done = 0;
+    for body in bodies {
+        let request = request(kind, NLM_F_ACK, body);
+        socket.write_all(&request).map_err(NetlinkError::Io)?;
+        let answer = receive(&mut socket, &mut answer)?;
+        match message(answer).map_or(Ok(()), |(_, body, _)| error(what, body)) {
+            Err(NetlinkError::NotFound { .. }) => {}
+            result => {
+                result?;
+                done += 1;
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn open(protocol: Protocol) -> Result<File, NetlinkError> {
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        Some(protocol),
+    );
+    Ok(File::from(socket.map_err(|error| NetlinkError::Io(error.into()))?))
+}
+
+fn request(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    let mut request = ((HEADER_LEN + body.len()) as u32).to_ne_bytes().to_vec();
+    request.extend(kind.to_ne_bytes());
+    request.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+    request.resize(HEADER_LEN, 0);
+    request.extend_from_slice(body);
+    request
+}
+
+/// Receives the next datagram; it is not empty.
+fn receive<'a>(socket: &mut File, answer: &'a mut [u8]) -> Result<&'a [u8], NetlinkError> {
+    let len = loop {
+        match socket.read(answer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => break read.map_err(NetlinkError::Io)?,
+        }
+    };
+    answer
+        .get(..len)
+        .filter(|bytes| !bytes.is_empty())
+        .ok_or(NetlinkError::Io(io::ErrorKind::UnexpectedEof.into()))
+}
+
 /// The type and body of the first message, and what follows.
 fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
@@ -69,8 +111,12 @@ fn message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, bytes.get(len.next_multiple_of(4)..).unwrap_or_default()))
 }
 
+/// Reads a `struct nlmsgerr` of `linux/netlink.h`: the code 0 is an acknowledgement.
 fn error(what: &'static str, body: &[u8]) -> Result<(), NetlinkError> {
     let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+    if code == 0 {
+        return Ok(());
+    }
     let error = io::Error::from_raw_os_error(code.saturating_neg());
     Err(NetlinkError::refused(what, error))
 }

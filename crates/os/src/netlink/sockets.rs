@@ -1,15 +1,19 @@
 //! The sockets of this host, by sock_diag(7).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use rustix::net::netlink;
 
 use super::NetlinkError;
-use super::dump::dump;
+use super::dump::{dump, order};
 
 /// `SOCK_DIAG_BY_FAMILY` of `linux/sock_diag.h`.
 const BY_FAMILY: u16 = 20;
+/// `SOCK_DESTROY` of the same file.
+const DESTROY: u16 = 21;
+/// `struct inet_diag_sockid` in `struct inet_diag_msg`: ports, addresses, interface and cookie.
+const ID: Range<usize> = 4..52;
 /// `struct inet_diag_req_v2` of `linux/inet_diag.h`: family, protocol, extensions, padding, states, and a
 /// socket, of which nothing is given.
 const REQUEST_LEN: usize = 56;
@@ -35,6 +39,39 @@ pub struct InetSocket {
 /// # Errors
 /// A [`NetlinkError`], as from a kernel without lists of sockets.
 pub fn sockets(mut each: impl FnMut(InetSocket) -> ControlFlow<()>) -> Result<(), NetlinkError> {
+    list(|socket, _| each(socket))
+}
+
+/// Ends the connected sockets of TCP and UDP that a condition holds for: their programs get the error
+/// ECONNABORTED at once. It needs the capability CAP_NET_ADMIN. Returns how many there were.
+///
+/// # Errors
+/// A [`NetlinkError`]; `Refused` from a kernel that ends no sockets of others (CONFIG_INET_DIAG_DESTROY).
+pub fn end_connections(mut condition: impl FnMut(&InetSocket) -> bool) -> Result<usize, NetlinkError> {
+    let mut requests = Vec::new();
+    list(|socket, message| {
+        if let Some(request) = message
+            .get(..ID.end)
+            .filter(|_| socket.remote.is_some() && condition(&socket))
+        {
+            requests.push(request_for(request, socket.protocol));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let orders = requests.iter().map(Vec::as_slice);
+    order("end the connection", netlink::SOCK_DIAG, DESTROY, orders)
+}
+
+/// The request about a socket that was listed.
+fn request_for(message: &[u8], protocol: u8) -> Vec<u8> {
+    let family = message.first().copied().unwrap_or_default();
+    let mut request = vec![family, protocol, 0, 0];
+    request.extend(u32::MAX.to_ne_bytes());
+    request.extend_from_slice(message.get(ID).unwrap_or_default());
+    request
+}
+
+fn list(mut each: impl FnMut(InetSocket, &[u8]) -> ControlFlow<()>) -> Result<(), NetlinkError> {
     for protocol in [libc::IPPROTO_TCP as u8, libc::IPPROTO_UDP as u8] {
         for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
             let mut broken = false;
@@ -53,7 +90,7 @@ pub fn sockets(mut each: impl FnMut(InetSocket) -> ControlFlow<()>) -> Result<()
                     let Some(socket) = read(protocol, message) else {
                         return ControlFlow::Continue(());
                     };
-                    let done = each(socket);
+                    let done = each(socket, message);
                     broken |= done.is_break();
                     done
                 },
