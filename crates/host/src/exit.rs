@@ -23,7 +23,7 @@ pub mod saved;
 pub mod sessions;
 pub mod watch;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_wire::Subnet;
 
@@ -45,6 +45,15 @@ pub struct UseExit {
     pub ends: Option<Ends<Ipv4Addr>>,
     /// The same for IPv6: the addresses of both in the mesh.
     pub ends6: Option<Ends<Ipv6Addr>>,
+}
+
+impl UseExit {
+    /// The addresses of this node under which the exit forwards.
+    pub fn own(&self) -> impl Iterator<Item = IpAddr> {
+        let ipv4 = self.ends.map(|ends| IpAddr::V4(ends.own));
+        let ipv6 = self.ends6.map(|ends| IpAddr::V6(ends.own));
+        ipv4.into_iter().chain(ipv6)
+    }
 }
 
 /// The addresses of both ends.

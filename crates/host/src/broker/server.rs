@@ -22,8 +22,9 @@ use super::message::{MAX_REPLY, MAX_REQUEST, Reply, Request};
 use crate::dns::resolv_conf::{self, ResolvConf};
 use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
+use crate::exit::UseExit;
 use crate::exit::host::Host;
-use crate::exit::kept;
+use crate::exit::kept::{self, Kept};
 use crate::exit::watch::{Loss, Watch};
 use crate::faults::{Wanted, examine};
 use crate::flows;
@@ -282,6 +283,11 @@ impl Broker {
                     .map_err(|error| format!("{}: {error}", file.path().display()))?;
                 Ok(Reply::Done)
             }),
+            Request::UseExit(UseExit { strict: false, .. }) | Request::LeaveExit if self.is_left_by_another() => {
+                Reply::Failed(
+                    "another weft has left this host closed, for its strict exit: `weft down` opens it".to_owned(),
+                )
+            }
             Request::UseExit(exit) => {
                 self.note_closed(exit.strict);
                 reply(self.host.use_exit(exit).await)
@@ -309,6 +315,12 @@ impl Broker {
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),
         }
+    }
+
+    /// Whether the strict exit of a daemon with another configuration keeps packets in, and that has ended.
+    fn is_left_by_another(&self) -> bool {
+        let noted = self.options.config.as_deref().is_some_and(kept::is_noted);
+        !self.host.uses_exit() && !noted && kept::kept().is_ok_and(|kept| kept == Kept::Left)
     }
 
     /// Notes beside the configuration whether a strict exit keeps packets in.

@@ -20,6 +20,8 @@ pub struct Around {
     pub uplinks: BTreeSet<String>,
     /// The networks behind the interface of weft.
     pub mesh: BTreeSet<Subnet>,
+    /// The addresses of that interface.
+    pub own: BTreeSet<IpAddr>,
 }
 
 /// A bridge within this host.
@@ -65,6 +67,11 @@ impl Around {
                 around.bridges.insert(interface.name.clone(), bridge);
             }
         }
+        let own = addresses.iter().filter(|of| Some(of.index) == tun);
+        around.own = own
+            .filter(|of| network(of.address, of.prefix_len).is_some())
+            .map(|of| of.address)
+            .collect();
         let behind = routes.iter().filter(|route| tun.is_some() && route.interface == tun);
         let networks = behind.filter_map(|route| network(route.destination, route.prefix_len));
         around.mesh = networks.filter(|network| network.prefix_len() > 0).take(MOST).collect();
@@ -189,6 +196,7 @@ mod tests {
         assert_eq!(around.uplinks.iter().collect::<Vec<_>>(), ["br-wan", "eth0"]);
         assert_eq!(texts(around.mesh(false)), ["10.44.0.9/32"]);
         assert_eq!(texts(around.mesh(true)), ["fd00::/8"]);
+        assert_eq!(around.own, ["10.44.0.7".parse().unwrap()].into());
         let without = Around::of(&interfaces, &routes, &addresses, None);
         assert!(without.mesh.is_empty());
     }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weft_os::netlink::{DefaultRoute, Netlink, NetlinkError, Rule};
+use weft_os::netlink::{DefaultRoute, InetSocket, Netlink, NetlinkError, Rule, end_connections};
 use weft_wire::Subnet;
 
 use self::serving::Closed;
@@ -57,6 +57,8 @@ pub struct Host {
     /// What the rules for [`used`](Self::used) name, and what leads packets to the exit.
     around: Around,
     way: Way,
+    /// The name of the interface in the rules.
+    named: String,
     /// The connections that were open when the exit was first used.
     sessions: Vec<Session>,
     /// What keeps this host from forwarding for its neighbours, for IPv4 and for IPv6.
@@ -116,10 +118,17 @@ impl Host {
             serving: SetUp::default(),
             around: Around::default(),
             way: Way::default(),
+            named: String::new(),
             sessions: Vec::new(),
             closed: [None, None],
             nft: Nft::default(),
         }
+    }
+
+    /// Whether this host sends by an exit.
+    #[must_use]
+    pub const fn uses_exit(&self) -> bool {
+        self.used.is_some()
     }
 
     /// Whether this host sends by an exit, or forwards for other nodes.
@@ -135,21 +144,34 @@ impl Host {
     /// # Errors
     /// [`ExitError`]; then it is worth another call, after a while.
     pub async fn mend(&mut self) -> Result<Option<&'static str>, ExitError> {
-        let mut mended = None;
-        if matches!(self.interface, Interface::Present(index) if plain_name(index)?.is_none()) {
+        match self.mend_all().await {
             // It went with its daemon, and a strict exit keeps packets in.
-            return Ok(None);
+            Err(_) if self.is_without_interface() => Ok(None),
+            mended => mended,
+        }
+    }
+
+    fn is_without_interface(&self) -> bool {
+        matches!(self.interface, Interface::Present(index) if plain_name(index).is_ok_and(|name| name.is_none()))
+    }
+
+    async fn mend_all(&mut self) -> Result<Option<&'static str>, ExitError> {
+        let mut mended = None;
+        if self.is_without_interface() {
+            return Err(ExitError::Interface);
         }
         if let Some(exit) = self.used {
             let around = Around::read(&mut Netlink::open()?, self.index())?;
-            if around != self.around {
-                // The host has changed, and nothing is lost.
+            let found = self.look(USE, true).await?;
+            let is_whole = found.as_ref().is_some_and(|found| found.is(&self.using)) && saved::checks_sources();
+            // The host has changed, as by a bridge that has gone, and nothing is lost.
+            let is_expected = around != self.around
+                || self.name()? != self.named
+                || found.is_some_and(|found| self.lacks_bridges(&found));
+            if !is_whole || is_expected {
                 self.try_use(&exit).await?;
-            } else if self.look(USE, true).await?.is_none_or(|found| !found.is(&self.using)) || !saved::checks_sources()
-            {
-                self.try_use(&exit).await?;
-                mended = Some("what leads packets to the exit");
             }
+            mended = (!is_whole && !is_expected).then_some("what leads packets to the exit");
         }
         if let Some(exit) = self.served.clone()
             && !self.serves(&exit).await?
@@ -160,6 +182,13 @@ impl Host {
         Ok(mended)
     }
 
+    /// Whether routes alone are missing, and no more than there are to bridges: they go with them.
+    fn lacks_bridges(&self, found: &SetUp) -> bool {
+        let (rules, routes) = self.using.routes;
+        let missing = routes.saturating_sub(found.routes.1);
+        found.table == self.using.table && found.routes.0 == rules && missing > 0 && missing <= self.way.networks.len()
+    }
+
     /// Sends by an exit, in place of an earlier one.
     ///
     /// # Errors
@@ -167,20 +196,34 @@ impl Host {
     /// closed stays closed.
     pub async fn use_exit(&mut self, exit: &UseExit) -> Result<(), ExitError> {
         if self.used.is_none() {
-            let own = [
-                exit.ends.map(|ends| IpAddr::V4(ends.own)),
-                exit.ends6.map(|ends| IpAddr::V6(ends.own)),
-            ];
-            let own: Vec<IpAddr> = own.into_iter().flatten().collect();
+            let own: Vec<IpAddr> = exit.own().collect();
             self.sessions = came_in(&own);
         }
         let result = self.try_use(exit).await;
         if result.is_ok() || exit.strict {
-            self.used = Some(*exit);
+            let before = self.used.replace(*exit);
+            let leads = |exit: &UseExit| (exit.ends, exit.ends6, exit.ipv4, exit.ipv6);
+            if let Some(before) = before.filter(|before| leads(before) != leads(exit)) {
+                self.end_connections(&before);
+            }
         } else {
             let _ = self.leave_exit().await;
         }
         result
+    }
+
+    /// Ends the connections by an exit that is used no longer: their programs get an error at once. The next exit
+    /// knows nothing of them, and no packet may leave without it under an address of the mesh. Where the kernel ends
+    /// no connections of others they time out.
+    fn end_connections(&self, exit: &UseExit) {
+        let own: Vec<IpAddr> = exit.own().collect();
+        let in_mesh = |address: IpAddr| self.around.mesh.iter().any(|network| network.contains(address));
+        let by_exit = |socket: &InetSocket| {
+            let remote = socket.remote.map(|remote| remote.ip());
+            own.contains(&socket.local.ip())
+                && remote.is_some_and(|remote| !in_mesh(remote) && !own.contains(&remote) && !remote.is_loopback())
+        };
+        let _ = end_connections(by_exit);
     }
 
     async fn try_use(&mut self, exit: &UseExit) -> Result<(), ExitError> {
@@ -203,6 +246,7 @@ impl Host {
         let wanted = Way::of(exit, &around, self.index());
         let (routes, taken) = self.way.lead(&mut netlink, wanted, self.using.routes)?;
         self.around = around;
+        self.named = tun;
         self.using = SetUp { saved, table, routes };
         taken.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -212,7 +256,7 @@ impl Host {
     /// # Errors
     /// [`ExitError`], after as much as possible is put back.
     pub async fn leave_exit(&mut self) -> Result<(), ExitError> {
-        self.used = None;
+        let before = self.used.take();
         self.way = Way::default();
         let index = self.index();
         let routes = || -> Result<(), NetlinkError> {
@@ -226,6 +270,10 @@ impl Host {
             }
         };
         let routes = routes();
+        // New ones go another way by now, and the table still keeps in what these send.
+        if let Some(before) = before {
+            self.end_connections(&before);
+        }
         let saved = std::mem::take(&mut self.using).saved;
         self.remove(USE, saved).await?;
         Ok(routes?)

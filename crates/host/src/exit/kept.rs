@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::runtime::{Builder, Runtime};
 use weft_os::file::with_suffix;
-use weft_os::netlink::{Netlink, NetlinkError};
+use weft_os::netlink::{Interface, Netlink, NetlinkError};
 
 use super::UseExit;
 use super::host::{ExitError, Host};
@@ -77,8 +77,13 @@ pub fn kept() -> Result<Kept, NetlinkError> {
     if netlink.count_rules_and_routes(TABLE)?.0 == 0 || !netlink.leads_nowhere(TABLE)? {
         return Ok(Kept::Open);
     }
-    let used = netlink.interfaces()?.iter().any(|interface| interface.group == GROUP);
-    Ok(if used { Kept::Used } else { Kept::Left })
+    Ok(if is_used(&mut netlink)? { Kept::Used } else { Kept::Left })
+}
+
+/// Whether the interface of a daemon that uses an exit is there.
+fn is_used(netlink: &mut Netlink) -> Result<bool, NetlinkError> {
+    let is_own = |interface: &Interface| interface.group == GROUP && interface.kind.as_deref() == Some("tun");
+    Ok(netlink.interfaces()?.iter().any(is_own))
 }
 
 /// Opens what an ended daemon has left, and removes the note beside its configuration. Returns whether its exit was
@@ -87,8 +92,7 @@ pub fn kept() -> Result<Kept, NetlinkError> {
 /// # Errors
 /// [`ExitError`]
 pub fn open(config: &Path) -> Result<bool, ExitError> {
-    let interfaces = Netlink::open()?.interfaces()?;
-    if interfaces.iter().any(|interface| interface.group == GROUP) {
+    if is_used(&mut Netlink::open()?)? {
         return Ok(false);
     }
     // The table of nftables keeps packets in alone, too, if the rules for routes were removed.

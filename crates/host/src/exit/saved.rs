@@ -105,7 +105,11 @@ pub fn checks_sources() -> bool {
 fn is_strict() -> bool {
     let value = |interface: &str| read(&format!("ipv4/conf/{interface}/rp_filter"));
     let strict = |interface: &String| value(interface).as_deref() == Some("1");
-    value("all").as_deref() != Some(LOOSE) && interfaces("ipv4").iter().any(strict)
+    match value("all").as_deref() {
+        Some("1") => true,
+        Some(LOOSE) => false,
+        _ => interfaces("ipv4").iter().any(strict),
+    }
 }
 
 /// The settings of [`check_sources`].

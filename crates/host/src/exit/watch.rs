@@ -112,7 +112,7 @@ impl Listener for Ears {
         self.urgent |= exit;
         // Rules name other interfaces: bridges within this host, and those that lead elsewhere.
         exit || match change {
-            Change::Link { .. } | Change::Address { .. } => true,
+            Change::Address { .. } => true,
             Change::Route { route, table, .. } => {
                 *table == MAIN && (route.prefix_len == 0 || route.interface == Some(self.interface))
             }
@@ -141,11 +141,13 @@ impl Ears {
             }
             Change::Generation { .. } => false,
             // The kernel removes IPv4 routes with their interface or their source, and does not tell of it.
-            Change::Link { index, .. } => *index == self.interface,
+            // A bridge within this host may have got a port that leads out.
+            Change::Link { .. } => true,
             Change::Address { address, .. } => address.index == self.interface,
             // Of a route that another program puts in the place of one, the kernel tells only the new one.
             Change::Route { table, .. } => *table == TABLE,
-            Change::Setting { interface } => interface.is_none_or(|index| index == self.interface),
+            // The check of sources is one of each interface.
+            Change::Setting { .. } => true,
             Change::Rule | Change::Lost => true,
         }
     }
@@ -263,7 +265,7 @@ mod tests {
                 },
                 true,
             ),
-            (Change::Setting { interface: Some(2) }, false),
+            (Change::Setting { interface: Some(2) }, true),
             (Change::Setting { interface: None }, true),
             (Change::Rule, true),
             (Change::Lost, true),
@@ -273,12 +275,7 @@ mod tests {
             assert_eq!(ears.urgent, expected);
         }
         // What rules name can wait for the next change.
-        let bridge = Change::Link {
-            index: 2,
-            usable: false,
-            mtu: 1_500,
-        };
-        for change in [bridge, route("0.0.0.0", 0, 2, MAIN), route("10.44.0.9", 32, 7, MAIN)] {
+        for change in [route("0.0.0.0", 0, 2, MAIN), route("10.44.0.9", 32, 7, MAIN)] {
             ears.urgent = false;
             assert!(ears.note(&change, &mut due) && !ears.urgent, "{change:?}");
         }

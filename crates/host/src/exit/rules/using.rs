@@ -86,16 +86,17 @@ fn of_version(exit: &UseExit, ipv6: bool) -> Vec<Rule> {
         // The networks of this node go first: their routes say which source packets have.
         rule(PRIORITY + 1, Then::LookUp(behind_tun)),
     ];
-    rules.extend([
-        Rule {
-            marked: Some(FORWARDED),
-            ..rule(PRIORITY + 2, Then::LookUp(main))
-        },
-        Rule {
-            port: Some(DHCP[usize::from(ipv6)]),
-            ..rule(PRIORITY + 2, Then::LookUp(main))
-        },
-    ]);
+    // A longer route, as a router may set it by DHCP (RFC 3442), takes no packet to the Internet away from the exit.
+    let networks = || lan_networks(ipv6).into_iter();
+    rules.extend(networks().map(|network| Rule {
+        destination: Some(network),
+        marked: Some(FORWARDED),
+        ..rule(PRIORITY + 2, Then::LookUp(main))
+    }));
+    rules.push(Rule {
+        port: Some(DHCP[usize::from(ipv6)]),
+        ..rule(PRIORITY + 2, Then::LookUp(main))
+    });
     if exit.lan {
         // Queries for names stay with the exit: the resolver of a local network would see them.
         rules.push(Rule {
@@ -104,10 +105,7 @@ fn of_version(exit: &UseExit, ipv6: bool) -> Vec<Rule> {
         });
         let local = Then::LookUp(main);
         if exit.strict {
-            // Another route, as a router may set it by DHCP (RFC 3442), takes no packet to the Internet away from
-            // the exit.
-            let networks = lan_networks(ipv6).into_iter();
-            rules.extend(networks.map(|network| Rule {
+            rules.extend(networks().map(|network| Rule {
                 destination: Some(network),
                 ..rule(PRIORITY + 4, local)
             }));
@@ -160,6 +158,7 @@ impl Using<'_> {
         self.marks(text);
         self.names(text);
         self.sources(text);
+        self.input(text);
         self.output(text);
         self.forward(text);
         self.wall(text);
@@ -202,8 +201,8 @@ impl Using<'_> {
         let _ = writeln!(
             text,
             "  chain prerouting {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
-             iifname != \"{tun}\" socket mark & {MARK} == {MARK} {mark}\n    \
-             iifname != \"{tun}\" udp sport {} udp dport 68 {mark}",
+             iifname != \"{tun}\" fib daddr type local socket mark & {MARK} == {MARK} {mark}\n    \
+             iifname != \"{tun}\" fib daddr type {{ local, broadcast }} udp sport {} udp dport 68 {mark}",
             DHCP[0]
         );
         if self.answers() {
@@ -343,6 +342,25 @@ impl Using<'_> {
         }
     }
 
+    /// What may come in by another interface: an answer would leave by the exit otherwise, and show to a stranger who
+    /// uses it.
+    fn input(&self, text: &mut String) {
+        if self.answers() {
+            return;
+        }
+        let _ = writeln!(
+            text,
+            "  chain input {{\n    type filter hook input priority filter; policy accept;\n    \
+             iifname {{ {} }} accept\n    meta mark & {MARK} == {MARK} accept\n    udp dport {{ 68, 546 }} accept\n    \
+             icmpv6 type {{ nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, mld-listener-query }} accept",
+            self.inside()
+        );
+        for ipv6 in [false, true].into_iter().filter(|_| self.exit.lan) {
+            let _ = writeln!(text, "    {} saddr {} accept", family(ipv6), lan(ipv6));
+        }
+        text.push_str("    ct state established,related accept\n    counter drop\n  }\n");
+    }
+
     /// What this host sends. Programs learn at once what may not leave.
     fn output(&self, text: &mut String) {
         let policy = if self.exit.strict { "drop" } else { "accept" };
@@ -445,9 +463,10 @@ impl Using<'_> {
 
     /// Packets of this host with an address of the mesh as their source leave by no other interface.
     fn inner(&self, text: &mut String, refused: &[&str]) {
-        for (ipv6, Ends { own, .. }) in self.ends() {
-            for refused in refused {
-                let _ = writeln!(text, "    {} saddr {own} {refused}", family(ipv6));
+        for ipv6 in [false, true] {
+            let own = list(self.around.own.iter().filter(|own| own.is_ipv6() == ipv6));
+            for refused in refused.iter().filter(|_| !own.is_empty()) {
+                let _ = writeln!(text, "    {} saddr {{ {own} }} {refused}", family(ipv6));
             }
         }
     }
