@@ -13,8 +13,8 @@ pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
     match weft_control::call_and_wait::<Stopping>(&paths.control(), &ControlCommand::Down {}) {
         Ok(stopped) => {
             out.text(&format!("stopped (process {})\n", stopped.pid))?;
-            // The daemon may have been ended before it had opened this host.
-            let left = strict::is_left();
+            // The daemon may have been ended before it had opened this host. What another one has left stays.
+            let left = strict::is_left() && (stopped.opens || strict::is_noted(&paths.config()));
             match stopped.opens && !left || left && strict::open(&paths.config())? {
                 true => out.text(strict::OPENED),
                 false => Ok(()),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use rustix::process::geteuid;
-use weft_config::{Config, ConfigError, Pending};
+use weft_config::{Config, Pending};
 use weft_host::exit::kept::{self, Kept};
 use weft_host::exit::sessions::{Session, came_in};
 use weft_os::netlink::{Netlink, NetlinkError};
@@ -21,6 +21,11 @@ pub(crate) const OPENED: &str = "the exit was strict, and packets leave directly
 /// Whether a daemon that has ended has left this machine closed.
 pub(crate) fn is_left() -> bool {
     kept::kept().is_ok_and(|kept| kept == Kept::Left)
+}
+
+/// Whether a note beside a configuration says that its strict exit keeps packets in.
+pub(crate) fn is_noted(config: &Path) -> bool {
+    kept::is_noted(config)
 }
 
 /// Whether a daemon that runs keeps packets in.
@@ -46,7 +51,6 @@ pub(crate) fn close_at_boot(paths: &StatePaths) -> Result<bool, Failure> {
     let loaded = Config::load(&path);
     let strict = match &loaded {
         Ok(config) => config.is_strict() || !matches!(Pending::find(&path), Ok(None)) && kept::is_noted(&path),
-        Err(ConfigError::NotFound(_)) => false,
         Err(_) => kept::is_noted(&path),
     };
     if strict && !is_used() {
@@ -54,6 +58,19 @@ pub(crate) fn close_at_boot(paths: &StatePaths) -> Result<bool, Failure> {
         kept::close(&name)?;
     }
     Ok(strict)
+}
+
+/// Refuses a first start in the place of a configuration that is gone, while a note beside it says that the host is
+/// closed: the daemon would open it.
+pub(crate) fn refuse_first_start(config: &Path) -> Result<(), Failure> {
+    match kept::is_noted(config) {
+        true => Err(Failure::Usage(format!(
+            "{} is gone, and a strict exit has kept packets in with it; put it back, or open this machine with `sudo weft \
+             down`",
+            config.display()
+        ))),
+        false => Ok(()),
+    }
 }
 
 /// Keeps packets in if a daemon cannot start with its configuration and a note beside it says that they were.

@@ -37,7 +37,10 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     // A change that was not confirmed must not outlive a crash.
     let (pending, taken_back) = Pending::settle(&path, unix_s())?;
     let (mut config, new_config) = match Config::load(&path) {
-        Err(ConfigError::NotFound { .. }) if args.config.is_none() => (Config::default(), true),
+        Err(ConfigError::NotFound { .. }) if args.config.is_none() => {
+            strict::refuse_first_start(&path).inspect_err(|_| strict::stay_closed(&path))?;
+            (Config::default(), true)
+        }
         config => (config.inspect_err(|_| strict::stay_closed(&path))?, false),
     };
     // For messages of the daemon, whose working directory is a different one.
