@@ -66,6 +66,8 @@ fn who_came_in_by_another_interface_is_answered() {
         let mut session = Session::open(laptop, net.host("target"));
         done(&net.laptop, &["set", "--exit", "nas"]);
         wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        let filter = run(laptop, "sysctl", &["-n", "net.ipv4.conf.all.rp_filter"]);
+        assert_eq!(filter, "2\n", "the LAN finds the host");
         assert!(session.answers(), "a connection from before the exit");
         assert_eq!(net.served(), all);
         done(&net.laptop, &["set", "--exit-lan"]);
@@ -90,6 +92,40 @@ fn who_came_in_by_another_interface_is_answered() {
         done(&net.laptop, &["confirm"]);
         done(&net.laptop, &["set", "--no-exit"]);
         assert_eq!(net.served(), all);
+        let filter = run(laptop, "sysctl", &["-n", "net.ipv4.conf.all.rp_filter"]);
+        assert_eq!(filter, "1\n", "as before");
+        net.finish();
+    });
+}
+
+#[test]
+fn open_connections_end_with_an_error_when_the_exit_changes() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::by_exit(false);
+        let laptop = net.laptop.host();
+        // Servers that say nothing, at the Internet and at a member.
+        let silent = |host: &Host, at: String| {
+            let listener = host.run(|| TcpListener::bind(&at)).unwrap().unwrap();
+            let client = laptop.run(|| TcpStream::connect(&at)).unwrap().unwrap();
+            client.set_read_timeout(Some(MINUTE)).unwrap();
+            (listener, client)
+        };
+        let (_there, mut open) = silent(net.host("target"), "192.0.2.80:8024".to_owned());
+        let nas = format!("[{}]:8024", net.nas.identity().address);
+        let (member, mut kept) = silent(net.nas.host(), nas);
+        let (mut server, _) = uninterrupted(|| member.accept()).unwrap();
+        done(&net.laptop, &["set", "--no-exit"]);
+        let error = uninterrupted(|| open.read(&mut [0])).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionAborted, "{error}");
+        server.write_all(b"x").unwrap();
+        assert_eq!(
+            uninterrupted(|| kept.read(&mut [0])).unwrap(),
+            1,
+            "a member is reached as before"
+        );
         net.finish();
     });
 }

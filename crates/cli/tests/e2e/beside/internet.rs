@@ -204,6 +204,9 @@ impl Internet {
             &laptop,
             &["join", invited["code"].as_str().unwrap(), "--host", "laptop"],
         );
+        wait_until(PATIENCE, "the laptop knows the members", || {
+            done(&laptop, &["members"]).contains("nas")
+        });
         Self {
             world,
             _lan: lan,

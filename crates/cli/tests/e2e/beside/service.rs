@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 use weft_os::test_support::{require_nft, skip};
 
-use crate::common::machine::{FAKES, Machine, ROOT, User, done, failed, has_other_users, user};
+use crate::common::machine::{FAKES, Machine, PROGRAM, ROOT, User, done, failed, has_other_users, user};
 use crate::common::{MINUTE, PATIENCE, WEFT, beside, wait_until};
 
 const UNIT: &str = "/etc/systemd/system/weft.service";
@@ -433,6 +433,22 @@ fn a_machine_is_closed_at_boot_if_its_exit_is_strict() {
         // So is a daemon that cannot start with it.
         lose();
         assert_eq!(machine.weft(ROOT, &["up"]).status.code(), Some(2));
+        assert!(is_closed());
+
+        // Nor one without it, nor another daemon.
+        fs::remove_file(&file).unwrap();
+        assert_eq!(machine.weft(ROOT, &["up"]).status.code(), Some(2));
+        assert!(is_closed());
+        let mut other = machine.background("other", &["timeout", "60", PROGRAM, "up", "--state", "/run/test/other"]);
+        wait_until(PATIENCE, "the other daemon answers", || {
+            machine
+                .weft(ROOT, &["--state", "/run/test/other", "status"])
+                .status
+                .success()
+        });
+        assert!(is_closed());
+        done(&machine.weft(ROOT, &["--state", "/run/test/other", "down"]));
+        let _ = other.wait(PATIENCE);
         assert!(is_closed());
 
         let told = done(&machine.weft(ROOT, &["service", "uninstall"]));
