@@ -21,6 +21,9 @@ pub struct Orders {
     pub used: Option<UseExit>,
     /// What this node forwards as exit.
     pub served: Option<ServeExit>,
+    /// Connections by the exit end when it is used no longer: this node has none any more. One that is not reached
+    /// may come back, and so may this node.
+    pub ends: bool,
 }
 
 /// Returns how the system sends to the exit: if strict, from the start and whatever the exit does;

@@ -210,6 +210,7 @@ impl Desired {
             orders: Orders {
                 used: exit::used(config, networks, exit, inputs.pass),
                 served: exit::served(config, networks, &exit::host(config, system, &[], true)),
+                ends: config.tun.exit.is_none(),
             },
             offer: exit::offer(config, &system.surroundings, system.interface),
             zone: names::zone(&members, networks),

@@ -211,13 +211,13 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
                     "{tables}"
                 );
                 if bits % 3 == 0 {
-                    runtime.block_on(host.leave_exit()).unwrap();
+                    runtime.block_on(host.leave_exit(true)).unwrap();
                     assert_put_back(&before);
                 }
             }
-            runtime.block_on(host.leave_exit()).unwrap();
+            runtime.block_on(host.leave_exit(true)).unwrap();
             assert_put_back(&before);
-            runtime.block_on(host.leave_exit()).unwrap();
+            runtime.block_on(host.leave_exit(true)).unwrap();
             assert_put_back(&before);
         });
     });
@@ -340,7 +340,7 @@ fn what_a_killed_process_left_is_put_back_by_the_next_one() {
             runtime.block_on(next.use_exit(&strict)).unwrap();
             runtime.block_on(next.serve_exit(&serve)).unwrap();
             let mut last = Host::new(weft0);
-            runtime.block_on(last.leave_exit()).unwrap();
+            runtime.block_on(last.leave_exit(true)).unwrap();
             runtime.block_on(last.stop_serving()).unwrap();
             assert_put_back(&before);
 
@@ -357,7 +357,7 @@ fn what_a_killed_process_left_is_put_back_by_the_next_one() {
             assert_eq!(way("198.51.100.1", "0"), "weft0");
             printed(&["ip", "link", "delete", "weft0"]);
             assert_eq!(way("198.51.100.1", "0"), "none");
-            runtime.block_on(host.leave_exit()).unwrap();
+            runtime.block_on(host.leave_exit(true)).unwrap();
             assert_eq!(way("198.51.100.1", "0"), "eth0");
         });
     });
@@ -383,7 +383,7 @@ fn a_failure_changes_nothing() {
             runtime.block_on(host.use_exit(&strict)).unwrap_err();
             runtime.block_on(host.end());
             assert!(printed(&["nft", "list", "ruleset"]).contains("chain output"));
-            runtime.block_on(host.leave_exit()).unwrap();
+            runtime.block_on(host.leave_exit(true)).unwrap();
             assert_put_back(&before);
         });
     });

@@ -274,8 +274,8 @@ impl Client {
     ///
     /// # Errors
     /// One line for the user.
-    pub async fn leave_exit(&self) -> Result<(), String> {
-        self.order(&Request::LeaveExit).await
+    pub async fn leave_exit(&self, ends: bool) -> Result<(), String> {
+        self.order(&Request::LeaveExit { ends }).await
     }
 
     /// Sends [`Request::ServeExit`].

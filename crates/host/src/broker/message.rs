@@ -122,7 +122,10 @@ pub enum Request {
     /// Sends packets to other networks by an exit.
     UseExit(UseExit),
     /// Sends them as without an exit.
-    LeaveExit,
+    LeaveExit {
+        /// Connections of this host by it end.
+        ends: bool,
+    },
     /// Forwards packets of other nodes to other networks. Of more addresses and networks than [`MAX_LANS`],
     /// the first count.
     ServeExit(ServeExit),
@@ -193,7 +196,7 @@ impl Request {
             Self::TakeResolvConf { search } => frame(TAKE_RESOLV_CONF, &search.to_bytes()),
             Self::ReleaseResolvConf => frame(RELEASE_RESOLV_CONF, &[]),
             Self::UseExit(exit) => frame(USE_EXIT, &use_exit(exit)),
-            Self::LeaveExit => frame(LEAVE_EXIT, &[]),
+            Self::LeaveExit { ends } => frame(LEAVE_EXIT, &[bits([*ends])]),
             Self::ServeExit(exit) => frame(SERVE_EXIT, &serve_exit(exit)),
             Self::StopServing => frame(STOP_SERVING, &[]),
             Self::NameServers => frame(NAME_SERVERS, &[]),
@@ -226,7 +229,10 @@ impl Request {
             }
             (RELEASE_RESOLV_CONF, []) => Ok(Self::ReleaseResolvConf),
             (USE_EXIT, body) => read_use_exit(body).map(Self::UseExit).ok_or(BadMessage::Body(kind)),
-            (LEAVE_EXIT, []) => Ok(Self::LeaveExit),
+            (LEAVE_EXIT, [bits]) => {
+                let [ends] = flags(*bits).ok_or(BadMessage::Body(kind))?;
+                Ok(Self::LeaveExit { ends })
+            }
             (SERVE_EXIT, body) => read_serve_exit(body).map(Self::ServeExit).ok_or(BadMessage::Body(kind)),
             (STOP_SERVING, []) => Ok(Self::StopServing),
             (NAME_SERVERS, []) => Ok(Self::NameServers),
@@ -533,7 +539,7 @@ mod tests {
                 Request::CheckResolver { port, search: Search::new(["home"]) },
                 Request::ReadConfig, Request::RestoreConfig, Request::ConfirmConfig,
                 Request::TakeResolvConf { search: Search::new(["home"]) }, Request::ReleaseResolvConf,
-                Request::LeaveExit, Request::StopServing, Request::NameServers, Request::EnableIpv6, Request::ServeExit(ServeExit::default()),
+                Request::LeaveExit { ends: port.get() & 1 == 1 }, Request::StopServing, Request::NameServers, Request::EnableIpv6, Request::ServeExit(ServeExit::default()),
                 Request::UseExit(UseExit { ipv4: port.get() & 1 == 1, strict: port.get() & 2 == 2, ..UseExit::default() }),
                 Request::UseExit(UseExit {
                     ipv6: true,
@@ -616,7 +622,7 @@ mod tests {
         }
         for body in [&[][..], &[1], &[0, 1], &[33]] {
             let body = [
-                &[5, LIST_FLOWS],
+                &[6, LIST_FLOWS],
                 body,
                 &[0; 33 * 17][..if body == [33] { 33 * 17 } else { 0 }],
             ]
@@ -624,7 +630,7 @@ mod tests {
             assert_eq!(decode(&body), Err(BadMessage::Body(LIST_FLOWS)), "{body:?}");
         }
         for flows in [&[0; 13][..], &[2; 37], &[4; 14], &[0; 15]] {
-            let reply = [&[5, FLOWS], flows].concat();
+            let reply = [&[6, FLOWS], flows].concat();
             assert_eq!(Reply::decode(&reply), Err(BadMessage::Body(FLOWS)), "{flows:?}");
         }
         // Counts of ports and subnets above the maximum, and counts without the bytes that they announce.

@@ -283,7 +283,9 @@ impl Broker {
                     .map_err(|error| format!("{}: {error}", file.path().display()))?;
                 Ok(Reply::Done)
             }),
-            Request::UseExit(UseExit { strict: false, .. }) | Request::LeaveExit if self.is_left_by_another() => {
+            Request::UseExit(UseExit { strict: false, .. }) | Request::LeaveExit { .. }
+                if self.is_left_by_another() =>
+            {
                 Reply::Failed(
                     "another weft has left this host closed, for its strict exit: `weft down` opens it".to_owned(),
                 )
@@ -292,8 +294,8 @@ impl Broker {
                 self.note_closed(exit.strict);
                 reply(self.host.use_exit(exit).await)
             }
-            Request::LeaveExit => {
-                let left = self.host.leave_exit().await;
+            Request::LeaveExit { ends } => {
+                let left = self.host.leave_exit(*ends).await;
                 if left.is_ok() {
                     self.note_closed(false);
                 }

@@ -207,7 +207,7 @@ impl Host {
                 self.end_connections(&before);
             }
         } else {
-            let _ = self.leave_exit().await;
+            let _ = self.leave_exit(false).await;
         }
         result
     }
@@ -251,11 +251,12 @@ impl Host {
         taken.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Sends by no exit any longer. Does nothing if there is nothing to put back.
+    /// Sends by no exit any longer. Does nothing if there is nothing to put back. `ends`: connections of this host
+    /// by it end.
     ///
     /// # Errors
     /// [`ExitError`], after as much as possible is put back.
-    pub async fn leave_exit(&mut self) -> Result<(), ExitError> {
+    pub async fn leave_exit(&mut self, ends: bool) -> Result<(), ExitError> {
         let before = self.used.take();
         self.way = Way::default();
         let index = self.index();
@@ -271,7 +272,7 @@ impl Host {
         };
         let routes = routes();
         // New ones go another way by now, and the table still keeps in what these send.
-        if let Some(before) = before {
+        if let Some(before) = before.filter(|_| ends) {
             self.end_connections(&before);
         }
         let saved = std::mem::take(&mut self.using).saved;
@@ -290,7 +291,7 @@ impl Host {
         };
         let is_closed = table.is_some_and(|found| found.table.contains("policy drop"));
         let leads_nowhere = Netlink::open()?.leads_nowhere(TABLE)?;
-        self.leave_exit().await?;
+        self.leave_exit(false).await?;
         Ok(is_closed || leads_nowhere)
     }
 
@@ -299,7 +300,7 @@ impl Host {
     pub async fn end(&mut self) {
         let _ = self.stop_serving().await;
         if self.used.is_some_and(|exit| !exit.strict) {
-            let _ = self.leave_exit().await;
+            let _ = self.leave_exit(false).await;
         }
     }
 

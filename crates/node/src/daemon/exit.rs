@@ -91,7 +91,11 @@ impl Exits {
             return;
         }
         let used = self.orders.borrow().used.filter(|exit| exit.strict && !open);
-        self.orders.send_replace(Orders { used, served: None });
+        self.orders.send_replace(Orders {
+            used,
+            served: None,
+            ends: open,
+        });
         if used.is_some() {
             tracing::info!("the exit is strict: packets stay in until weft runs again; `weft down` opens this host");
         }
@@ -144,7 +148,7 @@ async fn keep(broker: Result<Client, String>, mut orders: watch::Receiver<Orders
         // What a killed daemon left, unless it is wanted again.
         let wanted = orders.borrow().clone();
         if wanted.used.is_none() {
-            note(broker.leave_exit().await);
+            note(broker.leave_exit(wanted.ends).await);
         }
         if wanted.served.is_none() {
             note(broker.stop_serving().await);
@@ -156,7 +160,7 @@ async fn keep(broker: Result<Client, String>, mut orders: watch::Receiver<Orders
             let changed = match (&broker, &wanted.used) {
                 (Err(why), _) => Err(format!("the broker did not start: {why}")),
                 (Ok(broker), Some(exit)) => broker.use_exit(exit).await,
-                (Ok(broker), None) => broker.leave_exit().await,
+                (Ok(broker), None) => broker.leave_exit(wanted.ends).await,
             };
             now.refused[0] = changed.err();
             if now.refused[0].is_none() {
