@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::process::geteuid;
 use weft_config::{Config, Pending};
 use weft_host::exit::kept::{self, Kept};
+use weft_host::exit::rules::is_lan;
 use weft_host::exit::sessions::{Session, came_in};
 use weft_os::netlink::{Netlink, NetlinkError};
 use weft_store::state::StatePaths;
@@ -89,17 +90,9 @@ pub(crate) fn sessions_that_end(before: &Config, after: &Config) -> Vec<Session>
         return Vec::new();
     }
     let own = own_addresses(&after.tun.name).unwrap_or_default();
-    let mut ended = came_in(&own);
-    ended.retain(|session| !after.tun.exit_lan || !is_local(session.remote.ip()));
+    let mut ended = came_in(&own).unwrap_or_default();
+    ended.retain(|session| !after.tun.exit_lan || !is_lan(session.remote.ip()));
     ended
-}
-
-/// Whether an address is one of those that `tun.exit_lan` reaches.
-fn is_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(ip) => ip.is_private() || ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unique_local() || ip.is_unicast_link_local(),
-    }
 }
 
 /// The addresses of an interface.

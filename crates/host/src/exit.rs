@@ -48,8 +48,21 @@ pub struct UseExit {
 }
 
 impl UseExit {
+    /// Whether connections that come in by another interface are answered there.
+    pub(crate) const fn answers(&self) -> bool {
+        !self.strict || self.inbound
+    }
+
+    /// The addresses of this node under which the exit forwards and `next` does not, or as another exit.
+    pub(crate) fn lost(&self, next: &Self) -> impl Iterator<Item = IpAddr> + use<> {
+        let ipv4 = self.ends != next.ends || self.ipv4 && !next.ipv4;
+        let ipv6 = self.ends6 != next.ends6 || self.ipv6 && !next.ipv6;
+        let is_lost = move |own: &IpAddr| if own.is_ipv4() { ipv4 } else { ipv6 };
+        self.own().filter(is_lost)
+    }
+
     /// The addresses of this node under which the exit forwards.
-    pub fn own(&self) -> impl Iterator<Item = IpAddr> {
+    pub fn own(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let ipv4 = self.ends.map(|ends| IpAddr::V4(ends.own));
         let ipv6 = self.ends6.map(|ends| IpAddr::V6(ends.own));
         ipv4.into_iter().chain(ipv6)
@@ -86,4 +99,38 @@ pub struct ServeExit {
     /// What other nodes may send to besides the Internet: the addresses of this node, and of its host those
     /// of the Internet, and local networks. All others are refused.
     pub lans: Vec<Subnet>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exit_that_carries_more_ends_no_connection() {
+        let ends = |exit: &str| {
+            Some(Ends {
+                own: "10.44.0.7".parse().unwrap(),
+                exit: exit.parse().unwrap(),
+            })
+        };
+        let ends6 = Some(Ends {
+            own: "fd00::7".parse().unwrap(),
+            exit: "fd00::9".parse().unwrap(),
+        });
+        let now = UseExit {
+            ipv4: true,
+            ends: ends("10.44.0.9"),
+            ends6,
+            ..UseExit::default()
+        };
+        let lost = |next: UseExit| now.lost(&next).map(|own| own.to_string()).collect::<Vec<_>>();
+        assert_eq!(lost(UseExit { ipv6: true, ..now }), [""; 0]);
+        assert_eq!(lost(UseExit { strict: true, ..now }), [""; 0]);
+        assert_eq!(lost(UseExit { ipv4: false, ..now }), ["10.44.0.7"]);
+        let other = UseExit {
+            ends: ends("10.44.0.8"),
+            ..now
+        };
+        assert_eq!(lost(other), ["10.44.0.7"]);
+    }
 }

@@ -15,8 +15,7 @@ use weft_wire::Subnet;
 
 /// Flows of one answer, at most: as many as the table of the firewall has.
 pub const MAX_FLOWS: usize = 65_536;
-/// How long the kernel's lists are read. 200,000 connections take a fifth of a second; what is behind the
-/// end of a longer list stays unknown.
+/// How long the kernel's lists are read. Of lists that take longer the rest stays unknown.
 const READING: Duration = Duration::from_secs(1);
 /// The number of entries between two looks at the clock.
 const LOOK_EVERY: u32 = 1_024;
@@ -96,8 +95,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The flows. What is tracked goes before what its socket shows. A TCP socket was accepted if its
-    /// port has a listener, and has asked itself otherwise.
+    /// Returns the flows. The entry of conntrack has precedence over the socket of a flow. The other end began a
+    /// TCP connection if a socket listens at its local port, and this host began it otherwise.
     #[must_use]
     pub fn flows(self) -> Vec<Flow> {
         let was_accepted = |(protocol, local, _): &Ends| *protocol == TCP && self.has_listener(*local);

@@ -224,6 +224,33 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
 }
 
 #[test]
+fn ipv6_stays_in_where_the_interface_has_none() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            printed(&["sysctl", "-qw", "net.ipv6.conf.weft0.disable_ipv6=1"]);
+            let mut host = Host::new(weft0);
+            for strict in [false, true] {
+                let exit = UseExit {
+                    ipv4: true,
+                    strict,
+                    ..UseExit::default()
+                };
+                runtime.block_on(host.use_exit(&exit)).unwrap();
+                assert_eq!(way("198.51.100.1", "0"), "weft0");
+                assert_eq!(way("2001:db8:5::1", "0"), "none", "strict: {strict}");
+                assert_eq!(runtime.block_on(host.mend()).unwrap(), None, "nothing is missing");
+            }
+            printed(&["sysctl", "-qw", "net.ipv6.conf.weft0.disable_ipv6=0"]);
+            printed(&["ip", "-6", "address", "add", "fd00::7/128", "dev", "weft0", "nodad"]);
+            runtime.block_on(host.mend()).unwrap();
+            assert_eq!(way("2001:db8:5::1", "0"), "weft0", "it has IPv6 again");
+            runtime.block_on(host.leave_exit(true)).unwrap();
+            assert_eq!(way("2001:db8:5::1", "0"), "eth0");
+        });
+    });
+}
+
+#[test]
 fn a_route_of_others_in_the_table_takes_no_other_one_away() {
     in_namespaces(|| {
         on_host(|weft0, runtime| {

@@ -14,6 +14,8 @@ const MOST: usize = 65_536;
 /// What surrounds the interface of weft.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Around {
+    /// The name of that interface, if it is there.
+    pub tun: Option<String>,
     /// The bridges within this host, and their networks: containers and virtual machines are at them.
     pub bridges: BTreeMap<String, Bridge>,
     /// The other interfaces with a default route.
@@ -49,7 +51,13 @@ impl Around {
     }
 
     fn of(interfaces: &[Interface], routes: &[Route], addresses: &[InterfaceAddress], tun: Option<u32>) -> Self {
-        let mut around = Self::default();
+        let mut around = Self {
+            tun: interfaces
+                .iter()
+                .find(|one| Some(one.index) == tun)
+                .map(|one| one.name.clone()),
+            ..Self::default()
+        };
         for interface in interfaces
             .iter()
             .filter(|one| Some(one.index) != tun && is_plain(&one.name))
@@ -124,13 +132,11 @@ mod tests {
             index,
             name: name.to_owned(),
             mtu: 1_500,
-            tx_queue_len: 1_000,
             up: true,
             usable: true,
-            loopback: false,
             controller,
             kind: kind.map(str::to_owned),
-            group: 0,
+            ..Interface::default()
         }
     }
 
@@ -163,7 +169,7 @@ mod tests {
             interface(7, "eth1", None, Some(6)),
             interface(8, "br-far", Some("bridge"), None),
             interface(9, "vxlan0", Some("vxlan"), Some(8)),
-            // A bridge that leads to the Internet, and names that are no names for rules.
+            // A bridge with a default route, one with a name that nft does not take, and one that is down.
             interface(10, "br-wan", Some("bridge"), None),
             interface(11, "br\"; drop", Some("bridge"), None),
             Interface {

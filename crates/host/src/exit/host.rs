@@ -1,18 +1,18 @@
 //! Carries exits out on this host, and puts everything back.
 
 mod serving;
+mod way;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use weft_os::netlink::{DefaultRoute, InetSocket, Netlink, NetlinkError, Rule, end_connections};
-use weft_wire::Subnet;
+use weft_os::netlink::{InetSocket, Netlink, NetlinkError, end_connections};
 
 use self::serving::Closed;
+use self::way::Way;
 use super::around::Around;
 use super::nft::{Nft, NftError};
 use super::rules::{self, GROUP, TABLE, USE};
@@ -57,9 +57,7 @@ pub struct Host {
     /// What the rules for [`used`](Self::used) name, and what leads packets to the exit.
     around: Around,
     way: Way,
-    /// The name of the interface in the rules.
-    named: String,
-    /// The connections that were open when the exit was first used.
+    /// The connections that had come in when the exit was first used, or first let them be answered.
     sessions: Vec<Session>,
     /// What keeps this host from forwarding for its neighbours, for IPv4 and for IPv6.
     closed: [Option<Closed>; 2],
@@ -73,16 +71,6 @@ enum Interface {
     Present(u32),
     /// It is not there yet, and will have this name.
     Named(String),
-}
-
-/// The rules for routes and the table of routes that lead packets to an exit.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Way {
-    rules: Vec<Rule>,
-    /// The default routes, each for IPv6 or else IPv4.
-    defaults: Vec<(bool, DefaultRoute)>,
-    /// The networks of bridges, each with the index of its bridge.
-    networks: BTreeSet<(Subnet, u32)>,
 }
 
 /// What the system has once an exit is set up: the reference for what other programs leave of it.
@@ -118,7 +106,6 @@ impl Host {
             serving: SetUp::default(),
             around: Around::default(),
             way: Way::default(),
-            named: String::new(),
             sessions: Vec::new(),
             closed: [None, None],
             nft: Nft::default(),
@@ -165,9 +152,7 @@ impl Host {
             let found = self.look(USE, true).await?;
             let is_whole = found.as_ref().is_some_and(|found| found.is(&self.using)) && saved::checks_sources();
             // The host has changed, as by a bridge that has gone, and nothing is lost.
-            let is_expected = around != self.around
-                || self.name()? != self.named
-                || found.is_some_and(|found| self.lacks_bridges(&found));
+            let is_expected = around != self.around || found.is_some_and(|found| self.lacks_bridges(&found));
             if !is_whole || is_expected {
                 self.try_use(&exit).await?;
             }
@@ -186,7 +171,7 @@ impl Host {
     fn lacks_bridges(&self, found: &SetUp) -> bool {
         let (rules, routes) = self.using.routes;
         let missing = routes.saturating_sub(found.routes.1);
-        found.table == self.using.table && found.routes.0 == rules && missing > 0 && missing <= self.way.networks.len()
+        found.table == self.using.table && found.routes.0 == rules && (1..=self.way.bridges()).contains(&missing)
     }
 
     /// Sends by an exit, in place of an earlier one.
@@ -195,16 +180,13 @@ impl Host {
     /// [`ExitError`]; then nothing is sent by an exit, and all is as before. What a strict exit has
     /// closed stays closed.
     pub async fn use_exit(&mut self, exit: &UseExit) -> Result<(), ExitError> {
-        if self.used.is_none() {
-            let own: Vec<IpAddr> = exit.own().collect();
-            self.sessions = came_in(&own);
+        if exit.answers() && !self.used.is_some_and(|before| before.answers()) {
+            self.sessions = came_in(&exit.own().collect::<Vec<_>>()).unwrap_or_default();
         }
         let result = self.try_use(exit).await;
         if result.is_ok() || exit.strict {
-            let before = self.used.replace(*exit);
-            let leads = |exit: &UseExit| (exit.ends, exit.ends6, exit.ipv4, exit.ipv6);
-            if let Some(before) = before.filter(|before| leads(before) != leads(exit)) {
-                self.end_connections(&before);
+            if let Some(before) = self.used.replace(*exit) {
+                self.end_connections(before.lost(exit));
             }
         } else {
             let _ = self.leave_exit(false).await;
@@ -212,16 +194,18 @@ impl Host {
         result
     }
 
-    /// Ends the connections by an exit that is used no longer: their programs get an error at once. The next exit
-    /// knows nothing of them, and no packet may leave without it under an address of the mesh. Where the kernel ends
-    /// no connections of others they time out.
-    fn end_connections(&self, exit: &UseExit) {
-        let own: Vec<IpAddr> = exit.own().collect();
+    /// Ends the connections by an exit under these addresses of this node, which it carries no longer: their programs
+    /// get an error at once. The next exit knows nothing of them, and no packet may leave without it under an address
+    /// of the mesh. Where the kernel ends no connections of others they time out.
+    fn end_connections(&self, own: impl Iterator<Item = IpAddr>) {
+        let own: Vec<IpAddr> = own.collect();
+        if own.is_empty() {
+            return;
+        }
         let in_mesh = |address: IpAddr| self.around.mesh.iter().any(|network| network.contains(address));
+        let is_elsewhere = |remote: IpAddr| !in_mesh(remote) && !own.contains(&remote) && !remote.is_loopback();
         let by_exit = |socket: &InetSocket| {
-            let remote = socket.remote.map(|remote| remote.ip());
-            own.contains(&socket.local.ip())
-                && remote.is_some_and(|remote| !in_mesh(remote) && !own.contains(&remote) && !remote.is_loopback())
+            own.contains(&socket.local.ip()) && socket.remote.is_some_and(|remote| is_elsewhere(remote.ip()))
         };
         let _ = end_connections(by_exit);
     }
@@ -246,7 +230,6 @@ impl Host {
         let wanted = Way::of(exit, &around, self.index());
         let (routes, taken) = self.way.lead(&mut netlink, wanted, self.using.routes)?;
         self.around = around;
-        self.named = tun;
         self.using = SetUp { saved, table, routes };
         taken.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -273,7 +256,7 @@ impl Host {
         let routes = routes();
         // New ones go another way by now, and the table still keeps in what these send.
         if let Some(before) = before.filter(|_| ends) {
-            self.end_connections(&before);
+            self.end_connections(before.own());
         }
         let saved = std::mem::take(&mut self.using).saved;
         self.remove(USE, saved).await?;
@@ -385,102 +368,6 @@ impl Host {
             Interface::Present(index) => Some(*index),
             Interface::Named(_) => None,
         }
-    }
-}
-
-impl Way {
-    /// The way to an exit through the interface with this index, if there is one.
-    fn of(exit: &UseExit, around: &Around, interface: Option<u32>) -> Self {
-        let source = exit.ends.map(|ends| ends.own);
-        let by_tun = interface.map(|interface| DefaultRoute::Interface(interface, source));
-        // Without the interface a strict exit leads nowhere; otherwise the routes of the host count again.
-        let nowhere = exit.strict.then_some(DefaultRoute::Unreachable);
-        let routes = |ipv6| by_tun.into_iter().chain(nowhere).map(move |route| (ipv6, route));
-        Self {
-            rules: rules::routes(exit),
-            defaults: [false, true].into_iter().flat_map(routes).collect(),
-            networks: around.contained_at().collect(),
-        }
-    }
-
-    /// Leads packets the wanted way. `there`: the number of rules and of routes that are there if nothing has been
-    /// removed; then no packet goes another way meanwhile. Returns what is there then, and the error if another
-    /// program's route is in the place of one.
-    fn lead(
-        &mut self,
-        netlink: &mut Netlink,
-        wanted: Self,
-        there: (usize, usize),
-    ) -> Result<((usize, usize), Option<NetlinkError>), NetlinkError> {
-        let whole = netlink.count_rules_and_routes(TABLE)? == there;
-        let same = self.rules == wanted.rules && self.defaults == wanted.defaults;
-        if whole && same && there != (0, 0) {
-            let routes = self.change_networks(netlink, &wanted)?;
-            let routes = there.1.saturating_add_signed(routes);
-            *self = wanted;
-            return Ok(((there.0, routes), None));
-        }
-        *self = Self::default();
-        netlink.delete_routes_of(TABLE)?;
-        // They are counted as they are added: what another program removes meanwhile is missing then.
-        let mut added = (0_usize, 0_usize);
-        let mut taken = None;
-        for (ipv6, route) in &wanted.defaults {
-            match netlink.add_default_route(TABLE, *ipv6, *route) {
-                // A host without IPv6 sends none.
-                Err(NetlinkError::Refused { .. }) if *ipv6 => {}
-                // Another program's route is in its place. All else is set up, and this one is missing.
-                Err(error @ NetlinkError::Exists { .. }) => {
-                    added.1 += 1;
-                    taken = Some(error);
-                }
-                result => {
-                    result?;
-                    added.1 += 1;
-                }
-            }
-        }
-        added.1 = added.1.saturating_add_signed(self.change_networks(netlink, &wanted)?);
-        netlink.delete_rules()?;
-        for rule in &wanted.rules {
-            match netlink.add_rule(*rule) {
-                Err(NetlinkError::Refused { .. }) if rule.ipv6 => {}
-                result => {
-                    result?;
-                    added.0 += 1;
-                }
-            }
-        }
-        if taken.is_none() {
-            *self = wanted;
-        }
-        Ok((added, taken))
-    }
-
-    /// Adds and deletes routes to bridges, and returns by how many there are more.
-    fn change_networks(&self, netlink: &mut Netlink, wanted: &Self) -> Result<isize, NetlinkError> {
-        let mut more = 0;
-        for (network, index) in self.networks.difference(&wanted.networks) {
-            let network = (network.address(), network.prefix_len());
-            match netlink.delete_route_of(TABLE, network, *index) {
-                // It went with its bridge.
-                Err(NetlinkError::NotFound { .. }) => {}
-                result => result?,
-            }
-            more -= 1;
-        }
-        for (network, index) in wanted.networks.difference(&self.networks) {
-            let network = (network.address(), network.prefix_len());
-            match netlink.add_route_of(TABLE, network, *index) {
-                // The bridge has gone meanwhile, or two have one network.
-                Err(NetlinkError::Refused { .. } | NetlinkError::Exists { .. } | NetlinkError::NotFound { .. }) => {}
-                result => {
-                    result?;
-                    more += 1;
-                }
-            }
-        }
-        Ok(more)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The rules for packets and for routes, as text and as values. Nothing here touches the system.
 
+mod routes;
 mod serving;
 mod using;
 
@@ -7,8 +8,9 @@ use std::fmt::Write as _;
 
 use weft_wire::internet::EXIT_NAMES;
 
+pub use self::routes::{GROUP, is_lan, routes};
 pub use self::serving::{CLOSED, closed, closed_again, no_table, serving};
-pub use self::using::{GROUP, routes, using};
+pub use self::using::using;
 
 use super::saved::Saved;
 
@@ -39,4 +41,9 @@ fn begin(table: &str, saved: &Saved) -> String {
         let _ = writeln!(text, "  set was_{number} {{ typeof meta mark; comment \"{line}\"; }}");
     }
     text
+}
+
+/// The name of an IP version in rules.
+pub(super) const fn family(ipv6: bool) -> &'static str {
+    if ipv6 { "ip6" } else { "ip" }
 }

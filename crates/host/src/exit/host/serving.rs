@@ -5,7 +5,7 @@ use weft_os::netlink::{Netlink, NetlinkError};
 use super::{ExitError, Host, SetUp};
 use crate::exit::ServeExit;
 use crate::exit::nft::NftError;
-use crate::exit::rules::{self, CLOSED, SERVE};
+use crate::exit::rules::{self, CLOSED, SERVE, family};
 use crate::exit::saved;
 use crate::interface::is_plain;
 
@@ -88,7 +88,7 @@ impl Host {
 
     /// The table of [`rules::closed`], as nft(8) prints it; `None` if there is none.
     async fn listed(&mut self, ipv6: bool) -> Result<Option<String>, ExitError> {
-        let family = if ipv6 { "ip6" } else { "ip" };
+        let family = family(ipv6);
         match self
             .nft
             .run(&["--stateless", "list", "table", family, CLOSED], "")

@@ -3,10 +3,9 @@
 
 use std::fmt::Write as _;
 
-use weft_wire::Subnet;
 use weft_wire::internet::{GLOBAL_IPV6, LOCAL_IPV4};
 
-use super::{SERVE, begin};
+use super::{SERVE, begin, family};
 use crate::exit::ServeExit;
 use crate::exit::saved::Saved;
 
@@ -32,7 +31,7 @@ pub fn serving(exit: &ServeExit, tun: &str) -> String {
     // an address that has just come, loopback, broadcasts.
     text.push_str("  }\n  chain input {\n    type filter hook input priority filter; policy accept;\n");
     for lan in &exit.lans {
-        let family = family(lan);
+        let family = family(lan.address().is_ipv6());
         let _ = writeln!(
             text,
             "    iifname \"{tun}\" fib daddr type local {family} daddr {lan} accept"
@@ -48,7 +47,7 @@ pub fn serving(exit: &ServeExit, tun: &str) -> String {
          ct state established,related accept"
     );
     for lan in &exit.lans {
-        let family = family(lan);
+        let family = family(lan.address().is_ipv6());
         // The rules were asked about the address that the packet had first: a port that another program
         // publishes is a port of this host.
         let _ = writeln!(
@@ -73,7 +72,7 @@ pub fn serving(exit: &ServeExit, tun: &str) -> String {
 /// forwarded, but within one: a bridge passes its own packets through this chain, too.
 #[must_use]
 pub fn closed(ipv6: bool, tun: &str, outside: &[String]) -> String {
-    let family = if ipv6 { "ip6" } else { "ip" };
+    let family = family(ipv6);
     let mut names: Vec<String> = outside.iter().map(|name| format!("\"{name}\"")).collect();
     names.push(format!("\"{tun}\""));
     names.sort_unstable();
@@ -113,7 +112,7 @@ pub fn closed_again(ipv6: bool, listed: &str) -> String {
 /// The text that removes a table of [`closed`], if there is one.
 #[must_use]
 pub fn no_table(ipv6: bool) -> String {
-    let family = if ipv6 { "ip6" } else { "ip" };
+    let family = family(ipv6);
     format!("add table {family} {CLOSED}\ndelete table {family} {CLOSED}\n")
 }
 
@@ -127,8 +126,4 @@ fn internet_ipv4() -> String {
 fn internet_ipv6() -> String {
     let (address, len) = GLOBAL_IPV6;
     format!("ip6 daddr {address}/{len}")
-}
-
-fn family(subnet: &Subnet) -> &'static str {
-    if subnet.address().is_ipv4() { "ip" } else { "ip6" }
 }

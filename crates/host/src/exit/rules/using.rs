@@ -1,132 +1,24 @@
-//! The table of nft(8) and the rules for routes of a host that uses an exit.
-//!
-//! They are two layers. Each alone keeps packets to other hosts in if the exit is strict: rules for routes lead
-//! all packets to the interface of weft, and without it nowhere; nft looks at the interface by which a packet
-//! leaves.
+//! The table of nft(8) of a host that uses an exit: it looks at the interface by which a packet leaves. With the rules
+//! of [`routes`](super::routes()) it is one of two layers, each of which alone keeps packets in if the exit is strict.
 
 use std::fmt::{Display, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
-use weft_os::netlink::{LookUp, MAIN, Rule, Then};
 use weft_os::udp::MARK;
 
-use super::{NAMES, PRIORITY, TABLE, USE, begin};
+use super::routes::{DHCP, DNS, FORWARDED, lan_networks};
+use super::{NAMES, USE, begin, family};
 use crate::exit::around::Around;
 use crate::exit::saved::Saved;
 use crate::exit::sessions::Session;
 use crate::exit::{Ends, UseExit};
 
-/// The group of the interface of weft. Routes through interfaces of group 0, the default, are not looked at
-/// before those of the exit.
-pub const GROUP: u32 = TABLE;
-/// The number of the last rule, to which marked packets go: the system's rules are behind it.
-const PAST: u32 = PRIORITY + 99;
-/// The bit in the mark of packets that this host forwards. Their destination may be in a network of the main
-/// table, as a container is, or that behind a member.
-const FORWARDED: u32 = 0x0100_0000;
 /// The bit in the mark of connections (`ct mark`) that came in by another interface. It differs from that of
 /// packets: some programs copy the one mark to the other.
 const CAME_IN: u32 = 0x0400_0000;
 
-/// The networks that `lan` means if the exit is strict, and that hosts there are reached by.
-const LAN_IPV4: [(Ipv4Addr, u8); 6] = [
-    (Ipv4Addr::new(10, 0, 0, 0), 8),
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
-    (Ipv4Addr::new(224, 0, 0, 0), 4),
-    (Ipv4Addr::BROADCAST, 32),
-];
-const LAN_IPV6: [(u16, u8); 3] = [(0xfc00, 7), (0xfe80, 10), (0xff00, 8)];
-/// The server's ports of DHCP (RFC 2131 section 4.1) and DHCPv6 (RFC 8415 section 7.2).
-const DHCP: [u16; 2] = [67, 547];
-/// The port of queries for names.
-const DNS: u16 = 53;
 /// What programs get for a packet that may not leave.
 const REFUSED: &str = "counter reject with icmpx type admin-prohibited";
-
-/// The rules that lead packets to the table of the exit. Those of this node's own sockets, which are
-/// marked, never go there.
-#[must_use]
-pub fn routes(exit: &UseExit) -> Vec<Rule> {
-    [false, true]
-        .into_iter()
-        .flat_map(|ipv6| of_version(exit, ipv6))
-        .collect()
-}
-
-fn of_version(exit: &UseExit, ipv6: bool) -> Vec<Rule> {
-    let rule = |priority, then| Rule {
-        ipv6,
-        priority,
-        destination: None,
-        port: None,
-        marked: None,
-        then,
-    };
-    let main = LookUp {
-        table: MAIN,
-        no_default: true,
-        not_through: None,
-    };
-    let behind_tun = LookUp {
-        not_through: Some(0),
-        ..main
-    };
-    let by_exit = Then::LookUp(LookUp {
-        table: TABLE,
-        no_default: false,
-        not_through: None,
-    });
-    let mut rules = vec![
-        Rule {
-            marked: Some(MARK),
-            ..rule(PRIORITY, Then::GoTo(PAST))
-        },
-        // The networks of this node go first: their routes say which source packets have.
-        rule(PRIORITY + 1, Then::LookUp(behind_tun)),
-    ];
-    // A longer route, as a router may set it by DHCP (RFC 3442), takes no packet to the Internet away from the exit.
-    let networks = || lan_networks(ipv6).into_iter();
-    rules.extend(networks().map(|network| Rule {
-        destination: Some(network),
-        marked: Some(FORWARDED),
-        ..rule(PRIORITY + 2, Then::LookUp(main))
-    }));
-    rules.push(Rule {
-        port: Some(DHCP[usize::from(ipv6)]),
-        ..rule(PRIORITY + 2, Then::LookUp(main))
-    });
-    if exit.lan {
-        // Queries for names stay with the exit: the resolver of a local network would see them.
-        rules.push(Rule {
-            port: Some(DNS),
-            ..rule(PRIORITY + 3, by_exit)
-        });
-        let local = Then::LookUp(main);
-        if exit.strict {
-            rules.extend(networks().map(|network| Rule {
-                destination: Some(network),
-                ..rule(PRIORITY + 4, local)
-            }));
-        } else {
-            rules.push(rule(PRIORITY + 4, local));
-        }
-    }
-    rules.push(rule(PRIORITY + 5, by_exit));
-    rules.push(rule(PAST, Then::Nothing));
-    rules
-}
-
-fn lan_networks(ipv6: bool) -> Vec<(IpAddr, u8)> {
-    match ipv6 {
-        false => LAN_IPV4.map(|(address, len)| (IpAddr::V4(address), len)).to_vec(),
-        true => {
-            let network = |(first, len)| (IpAddr::from([first, 0, 0, 0, 0, 0, 0, 0]), len);
-            LAN_IPV6.map(network).to_vec()
-        }
-    }
-}
 
 /// The table while this host uses an exit by the interface `tun`: it replaces the former one at
 /// once. `sessions`: the connections that were open before and came in by another interface.
@@ -179,11 +71,6 @@ impl Using<'_> {
         }
     }
 
-    /// Whether connections that came in by another interface are answered there.
-    const fn answers(&self) -> bool {
-        !self.exit.strict || self.exit.inbound
-    }
-
     /// The interfaces that a packet may leave by: within this host, and to the exit.
     fn inside(&self) -> String {
         let all = ["lo", self.tun]
@@ -205,7 +92,7 @@ impl Using<'_> {
              iifname != \"{tun}\" fib daddr type {{ local, broadcast }} udp sport {} udp dport 68 {mark}",
             DHCP[0]
         );
-        if self.answers() {
+        if self.exit.answers() {
             let _ = writeln!(
                 text,
                 "    iifname != {{ \"lo\", \"{tun}\" }} ct direction original ct mark & {CAME_IN} == 0 \
@@ -223,7 +110,7 @@ impl Using<'_> {
                 );
             }
         }
-        // Here the destination is the one that counts: that of an answer to a container is no longer this host.
+        // Conntrack has restored the destination of an answer to a container by then: it is no longer this host.
         let _ = writeln!(
             text,
             "  }}\n  chain forwarded {{\n    type filter hook prerouting priority dstnat + 5; policy accept;\n    \
@@ -284,9 +171,7 @@ impl Using<'_> {
 
     /// The address of the exit at which it takes queries, for each IP version.
     fn exits(&self) -> impl Iterator<Item = (bool, IpAddr)> {
-        let ipv4 = self.exit.ends.map(|ends| (false, IpAddr::V4(ends.exit)));
-        let ipv6 = self.exit.ends6.map(|ends| (true, IpAddr::V6(ends.exit)));
-        ipv4.into_iter().chain(ipv6)
+        self.ends().map(|(ipv6, ends)| (ipv6, ends.exit))
     }
 
     /// The address of this node and that of the exit, for each IP version.
@@ -345,7 +230,7 @@ impl Using<'_> {
     /// What may come in by another interface: an answer would leave by the exit otherwise, and show to a stranger who
     /// uses it.
     fn input(&self, text: &mut String) {
-        if self.answers() {
+        if self.exit.answers() {
             return;
         }
         let _ = writeln!(
@@ -406,7 +291,7 @@ impl Using<'_> {
             );
             if !self.around.bridges.is_empty() {
                 let bridges = quoted(self.around.bridges.keys().map(|name| &**name));
-                let from = if self.answers() {
+                let from = if self.exit.answers() {
                     String::new()
                 } else {
                     format!("iifname {{ {bridges} }} ")
@@ -507,10 +392,6 @@ fn needed(text: &mut String) {
          icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } ip6 hoplimit 255 accept\n    \
          icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } ip6 hoplimit 1 accept\n",
     );
-}
-
-const fn family(ipv6: bool) -> &'static str {
-    if ipv6 { "ip6" } else { "ip" }
 }
 
 const fn version(ipv6: bool) -> u8 {
