@@ -1,7 +1,7 @@
 //! The daemon's side.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroU16;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdStream;
@@ -197,12 +197,13 @@ impl Client {
         self.text(&Request::ReadConfig).await
     }
 
-    /// Sends [`Request::NameServers`], and returns one address and port a line.
+    /// Sends [`Request::NameServers`].
     ///
     /// # Errors
     /// One line for the user.
-    pub async fn name_servers(&self) -> Result<String, String> {
-        self.text(&Request::NameServers).await
+    pub async fn name_servers(&self) -> Result<Vec<SocketAddr>, String> {
+        let text = self.text(&Request::NameServers).await?;
+        Ok(text.lines().filter_map(|line| line.parse().ok()).collect())
     }
 
     /// Sends [`Request::RestoreConfig`].

@@ -43,9 +43,8 @@ impl SystemServers {
             return Ok(None);
         }
         let broker = self.broker.clone()?;
-        let text = self.runtime.spawn(async move { broker.name_servers().await }).await;
-        let text = text.map_err(|error| error.to_string())??;
-        let servers: Vec<SocketAddr> = text.lines().filter_map(|line| line.parse().ok()).collect();
+        let servers = self.runtime.spawn(async move { broker.name_servers().await }).await;
+        let servers = servers.map_err(|error| error.to_string())??;
         if servers.is_empty() {
             return Err("/etc/resolv.conf names none".to_owned());
         }

@@ -3,7 +3,7 @@
 //! The broker looks, since the rules of nftables are root's. A look serves all requests of the second
 //! after it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -169,8 +169,7 @@ async fn nameless(names: Names, broker: Option<&Client>) -> Option<Fault> {
             "`ss -lnup` and `ss -lntp` name a program that has taken the port",
         ));
     }
-    let text = broker?.name_servers().await.ok()?;
-    let servers: Vec<SocketAddr> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    let servers = broker?.name_servers().await.ok()?;
     if servers.is_empty() {
         let fix = "name one in the resolver of this host, as in /etc/resolv.conf";
         return Some(fault("this host has no name server".to_owned(), fix));
