@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `start`, `run`, `apply`, `peers` | the start, the loop, and what must hold, passed on |
 //! | `status_builder`, `why`, `whois`, `network_list`, `member_routes`, `reach_status`, `events` | documents for clients |
-//! | `host`, `uplinks`, `exit`, `exit_check`, `known_flows`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
+//! | `host`, `uplinks`, `exit`, `exit_check`, `exit_settings`, `known_flows`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
 //! | `networks`, `network_commands`, `membership`, `saving`, `writer`, `verifier`, `farewells` | private networks |
 //! | `reaching`, `lifetimes`, `stun`, `nostr`, `lan`, `port_mapping`, `netcheck`, `hops`, `host_names` | the search for peers and paths |
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
@@ -20,6 +20,7 @@ mod echo;
 mod events;
 mod exit;
 mod exit_check;
+mod exit_settings;
 mod farewells;
 mod faults;
 mod hints;

@@ -8,24 +8,21 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
-use weft_config::Config;
-use weft_config::peer::PeerRef;
 use weft_control::Reply;
 use weft_control::status::{ExitStatus, Reloaded, ServesStatus};
 use weft_core::{Frames, PeerStatus};
 use weft_desired::exit::{Orders, offered, used};
-use weft_desired::members::NotFound;
 use weft_host::broker::{Broker, Client};
 use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::{EXIT, Fault};
 use weft_networks::of_exit;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
-use weft_roster::names::Name;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
 use super::exit_check::ExitChecks;
+use super::exit_settings::not_found;
 use super::run::Daemon;
 use super::why::{why_frames, why_trouble};
 
@@ -59,7 +56,7 @@ pub(super) struct Exits {
     /// What exits say about themselves.
     pub(super) checks: ExitChecks,
     /// The clients that wait until the system has carried their change out.
-    waiting: Vec<(Reply, Reloaded)>,
+    pub(super) waiting: Vec<(Reply, Reloaded)>,
 }
 
 impl Exits {
@@ -117,7 +114,7 @@ impl Exits {
     }
 
     /// Whether the system has carried the last orders out, or refused them.
-    fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         let orders = self.orders.borrow();
         let done = orders.used == self.now.used && orders.served == self.now.served;
         done || self.now.refused.iter().any(Option::is_some)
@@ -189,15 +186,6 @@ async fn keep(broker: Result<Client, String>, mut orders: watch::Receiver<Orders
     }
 }
 
-fn not_found(named: &PeerRef, error: NotFound) -> String {
-    match error {
-        NotFound::Unknown => format!("no member of a network of this node is named {named}; `weft members` lists them"),
-        NotFound::Ambiguous => {
-            format!("several members are named {named}, in different networks; `weft set --exit` takes an npub as well")
-        }
-    }
-}
-
 fn note(put_back: Result<(), String>) {
     if let Err(error) = put_back {
         tracing::info!(error, "what an earlier run changed for an exit is not put back");
@@ -234,67 +222,11 @@ impl Daemon {
         }
         let served = self.exits.served();
         self.exits.now = effects;
-        if self.exits.is_settled() {
-            for (reply, document) in std::mem::take(&mut self.exits.waiting) {
-                self.answer_settled(reply, document);
-            }
-        }
+        self.answer_settled();
         if served != self.exits.served() {
             self.apply();
         }
         self.events.hurry(std::time::Instant::now());
-    }
-
-    /// Answers a change of the configuration once the system has carried out what it means for exits, and says
-    /// what became of the exit.
-    pub(super) fn answer_with_exit(&mut self, reply: Reply, document: Reloaded) {
-        match self.exits.is_settled() {
-            true => self.answer_settled(reply, document),
-            false => self.exits.waiting.push((reply, document)),
-        }
-    }
-
-    fn answer_settled(&self, reply: Reply, mut document: Reloaded) {
-        const SETTINGS: [&str; 4] = ["tun.exit", "tun.exit_strict", "tun.exit_lan", "tun.exit_inbound"];
-        if document.live.iter().any(|name| SETTINGS.contains(&&**name)) {
-            document.notes.push(self.note_of_exit());
-        }
-        reply.ok(&document);
-    }
-
-    /// What becomes of packets to all other addresses, in one line.
-    fn note_of_exit(&self) -> String {
-        let config = &self.configuration.config;
-        match self.exit_status(boottime_ms()) {
-            Some(exit) if exit.strict => format!("exit {} (strict): {}", exit.exit, exit.why),
-            Some(exit) => format!("exit {}: {}", exit.exit, exit.why),
-            None if config.tun.exit_strict => {
-                "no exit: packets leave directly; tun.exit_strict stays true, so that the next exit is strict, too"
-                    .to_owned()
-            }
-            None => "no exit: packets leave directly".to_owned(),
-        }
-    }
-
-    /// Refuses an exit that no member is, or this node itself.
-    ///
-    /// # Errors
-    /// The reason, as a line for the user.
-    pub(super) fn refuse_exit(&self, config: &Config) -> Result<(), String> {
-        let Some(named) = &config.tun.exit else { return Ok(()) };
-        let own = self.facts.key;
-        let names = self
-            .networks
-            .iter()
-            .filter_map(|network| network.state().names.get(&own));
-        let is_own = |text: &str| named.to_string() == text;
-        match self.desired.members.named_exit(config) {
-            Ok(_) => Ok(()),
-            Err(NotFound::Unknown) if named.matches(&own, None) || names.map(Name::as_str).any(is_own) => {
-                Err(format!("tun.exit: {named} is this node itself"))
-            }
-            Err(error) => Err(format!("tun.exit: {}", not_found(named, error))),
-        }
     }
 
     /// Why packets do not pass by the exit, apart from what the system refuses.
