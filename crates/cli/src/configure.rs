@@ -30,7 +30,7 @@ use crate::output::Out;
 use crate::strict;
 
 /// The setting that offers this node as exit.
-const EXIT: &str = "tun.advertise_exit";
+const ADVERTISE_EXIT: &str = "tun.advertise_exit";
 /// What an exit changes for good.
 const FORWARDS: &str = "once an administrator has approved it, weft switches forwarding on where it is off, and it stays on; \
                         but for members and its containers this machine then forwards nothing";
@@ -210,8 +210,9 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     let outcome = change.outcome(edit)?;
     let path = change.path().to_owned();
     let ended = strict::sessions_that_end(change.config(), &outcome);
-    let runs = weft_control::call::<Version>(&paths.control(), &ControlCommand::Version {}).is_ok();
-    if !ended.is_empty() && !change.waits() && runs {
+    // Without a daemon it takes effect when one starts.
+    let runs = || weft_control::call::<Version>(&paths.control(), &ControlCommand::Version {}).is_ok();
+    if !ended.is_empty() && !change.waits() && runs() {
         return Err(Failure::Usage(strict::refusal(&ended)));
     }
     let done = change.make(edit)?;
@@ -225,7 +226,7 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     if done.is_none() && !outcome.is_strict() && strict::open(&path)? {
         lines.push(strict::OPENED.trim_end().to_owned());
     }
-    let is_exit = |(key, value): &(String, Option<String>)| key == EXIT && value.as_deref() == Some("true");
+    let is_exit = |(key, value): &(String, Option<String>)| key == ADVERTISE_EXIT && value.as_deref() == Some("true");
     lines.extend(settings.iter().any(is_exit).then(|| FORWARDS.to_owned()));
     report(&lines.join("\n"), &done)
 }
@@ -283,7 +284,7 @@ fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
     settings.extend(accept);
     let exit = args.exit.as_ref().map(|exit| format!("{exit:?}"));
     let flags = [
-        ("tun.advertise_exit", args.advertise_exit),
+        (ADVERTISE_EXIT, args.advertise_exit),
         ("tun.exit_strict", args.exit_strict),
         ("tun.exit_lan", args.exit_lan),
         ("tun.exit_inbound", args.exit_inbound),

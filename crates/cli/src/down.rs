@@ -15,7 +15,12 @@ pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
             out.text(&format!("stopped (process {})\n", stopped.pid))?;
             // The daemon may have been ended before it had opened this host. What another one has left stays.
             let left = strict::is_left() && (stopped.opens || strict::is_noted(&paths.config()));
-            match stopped.opens && !left || left && strict::open(&paths.config())? {
+            let opened = if left {
+                strict::open(&paths.config())?
+            } else {
+                stopped.opens
+            };
+            match opened {
                 true => out.text(strict::OPENED),
                 false => Ok(()),
             }

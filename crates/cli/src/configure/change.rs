@@ -165,12 +165,18 @@ impl<'a> Change<'a> {
 
     /// The configuration that the change makes.
     pub(super) fn outcome(&self, edit: impl FnOnce(&str) -> Result<String, EditError>) -> Result<Config, Failure> {
+        self.edited(edit).map(|(_, config)| config)
+    }
+
+    /// The text and the configuration that the change makes.
+    fn edited(&self, edit: impl FnOnce(&str) -> Result<String, EditError>) -> Result<(String, Config), Failure> {
         let path = self.place.path();
         let new = edit(&self.text).map_err(|error| Failure::Edit {
             path: path.to_owned(),
             error,
         })?;
-        Config::parse(&new, path).map_err(without_line)
+        let config = Config::parse(&new, path).map_err(without_line)?;
+        Ok((new, config))
     }
 
     /// The file that is changed.
@@ -185,11 +191,7 @@ impl<'a> Change<'a> {
         edit: impl FnOnce(&str) -> Result<String, EditError>,
     ) -> Result<Option<Reloaded>, Failure> {
         let path = self.place.path();
-        let new = edit(&self.text).map_err(|error| Failure::Edit {
-            path: path.to_owned(),
-            error,
-        })?;
-        Config::parse(&new, path).map_err(without_line)?;
+        let (new, _) = self.edited(edit)?;
         if self.confirm.is_some() {
             let running = weft_control::call::<Status>(&self.paths.control(), &ControlCommand::Status {});
             running.map_err(|error| match error {

@@ -2,6 +2,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use crate::human;
 
 /// The text of each is one line that says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -59,4 +62,11 @@ impl ServiceError {
             source,
         }
     }
+}
+
+/// Why a program has failed: the first line that it has written as an error, or its exit status.
+pub(super) fn why(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    line.map_or_else(|| output.status.to_string(), human::plain)
 }

@@ -8,9 +8,8 @@ use std::process::{Command, Stdio};
 
 use rustix::process::geteuid;
 
-use super::error::ServiceError;
+use super::error::{ServiceError, why};
 use super::unit::{Stamp, Unit, is_plain};
-use crate::human;
 
 /// The file of this process, also if it was replaced or removed since.
 const RUNNING: &str = "/proc/self/exe";
@@ -67,10 +66,8 @@ pub(super) fn would_start(program: &Path) -> Result<(), ServiceError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let line = said.lines().map(str::trim).find(|line| !line.is_empty());
-    let line = line.map(|line| line.strip_prefix("weft: ").unwrap_or(line));
-    Err(refused(line.map_or_else(|| output.status.to_string(), human::plain)))
+    let why = why(&output);
+    Err(refused(why.strip_prefix("weft: ").unwrap_or(&why).to_owned()))
 }
 
 impl Program {

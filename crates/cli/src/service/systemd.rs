@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use super::error::ServiceError;
+use super::error::{ServiceError, why};
 use crate::human;
 
 /// The unit.
@@ -20,11 +20,9 @@ pub(super) fn call(arguments: &[&str]) -> Result<(), ServiceError> {
     if output.status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let why = text.lines().map(str::trim).find(|line| !line.is_empty());
     Err(ServiceError::Systemctl {
         command: arguments.join(" "),
-        why: why.map_or_else(|| output.status.to_string(), ToOwned::to_owned),
+        why: why(&output),
     })
 }
 
