@@ -208,13 +208,9 @@ mod tests {
             index,
             name: name.to_owned(),
             mtu: 1_500,
-            tx_queue_len: 1_000,
             up: true,
             usable: true,
-            loopback: false,
-            controller: None,
-            group: 0,
-            kind: None,
+            ..weft_os::netlink::Interface::default()
         };
         interest.set_surroundings(&Surroundings {
             interfaces: vec![link(2, "eth0"), link(3, "veth1"), link(OWN, "weft0")],

@@ -166,13 +166,10 @@ mod tests {
             index,
             name: format!("if{index}"),
             mtu: 1_500,
-            tx_queue_len: 1_000,
             up: true,
             usable: true,
-            loopback: false,
-            controller: None,
-            group: 0,
             kind: kind.map(str::to_owned),
+            ..Interface::default()
         }
     }
 

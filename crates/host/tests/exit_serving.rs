@@ -89,6 +89,11 @@ impl World {
         self.exit.run(serve).unwrap()
     }
 
+    fn stops(&self, host: &mut Host) {
+        let stop = || self.runtime.block_on(host.stop_serving());
+        self.exit.run(stop).unwrap().unwrap();
+    }
+
     fn tables(&self) -> String {
         self.at(&self.exit, "nft list ruleset")
     }
@@ -200,11 +205,7 @@ fn a_published_port_is_reached_where_the_rules_were_asked() {
             connects(&world.target, container, "203.0.113.10:8080"),
             "for others, too"
         );
-        world
-            .exit
-            .run(|| world.runtime.block_on(host.stop_serving()))
-            .unwrap()
-            .unwrap();
+        world.stops(&mut host);
         assert!(connects(&world.target, container, "203.0.113.10:8080"), "and later");
     });
 }
@@ -251,11 +252,7 @@ fn a_host_that_forwarded_nothing_becomes_no_router() {
             &world.exit,
             "sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0",
         );
-        world
-            .exit
-            .run(|| world.runtime.block_on(host.stop_serving()))
-            .unwrap()
-            .unwrap();
+        world.stops(&mut host);
         let tables = world.tables();
         assert!(tables.trim().is_empty(), "{tables}");
     });
@@ -276,11 +273,7 @@ fn a_router_and_a_host_of_containers_stay_as_they_are() {
         assert!(routes());
         let mut host = world.serves(&["10.44.0.1/32"]);
         assert!(routes() && !world.tables().contains(CLOSED));
-        world
-            .exit
-            .run(|| world.runtime.block_on(host.stop_serving()))
-            .unwrap()
-            .unwrap();
+        world.stops(&mut host);
         assert!(routes() && world.tables().trim().is_empty());
     });
 }
@@ -323,11 +316,7 @@ fn containers_that_come_later_have_their_network() {
             !connects(&world.printer, target, "203.0.113.1:80"),
             "no router for others"
         );
-        world
-            .exit
-            .run(|| world.runtime.block_on(host.stop_serving()))
-            .unwrap()
-            .unwrap();
+        world.stops(&mut host);
         assert!(whole());
         let mut host = world.serves(&["10.44.0.1/32"]);
         assert!(whole(), "after a restart");

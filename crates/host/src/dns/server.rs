@@ -348,19 +348,26 @@ async fn exchange(stream: &mut TcpStream, shared: &Shared, client: (&Clients, So
 mod tests {
     use super::*;
 
+    fn run(test: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(test);
+    }
+
+    /// An endpoint on loopback, and its address.
+    fn endpoint() -> (Endpoint, SocketAddr) {
+        let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = endpoint.address();
+        (endpoint, address)
+    }
+
     #[test]
     fn a_silent_connection_ends() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        run(async {
             let shared = Arc::new(Shared {
                 idle: Duration::from_millis(50),
                 ..Shared::default()
             });
-            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-            let server = endpoint.address();
+            let (endpoint, server) = endpoint();
             let mut tasks = JoinSet::new();
             endpoint.serve(&mut tasks, &shared, Clients::All).unwrap();
             let mut silent = TcpStream::connect(server).await.unwrap();
@@ -377,14 +384,9 @@ mod tests {
     /// transport.
     #[test]
     fn strangers_are_not_answered() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        run(async {
             let shared = Arc::new(Shared::default());
-            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-            let server = endpoint.address();
+            let (endpoint, server) = endpoint();
             let mut tasks = JoinSet::new();
             let friend: IpAddr = "127.0.0.2".parse().unwrap();
             endpoint.serve(&mut tasks, &shared, Clients::Only(friend)).unwrap();
@@ -408,14 +410,9 @@ mod tests {
     /// A member that holds connections to an exit takes them from no other one.
     #[test]
     fn one_member_holds_a_few_connections() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async {
+        run(async {
             let shared = Arc::new(Shared::default());
-            let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-            let server = endpoint.address();
+            let (endpoint, server) = endpoint();
             let mut tasks = JoinSet::new();
             endpoint
                 .serve(&mut tasks, &shared, Clients::Members(Arc::default()))

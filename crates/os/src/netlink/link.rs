@@ -16,7 +16,7 @@ use crate::syscall;
 const USABLE: LinkFlags = LinkFlags::Up.union(LinkFlags::Running).union(LinkFlags::LowerUp);
 
 /// The properties of an interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Interface {
     /// Its number in its namespace.
     pub index: u32,
@@ -38,7 +38,7 @@ pub struct Interface {
     /// The driver of a virtual interface, as `ip -details link` shows it: `veth`, `wireguard`. Without
     /// one, it is an interface of hardware.
     pub kind: Option<String>,
-    /// The group by which rules for routes tell it from others; 0 by default.
+    /// The number of its group (`ip link set group`); 0 by default. Rules for routes can leave out a group.
     pub group: u32,
 }
 
@@ -91,7 +91,7 @@ impl Netlink {
         self.set("set the MTU", index, LinkAttribute::Mtu(mtu))
     }
 
-    /// Puts the interface into a group, by which rules for routes tell it from others.
+    /// Sets the number of the group of the interface. Rules for routes can leave out a group.
     ///
     /// # Errors
     /// A [`NetlinkError`].
