@@ -3,7 +3,7 @@
 //!
 //! The core, routes, names of peers and status use this table only, and know nothing of where a row came
 //! from. Two things do not follow from it. Rules for packets are compiled from the networks and the
-//! configuration; as soon as there is a rule, a peer outside of both is denied. Names below `.weft` are
+//! configuration; with rules, a peer outside of both is denied. Names below `.weft` are
 //! those of the networks.
 
 use std::collections::{BTreeMap, BTreeSet};

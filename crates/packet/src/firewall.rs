@@ -46,10 +46,11 @@ const DENIALS: Rate = Rate {
     burst: 10,
 };
 
-/// The flags in a TCP header, those that end a connection (FIN and RST), and those that tell its first
-/// packet: SYN without ACK.
+/// The offset of the flags in a TCP header, in bytes (RFC 9293 section 3.1).
 const FLAGS_AT: usize = 13;
+/// The flags of a packet that ends its connection: FIN and RST.
 const ENDS: u8 = 5;
+/// The flags of the first packet of a connection: SYN without ACK.
 const SYN: u8 = 2;
 const SYN_AND_ACK: u8 = 18;
 

@@ -331,8 +331,8 @@ impl Flow {
         }
     }
 
-    /// How long the flow is kept after a packet, in ms. What is denied is kept as long as the longest
-    /// pause of a host that goes on to send.
+    /// How long the flow is kept after a packet, in ms. A denied flow is kept for the longest pause
+    /// between two packets of a host that continues to send.
     const fn idle(&self, key: &FlowKey) -> u64 {
         match key.protocol() {
             PROTOCOL_TCP if self.denied => TCP_IDLE,

@@ -1,8 +1,8 @@
 //! Later fragments that arrived before the first one of their packet, which has the ports and is
 //! decided about.
 //!
-//! Any peer can send fragments to which there is no first one. So the store is bounded over all peers,
-//! shared among them, and fragments are given up after [`HOLD`].
+//! A peer can send later fragments of packets that have no first one. The store has a bound for all peers
+//! together, which they share, and drops a fragment after [`HOLD`].
 
 use std::collections::VecDeque;
 

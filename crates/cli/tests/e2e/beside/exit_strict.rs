@@ -35,7 +35,7 @@ fn is_gone(pid: u32) -> bool {
 }
 
 impl Internet {
-    /// Tries to reach other hosts, and a resolver in the LAN, while there is no daemon.
+    /// Sends to the Internet, to a host of the LAN and to its resolver. No daemon runs.
     fn try_without_daemon(&self) {
         let laptop = self.laptop.host();
         for to in [TARGET, "192.168.1.1:80"] {
@@ -117,7 +117,7 @@ fn each_layer_alone_keeps_a_strict_exit_closed() {
             return;
         }
         let (mut net, before) = closed();
-        // Rules for routes alone. The system tells its groups to the link by itself (IGMP).
+        // Rules for routes alone. The kernel sends IGMP reports, which no rule for routes stops.
         let capture = Capture::start(net.laptop.host(), &net.lan());
         assert_eq!(net.laptop.stop().unwrap().code(), Some(0));
         run(net.laptop.host(), "nft", &["flush", "ruleset"]);

@@ -100,7 +100,7 @@ pub(super) fn answer(query: &[u8], address: Option<Ipv4Addr>) -> Vec<u8> {
     answer
 }
 
-/// Who asks, as the resolver sees it that answers a query to the resolver of the LAN.
+/// The source of a query to the resolver of the LAN, as the resolver that answers it sees it.
 pub(super) fn asked(from: &Host) -> Option<String> {
     let ask = || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
