@@ -29,7 +29,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use crate::syscall;
 
 pub use self::address::InterfaceAddress;
-pub use self::conntrack::{Tracked, TrackedEnds, flush_connections, tracked_connections};
+pub use self::conntrack::{Tracked, TrackedEnds, flush_connections, forget_connections, tracked_connections};
 pub use self::link::{Interface, VethEnd};
 pub use self::monitor::{Change, Monitor};
 pub use self::policy::{DefaultRoute, LookUp, MAIN, Rule, Then};

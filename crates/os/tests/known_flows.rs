@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::process::Command;
 
 use weft_os::netlink::{
-    InetSocket, Tracked, TrackedEnds, end_connections, flush_connections, sockets, tracked_connections,
+    InetSocket, Tracked, TrackedEnds, end_connections, flush_connections, forget_connections, sockets,
+    tracked_connections,
 };
 use weft_os::netns::NetNs;
 use weft_os::test_support::{in_namespaces, require_nft};
@@ -154,6 +155,48 @@ fn a_connection_that_was_tracked_late_is_not_listed() {
             asks.read_exact(&mut [0]).unwrap();
             let count = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap();
             assert_eq!((count.trim(), all_tracked()), ("1", Vec::new()));
+        };
+        NetNs::new().unwrap().run(work).unwrap();
+    });
+}
+
+#[test]
+fn a_connection_that_is_forgotten_begins_anew() {
+    in_namespaces(|| {
+        if !require_nft() {
+            return;
+        }
+        let work = || {
+            track();
+            for host in LOOPBACKS {
+                flush_connections().unwrap();
+                let [one, other, kept] = [(); 3].map(|()| UdpSocket::bind(format!("{host}:0")).unwrap());
+                let at = other.local_addr().unwrap();
+                let sources = [&one, &kept].map(|socket| {
+                    socket.send_to(b"x", at).unwrap();
+                    socket.local_addr().unwrap()
+                });
+                let is_one = |tracked: &Tracked| tracked.original.source == sources[0];
+                assert_eq!(forget_connections(is_one).unwrap(), 1, "{host}");
+                let left: Vec<_> = all_tracked().iter().map(|tracked| tracked.original.source).collect();
+                assert_eq!(left, sources[1..]);
+                assert_eq!(forget_connections(is_one).unwrap(), 0);
+                // The answer begins one of its own, whose addresses nothing of the former one translates.
+                other.send_to(b"x", sources[0]).unwrap();
+                assert!(
+                    all_tracked().iter().any(|tracked| tracked.original.source == at),
+                    "{host}"
+                );
+            }
+            // One whose beginning was not seen is forgotten, too.
+            let (_listener, mut accepted, _asks) = connection("127.0.0.1");
+            flush_connections().unwrap();
+            accepted.write_all(b"x").unwrap();
+            let source = accepted.local_addr().unwrap();
+            assert_eq!(
+                forget_connections(|tracked| tracked.original.source == source).unwrap(),
+                1
+            );
         };
         NetNs::new().unwrap().run(work).unwrap();
     });

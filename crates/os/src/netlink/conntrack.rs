@@ -1,18 +1,13 @@
 //! The connections that the kernel tracks, for its firewall and its NAT.
 
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::ControlFlow;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, netlink, socket_with};
+use rustix::net::netlink;
 
 use super::NetlinkError;
-use super::dump::{attribute, dump};
+use super::dump::{attribute, dump, order};
 
-/// Header, and `struct nfgenmsg` (`linux/netfilter/nfnetlink.h`): address family, version, resource.
-const REQUEST_LEN: u32 = 16 + 4;
 /// `NFNL_SUBSYS_CTNETLINK` and `IPCTNL_MSG_CT_DELETE` of `linux/netfilter/nfnetlink_conntrack.h`.
 const DELETE: u16 = (1 << 8) | 2;
 /// `IPCTNL_MSG_CT_GET`.
@@ -21,6 +16,10 @@ const GET: u16 = (1 << 8) | 1;
 const CTA_TUPLE_ORIG: u16 = 1;
 const CTA_TUPLE_REPLY: u16 = 2;
 const CTA_PROTOINFO: u16 = 4;
+const CTA_ID: u16 = 12;
+const CTA_ZONE: u16 = 18;
+/// `NLA_F_NESTED` of `linux/netlink.h`.
+const NESTED: u16 = 1 << 15;
 const CTA_TUPLE_IP: u16 = 1;
 const CTA_TUPLE_PROTO: u16 = 2;
 const CTA_IP_V4_SRC: u16 = 1;
@@ -64,30 +63,44 @@ pub struct Tracked {
 /// # Errors
 /// A [`NetlinkError`], as without connection tracking.
 pub fn tracked_connections(mut each: impl FnMut(Tracked) -> ControlFlow<()>) -> Result<(), NetlinkError> {
+    list(|_, tracked, began| match began {
+        true => each(tracked),
+        false => ControlFlow::Continue(()),
+    })
+}
+
+/// Passes the message about each connection to `each` until that breaks, with what it says, and whether the kernel has
+/// seen the beginning of the connection and not its end.
+fn list(mut each: impl FnMut(&[u8], Tracked, bool) -> ControlFlow<()>) -> Result<(), NetlinkError> {
     // `struct nfgenmsg`: all families.
-    let list = (GET, &[0; 4][..]);
-    dump("list the tracked connections", netlink::NETFILTER, list, |message| {
+    let request = (GET, &[0; 4][..]);
+    dump("list the tracked connections", netlink::NETFILTER, request, |message| {
         let attributes = message.get(4..).unwrap_or_default();
-        read(attributes).map_or(ControlFlow::Continue(()), &mut each)
+        match read(attributes) {
+            Some(tracked) => each(message, tracked, has_begun(attributes)),
+            None => ControlFlow::Continue(()),
+        }
     })
 }
 
 fn read(attributes: &[u8]) -> Option<Tracked> {
     let (protocol, original) = ends(attribute(attributes, CTA_TUPLE_ORIG)?)?;
     let (_, reply) = ends(attribute(attributes, CTA_TUPLE_REPLY)?)?;
-    let tcp = attribute(attributes, CTA_PROTOINFO).and_then(|info| attribute(info, CTA_PROTOINFO_TCP));
-    if let Some(tcp) = tcp {
-        let first = |kind| attribute(tcp, kind).and_then(<[u8]>::first).copied();
-        let over = first(CTA_PROTOINFO_TCP_STATE).is_none_or(|state| state >= TIME_WAIT);
-        let late = first(CTA_PROTOINFO_TCP_FLAGS_ORIGINAL).is_none_or(|flags| flags & BE_LIBERAL != 0);
-        if over || late {
-            return None;
-        }
-    }
     Some(Tracked {
         protocol,
         original,
         reply,
+    })
+}
+
+/// Whether the kernel has seen the beginning of a connection of TCP, and not its end. Other protocols have neither.
+fn has_begun(attributes: &[u8]) -> bool {
+    let tcp = attribute(attributes, CTA_PROTOINFO).and_then(|info| attribute(info, CTA_PROTOINFO_TCP));
+    tcp.is_none_or(|tcp| {
+        let first = |kind| attribute(tcp, kind).and_then(<[u8]>::first).copied();
+        let over = first(CTA_PROTOINFO_TCP_STATE).is_none_or(|state| state >= TIME_WAIT);
+        let late = first(CTA_PROTOINFO_TCP_FLAGS_ORIGINAL).is_none_or(|flags| flags & BE_LIBERAL != 0);
+        !over && !late
     })
 }
 
@@ -109,35 +122,50 @@ fn ends(tuple: &[u8]) -> Option<(u8, TrackedEnds)> {
     Some((protocol, TrackedEnds { source, dest }))
 }
 
+/// Deletes the tracked connections that a condition holds for, in the network namespace of the calling thread: the next
+/// packet of one begins another, whose addresses are translated as rules say then. It needs the capability
+/// CAP_NET_ADMIN there. Returns how many there were.
+///
+/// # Errors
+/// A [`NetlinkError`], as without connection tracking.
+pub fn forget_connections(mut condition: impl FnMut(&Tracked) -> bool) -> Result<usize, NetlinkError> {
+    let mut requests = Vec::new();
+    list(|message, tracked, _| {
+        if condition(&tracked) {
+            requests.push(request_for(message));
+        }
+        ControlFlow::Continue(())
+    })?;
+    let orders = requests.iter().map(Vec::as_slice);
+    order("forget the connection", netlink::NETFILTER, DELETE, orders)
+}
+
+/// The request about a connection that was listed: its family, its ends, and that by which it differs from a later
+/// one with the same ends.
+fn request_for(message: &[u8]) -> Vec<u8> {
+    let family = message.first().copied().unwrap_or_default();
+    let mut request = vec![family, 0, 0, 0];
+    for kind in [CTA_TUPLE_ORIG, CTA_ID, CTA_ZONE] {
+        let attributes = message.get(4..).unwrap_or_default();
+        let Some(value) = attribute(attributes, kind) else {
+            continue;
+        };
+        let flags = if kind == CTA_TUPLE_ORIG { NESTED } else { 0 };
+        request.extend((value.len() as u16 + 4).to_ne_bytes());
+        request.extend((kind | flags).to_ne_bytes());
+        request.extend_from_slice(value);
+        request.resize(request.len().next_multiple_of(4), 0);
+    }
+    request
+}
+
 /// Deletes all tracked connections of the network namespace of the calling thread: a message that
 /// names none means all. It needs the capability CAP_NET_ADMIN there.
 ///
 /// # Errors
-/// [`NetlinkError::Io`] if the system returns no netlink socket; the others if the kernel refuses the
-/// request, as without connection tracking.
+/// A [`NetlinkError`], as without connection tracking.
 pub fn flush_connections() -> Result<(), NetlinkError> {
-    const WHAT: &str = "delete the tracked connections";
-    let protocol = Some(netlink::NETFILTER);
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol);
-    let mut socket = File::from(socket.map_err(|error| NetlinkError::Io(error.into()))?);
-    let mut request = REQUEST_LEN.to_ne_bytes().to_vec();
-    request.extend(DELETE.to_ne_bytes());
-    request.extend((NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
-    // Sequence, port, and a family of 0: all.
-    request.resize(REQUEST_LEN as usize, 0);
-    socket.write_all(&request).map_err(NetlinkError::Io)?;
-    let mut answer = [0; 64];
-    let len = socket.read(&mut answer).map_err(NetlinkError::Io)?;
-    // NLMSG_ERROR: a header, and the negated error, 0 for success (netlink(7)).
-    let error = answer
-        .get(..len)
-        .and_then(|answer| answer.get(16..)?.first_chunk::<4>());
-    match error.map(|error| i32::from_ne_bytes(*error)) {
-        Some(0) => Ok(()),
-        Some(error) => {
-            let error = io::Error::from_raw_os_error(error.saturating_neg());
-            Err(NetlinkError::refused(WHAT, error))
-        }
-        None => Err(NetlinkError::Io(io::ErrorKind::UnexpectedEof.into())),
-    }
+    // `struct nfgenmsg`: all families.
+    let all = [&[0; 4][..]].into_iter();
+    order("delete the tracked connections", netlink::NETFILTER, DELETE, all).map(drop)
 }
