@@ -21,13 +21,13 @@ pub struct Orders {
     pub used: Option<UseExit>,
     /// What this node forwards as exit.
     pub served: Option<ServeExit>,
-    /// Connections by the exit end when it is used no longer: this node has none any more. One that is not reached
-    /// may come back, and so may this node.
+    /// Connections by the exit end when it is used no longer: this node has none any more. One whose node ends may come
+    /// back with it.
     pub ends: bool,
 }
 
 /// Returns how the system sends to the exit: if strict, from the start and whatever the exit does;
-/// otherwise only while `pass` says that packets pass. `exit`: the exit of this node, if it is approved.
+/// otherwise directly unless `pass` says that packets pass. `exit`: the exit of this node, if it is approved.
 #[must_use]
 pub fn used(
     config: &Config,
@@ -37,14 +37,14 @@ pub fn used(
 ) -> Option<UseExit> {
     config.tun.exit.as_ref()?;
     let strict = config.tun.exit_strict;
-    if !strict && !exit.is_some_and(|(key, _)| pass(&key)) {
-        return None;
-    }
+    let direct = !strict && !exit.is_some_and(|(key, _)| pass(&key));
+    let carried = exit.map(|(_, exit)| exit).filter(|_| !direct);
     let mesh = |key: &PublicKey| key.node_addr().to_ipv6();
     Some(UseExit {
-        ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
-        ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
+        ipv4: carried.is_some_and(|exit| exit.ipv4),
+        ipv6: carried.is_some_and(|exit| exit.ipv6),
         strict,
+        direct,
         lan: config.tun.exit_lan,
         inbound: config.tun.exit_inbound,
         ends: exit.and_then(|(key, _)| ends(networks, &key)),

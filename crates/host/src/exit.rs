@@ -40,6 +40,8 @@ pub struct UseExit {
     pub lan: bool,
     /// Connections that come in by another interface are answered there, although the exit is strict.
     pub inbound: bool,
+    /// Packets leave without it for now, as it is not reached; none of them has an address of the mesh as its source.
+    pub direct: bool,
     /// The IPv4 addresses of this node and of the exit in the exit's network: packets by the exit have the
     /// first one as their source, and queries for names to local networks go to the second one.
     pub ends: Option<Ends<Ipv4Addr>>,
@@ -48,15 +50,16 @@ pub struct UseExit {
 }
 
 impl UseExit {
-    /// Whether connections that come in by another interface are answered there.
+    /// Whether packets go by the exit, and connections that come in by another interface are answered there.
     pub(crate) const fn answers(&self) -> bool {
-        !self.strict || self.inbound
+        !self.direct && (!self.strict || self.inbound)
     }
 
-    /// The addresses of this node under which the exit forwards and `next` does not, or as another exit.
+    /// The addresses of this node under which the exit forwards and `next` does not, or as another exit. One that is
+    /// not reached for now may go on with its connections.
     pub(crate) fn lost(&self, next: &Self) -> impl Iterator<Item = IpAddr> + use<> {
-        let ipv4 = self.ends != next.ends || self.ipv4 && !next.ipv4;
-        let ipv6 = self.ends6 != next.ends6 || self.ipv6 && !next.ipv6;
+        let ipv4 = self.ends != next.ends || self.ipv4 && !next.ipv4 && !next.direct;
+        let ipv6 = self.ends6 != next.ends6 || self.ipv6 && !next.ipv6 && !next.direct;
         let is_lost = move |own: &IpAddr| if own.is_ipv4() { ipv4 } else { ipv6 };
         self.own().filter(is_lost)
     }
@@ -127,6 +130,12 @@ mod tests {
         assert_eq!(lost(UseExit { ipv6: true, ..now }), [""; 0]);
         assert_eq!(lost(UseExit { strict: true, ..now }), [""; 0]);
         assert_eq!(lost(UseExit { ipv4: false, ..now }), ["10.44.0.7"]);
+        let unreached = UseExit {
+            direct: true,
+            ipv4: false,
+            ..now
+        };
+        assert_eq!(lost(unreached), [""; 0]);
         let other = UseExit {
             ends: ends("10.44.0.8"),
             ..now

@@ -179,6 +179,7 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
                     strict,
                     lan,
                     inbound,
+                    direct: false,
                     ends: (bits % 3 != 0).then_some(ends),
                     ends6: Some(ends6),
                 };
@@ -218,6 +219,66 @@ fn using_an_exit_leads_packets_there_and_is_put_back() {
             runtime.block_on(host.leave_exit(true)).unwrap();
             assert_put_back(&before);
             runtime.block_on(host.leave_exit(true)).unwrap();
+            assert_put_back(&before);
+        });
+    });
+}
+
+#[test]
+fn an_exit_that_is_not_reached_keeps_inner_sources_in_alone() {
+    in_namespaces(|| {
+        on_host(|weft0, runtime| {
+            let before = settled();
+            let mut host = Host::new(weft0);
+            let by_exit = UseExit {
+                ipv4: true,
+                ipv6: true,
+                ends: Some(Ends {
+                    own: "10.44.0.7".parse().unwrap(),
+                    exit: "10.44.0.9".parse().unwrap(),
+                }),
+                ..UseExit::default()
+            };
+            let direct = UseExit {
+                ipv4: false,
+                ipv6: false,
+                direct: true,
+                ..by_exit
+            };
+            runtime.block_on(host.use_exit(&by_exit)).unwrap();
+            let with = settled();
+            let error_from = |source: &str, to: &str| {
+                let socket = std::net::UdpSocket::bind(source).unwrap();
+                socket.send_to(b"x", to).err()
+            };
+            for _ in 0..2 {
+                runtime.block_on(host.use_exit(&direct)).unwrap();
+                assert_eq!(way("198.51.100.1", "0"), "eth0");
+                assert_eq!(way("2001:db8:5::1", "0"), "eth0");
+                for (source, to) in [
+                    ("10.44.0.7:0", "198.51.100.1:9"),
+                    ("[fd00::7]:0", "[2001:db8:5::1]:9"),
+                    // A route through another interface, to an address of the mesh.
+                    ("10.44.0.7:0", "192.168.1.9:9"),
+                ] {
+                    assert!(error_from(source, to).is_some(), "{source} to {to}");
+                }
+                assert!(error_from("192.168.1.2:0", "198.51.100.1:9").is_none());
+                assert!(error_from("[fd00::7]:0", "[fd00::9]:9").is_none(), "a member");
+                // The settings are as before, and no rule for routes is left.
+                assert_same(&before[1..], &settled()[1..]);
+                printed(&["nft", "delete", "table", "inet", "weft"]);
+                assert!(runtime.block_on(host.mend()).unwrap().is_some());
+                assert!(
+                    error_from("10.44.0.7:0", "198.51.100.1:9").is_some(),
+                    "it is set up again"
+                );
+                assert_eq!(runtime.block_on(host.mend()).unwrap(), None);
+                runtime.block_on(host.use_exit(&by_exit)).unwrap();
+                assert_same(&with, &settled());
+            }
+            runtime.block_on(host.use_exit(&direct)).unwrap();
+            runtime.block_on(host.leave_exit(false)).unwrap();
             assert_put_back(&before);
         });
     });

@@ -9,8 +9,9 @@
 //! request 5, replace resolv.conf: search
 //! request 6, put resolv.conf back: nothing
 //! request 7, send by an exit: flags (1: IPv4, 2: IPv6, 4: strict, 8: local networks are reached
-//!     directly), IPv4 source and IPv4 address of the exit (4 bytes each; zeros for none)
-//! request 8, send by no exit: nothing
+//!     directly, 16: connections that come in are answered, 32: directly for now), source and address of the
+//!     exit, of IPv4 (4 bytes each; zeros for none) and of IPv6 (16 bytes each)
+//! request 8, send by no exit: flags (1: connections by it end)
 //! request 9, forward as an exit: flags (1: IPv4, 2: IPv6), own addresses and local networks: each length
 //!     of the prefix (1 byte, of an IPv4 one with 96 more), address (16 bytes; of IPv4, mapped), at most 64
 //! request 10, forward no more: nothing
@@ -306,7 +307,7 @@ fn read_resolver(body: &[u8]) -> Option<(NonZeroU16, Search)> {
 }
 
 fn use_exit(exit: &UseExit) -> Vec<u8> {
-    let flags = bits([exit.ipv4, exit.ipv6, exit.strict, exit.lan, exit.inbound]);
+    let flags = bits([exit.ipv4, exit.ipv6, exit.strict, exit.lan, exit.inbound, exit.direct]);
     let ipv4 = exit.ends.unwrap_or(Ends::of(Ipv4Addr::UNSPECIFIED));
     let ipv6 = exit.ends6.unwrap_or(Ends::of(Ipv6Addr::UNSPECIFIED));
     [
@@ -321,7 +322,7 @@ fn use_exit(exit: &UseExit) -> Vec<u8> {
 
 fn read_use_exit(body: &[u8]) -> Option<UseExit> {
     let (&bits, addresses) = body.split_first()?;
-    let [ipv4, ipv6, strict, lan, inbound] = flags(bits)?;
+    let [ipv4, ipv6, strict, lan, inbound, direct] = flags(bits)?;
     let (own, rest) = addresses.split_first_chunk::<4>()?;
     let (exit, rest) = rest.split_first_chunk::<4>()?;
     let ends = Ends {
@@ -341,6 +342,7 @@ fn read_use_exit(body: &[u8]) -> Option<UseExit> {
         strict,
         lan,
         inbound,
+        direct,
         ends: Some(ends).filter(|ends| *ends != Ends::of(Ipv4Addr::UNSPECIFIED)),
         ends6: Some(ends6).filter(|ends| *ends != Ends::of(Ipv6Addr::UNSPECIFIED)),
     })

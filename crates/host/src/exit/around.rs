@@ -24,6 +24,9 @@ pub struct Around {
     pub mesh: BTreeSet<Subnet>,
     /// The addresses of that interface.
     pub own: BTreeSet<IpAddr>,
+    /// The networks of other interfaces that are a part of a larger one behind the interface of weft, as a home
+    /// network with unique local addresses (RFC 4193) is one of fd00::/8.
+    pub beside: BTreeSet<Subnet>,
 }
 
 /// A bridge within this host.
@@ -83,6 +86,10 @@ impl Around {
         let behind = routes.iter().filter(|route| tun.is_some() && route.interface == tun);
         let networks = behind.filter_map(|route| network(route.destination, route.prefix_len));
         around.mesh = networks.filter(|network| network.prefix_len() > 0).take(MOST).collect();
+        let others = addresses.iter().filter(|of| Some(of.index) != tun);
+        let others = others.filter_map(|of| network(of.address, of.prefix_len));
+        let is_part = |other: &Subnet| around.mesh.iter().any(|network| is_part(other, network));
+        around.beside = others.filter(is_part).take(MOST).collect();
         around
     }
 
@@ -104,6 +111,10 @@ impl Around {
         let all = self.mesh.iter().copied();
         all.filter(move |network| network.address().is_ipv6() == ipv6)
     }
+}
+
+fn is_part(of: &Subnet, network: &Subnet) -> bool {
+    network.contains(of.address()) && network.prefix_len() < of.prefix_len()
 }
 
 /// Whether an interface is a bridge that leads to containers and virtual machines of this host alone: each of
@@ -190,6 +201,7 @@ mod tests {
             address(3, "fd12::1", 64),
             address(3, "fe80::1", 64),
             address(6, "192.168.7.1", 24),
+            address(2, "fd13::1", 64),
         ];
         let around = Around::of(&interfaces, &routes, &addresses, Some(1));
         assert_eq!(around.bridges.keys().collect::<Vec<_>>(), ["docker0"]);
@@ -203,6 +215,7 @@ mod tests {
         assert_eq!(texts(around.mesh(false)), ["10.44.0.9/32"]);
         assert_eq!(texts(around.mesh(true)), ["fd00::/8"]);
         assert_eq!(around.own, ["10.44.0.7".parse().unwrap()].into());
+        assert_eq!(texts(around.beside), ["fd12::/64", "fd13::/64"]);
         let without = Around::of(&interfaces, &routes, &addresses, None);
         assert!(without.mesh.is_empty());
     }

@@ -3,6 +3,7 @@
 mod serving;
 mod way;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use weft_os::netlink::{InetSocket, Netlink, NetlinkError, end_connections};
+use weft_wire::internet::is_of_internet;
 
 use self::serving::Closed;
 use self::way::Way;
@@ -150,7 +152,8 @@ impl Host {
         if let Some(exit) = self.used {
             let around = Around::read(&mut Netlink::open()?, self.index())?;
             let found = self.look(USE, true).await?;
-            let is_whole = found.as_ref().is_some_and(|found| found.is(&self.using)) && saved::checks_sources();
+            let is_whole = found.as_ref().is_some_and(|found| found.is(&self.using));
+            let is_whole = is_whole && (exit.direct || saved::checks_sources());
             // The host has changed, as by a bridge that has gone, and nothing is lost.
             let is_expected = around != self.around || found.is_some_and(|found| self.lacks_bridges(&found));
             if !is_whole || is_expected {
@@ -185,25 +188,31 @@ impl Host {
         }
         let result = self.try_use(exit).await;
         if result.is_ok() || exit.strict {
-            if let Some(before) = self.used.replace(*exit) {
-                self.end_connections(before.lost(exit));
-            }
+            self.end_former(exit);
         } else {
             let _ = self.leave_exit(false).await;
         }
         result
     }
 
+    /// Ends what went another way before packets went by this exit.
+    fn end_former(&mut self, exit: &UseExit) {
+        let before = self.used.replace(*exit);
+        if let Some(before) = before {
+            let lost: BTreeSet<IpAddr> = before.lost(exit).collect();
+            self.end_connections(&lost);
+        }
+    }
+
     /// Ends the connections by an exit under these addresses of this node, which it carries no longer: their programs
     /// get an error at once. The next exit knows nothing of them, and no packet may leave without it under an address
     /// of the mesh. Where the kernel ends no connections of others they time out.
-    fn end_connections(&self, own: impl Iterator<Item = IpAddr>) {
-        let own: Vec<IpAddr> = own.collect();
+    fn end_connections(&self, own: &BTreeSet<IpAddr>) {
         if own.is_empty() {
             return;
         }
         let in_mesh = |address: IpAddr| self.around.mesh.iter().any(|network| network.contains(address));
-        let is_elsewhere = |remote: IpAddr| !in_mesh(remote) && !own.contains(&remote) && !remote.is_loopback();
+        let is_elsewhere = |remote: IpAddr| is_of_internet(remote) && !in_mesh(remote);
         let by_exit = |socket: &InetSocket| {
             own.contains(&socket.local.ip()) && socket.remote.is_some_and(|remote| is_elsewhere(remote.ip()))
         };
@@ -211,6 +220,31 @@ impl Host {
     }
 
     async fn try_use(&mut self, exit: &UseExit) -> Result<(), ExitError> {
+        match exit.direct {
+            true => self.send_directly().await,
+            false => self.lead(exit).await,
+        }
+    }
+
+    /// Packets leave without the exit, and none of them under an address of the mesh.
+    async fn send_directly(&mut self) -> Result<(), ExitError> {
+        let tun = self.name()?;
+        let found = self.look(USE, false).await?;
+        let saved = found.map_or_else(|| self.using.saved.clone(), |found| found.saved);
+        self.stop_leading()?;
+        saved.restore()?;
+        let around = Around::read(&mut Netlink::open()?, self.index())?;
+        let table = self.install(USE, &rules::direct(&tun, &around)).await?;
+        self.around = around;
+        self.using = SetUp {
+            table,
+            ..SetUp::default()
+        };
+        Ok(())
+    }
+
+    /// Leads packets to the exit.
+    async fn lead(&mut self, exit: &UseExit) -> Result<(), ExitError> {
         let tun = self.name()?;
         let mut netlink = Netlink::open()?;
         if let Some(index) = self.index() {
@@ -235,32 +269,35 @@ impl Host {
     }
 
     /// Sends by no exit any longer. Does nothing if there is nothing to put back. `ends`: connections of this host
-    /// by it end.
+    /// by it end. Those of IPv6 do in any case: the kernel sends their packets under an address that it has no longer.
     ///
     /// # Errors
     /// [`ExitError`], after as much as possible is put back.
     pub async fn leave_exit(&mut self, ends: bool) -> Result<(), ExitError> {
         let before = self.used.take();
-        self.way = Way::default();
-        let index = self.index();
-        let routes = || -> Result<(), NetlinkError> {
-            let mut netlink = Netlink::open()?;
-            netlink.delete_rules()?;
-            netlink.delete_routes_of(TABLE)?;
-            match index.map(|index| netlink.set_group(index, 0)) {
-                // The interface has gone.
-                None | Some(Err(NetlinkError::NotFound { .. })) => Ok(()),
-                Some(set) => set,
-            }
-        };
-        let routes = routes();
+        let routes = self.stop_leading();
         // New ones go another way by now, and the table still keeps in what these send.
-        if let Some(before) = before.filter(|_| ends) {
-            self.end_connections(before.own());
-        }
+        let left = self.look(USE, false).await.ok().flatten();
+        let mut own = left.map(|left| rules::own_addresses(&left.table)).unwrap_or_default();
+        own.extend(before.iter().flat_map(UseExit::own));
+        own.retain(|own| ends || own.is_ipv6());
+        self.end_connections(&own);
         let saved = std::mem::take(&mut self.using).saved;
         self.remove(USE, saved).await?;
         Ok(routes?)
+    }
+
+    /// Removes what leads packets to an exit.
+    fn stop_leading(&mut self) -> Result<(), NetlinkError> {
+        self.way = Way::default();
+        let mut netlink = Netlink::open()?;
+        netlink.delete_rules()?;
+        netlink.delete_routes_of(TABLE)?;
+        match self.index().map(|index| netlink.set_group(index, 0)) {
+            // The interface has gone.
+            None | Some(Err(NetlinkError::NotFound { .. })) => Ok(()),
+            Some(set) => set,
+        }
     }
 
     /// Sends by no exit any longer, after a daemon that has ended. Returns whether its exit was strict.
@@ -274,7 +311,7 @@ impl Host {
         };
         let is_closed = table.is_some_and(|found| found.table.contains("policy drop"));
         let leads_nowhere = Netlink::open()?.leads_nowhere(TABLE)?;
-        self.leave_exit(false).await?;
+        self.leave_exit(true).await?;
         Ok(is_closed || leads_nowhere)
     }
 

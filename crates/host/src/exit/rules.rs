@@ -1,13 +1,15 @@
 //! The rules for packets and for routes, as text and as values. Nothing here touches the system.
 
+mod direct;
 mod routes;
 mod serving;
 mod using;
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 
 use weft_wire::internet::EXIT_NAMES;
 
+pub use self::direct::{direct, own_addresses};
 pub use self::routes::{GROUP, is_lan, routes};
 pub use self::serving::{CLOSED, closed, closed_again, no_table, serving};
 pub use self::using::using;
@@ -28,6 +30,8 @@ pub const OWN: [&str; 3] = [USE, SERVE, CLOSED];
 
 /// The port of an exit that takes queries for names.
 const NAMES: u16 = EXIT_NAMES;
+/// What programs get for a packet that may not leave.
+const REFUSED: &str = "counter reject with icmpx type admin-prohibited";
 
 /// The text that removes a table, if there is one.
 #[must_use]
@@ -46,4 +50,26 @@ fn begin(table: &str, saved: &Saved) -> String {
 /// The name of an IP version in rules.
 pub(super) const fn family(ipv6: bool) -> &'static str {
     if ipv6 { "ip6" } else { "ip" }
+}
+
+const fn version(ipv6: bool) -> u8 {
+    if ipv6 { 6 } else { 4 }
+}
+
+/// The elements of a set, if it has any.
+fn elements(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items = list(items);
+    match items.is_empty() {
+        true => items,
+        false => format!(" elements = {{ {items} }};"),
+    }
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    list(names.map(|name| format!("\"{name}\"")))
+}
+
+fn list(items: impl IntoIterator<Item = impl Display>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    items.join(", ")
 }

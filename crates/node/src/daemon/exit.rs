@@ -250,11 +250,10 @@ impl Daemon {
         let Some(peer) = &self.node.status_of(boottime_ms(), key.node_addr()) else {
             return Err(format!("{name} is not reached: it is no peer yet"));
         };
-        if peer.link_age.is_none() && peer.session_age.is_none() && peer.path.is_none() {
-            return Err(format!(
-                "{name} is not reached: {}",
-                self.facts.why(peer, boottime_ms())
-            ));
+        let unreached = || format!("{name} is not reached: {}", self.facts.why(peer, boottime_ms()));
+        let is_unlinked = peer.link_age.is_none() && peer.path.is_none();
+        if is_unlinked && peer.session_age.is_none() {
+            return Err(unreached());
         }
         if let Some((trouble, _)) = peer.trouble {
             return Err(format!("{name} is not reached: {}", why_trouble(trouble)));
@@ -262,11 +261,16 @@ impl Daemon {
         if peer.session_age.is_none() {
             return Ok(());
         }
-        if !peer.fast || !matches!(peer.frames, Frames::Fast(_) | Frames::Relayed(_)) {
-            return Err(format!(
-                "only fast frames carry packets to {name}: {}",
-                why_frames(peer.frames)
-            ));
+        match peer.frames {
+            Frames::Fast(_) | Frames::Relayed(_) if peer.fast => {}
+            Frames::Fast(_) | Frames::Relayed(_) if is_unlinked => return Err(unreached()),
+            Frames::Fast(_) | Frames::Relayed(_) => return Err(format!("fast frames to {name} are being set up")),
+            frames => {
+                return Err(format!(
+                    "only fast frames carry packets to {name}: {}",
+                    why_frames(frames)
+                ));
+            }
         }
         if !peer.reads_full {
             return Err(format!(
@@ -297,7 +301,7 @@ impl Daemon {
         let exit = self.desired.exit;
         let refused = self.exits.now.refused[0].as_ref();
         let refused = refused.map(|why| format!("the system refuses it: {why}"));
-        let used = self.exits.now.used.is_some();
+        let used = self.exits.now.used.is_some_and(|exit| !exit.direct);
         let obstacle = self.obstacle().or(refused);
         let obstacle = obstacle.or_else(|| (!used).then(|| "being set up".to_owned()));
         let state = exit.and_then(|(key, _)| self.exits.state_of(now, &key));

@@ -1,13 +1,15 @@
 //! The table of nft(8) of a host that uses an exit: it looks at the interface by which a packet leaves. With the rules
 //! of [`routes`](super::routes()) it is one of two layers, each of which alone keeps packets in if the exit is strict.
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use weft_os::udp::MARK;
+use weft_wire::Subnet;
 
+use super::direct::{DROPPED, REFUSALS, inner, inside, own_sets};
 use super::routes::{DHCP, DNS, FORWARDED, lan_networks};
-use super::{NAMES, USE, begin, family};
+use super::{NAMES, REFUSED, USE, begin, elements, family, list, quoted, version};
 use crate::exit::around::Around;
 use crate::exit::saved::Saved;
 use crate::exit::sessions::Session;
@@ -16,9 +18,6 @@ use crate::exit::{Ends, UseExit};
 /// The bit in the mark of connections (`ct mark`) that came in by another interface. It differs from that of
 /// packets: some programs copy the one mark to the other.
 const CAME_IN: u32 = 0x0400_0000;
-
-/// What programs get for a packet that may not leave.
-const REFUSED: &str = "counter reject with icmpx type admin-prohibited";
 
 /// The table while this host uses an exit by the interface `tun`: it replaces the former one at
 /// once. `sessions`: the connections that were open before and came in by another interface.
@@ -69,14 +68,12 @@ impl Using<'_> {
                 elements(self.sessions.iter().filter(|session| session.is_ipv6() == ipv6)),
             );
         }
+        own_sets(text, self.around);
     }
 
     /// The interfaces that a packet may leave by: within this host, and to the exit.
     fn inside(&self) -> String {
-        let all = ["lo", self.tun]
-            .into_iter()
-            .chain(self.around.bridges.keys().map(|name| &**name));
-        quoted(all)
+        quoted(inside(self.tun, self.around))
     }
 
     /// Marks make answers leave where the question came in. The check of sources (rp_filter) looks at them, too:
@@ -98,17 +95,16 @@ impl Using<'_> {
                 "    iifname != {{ \"lo\", \"{tun}\" }} ct direction original ct mark & {CAME_IN} == 0 \
                  ct mark set ct mark | {CAME_IN}\n    \
                  ct direction original {came_in} fib daddr type local {mark}\n    \
-                 iifname != \"{tun}\" ct direction reply {came_in} {mark}\n  }}\n  \
-                 chain answer {{\n    type route hook output priority mangle; policy accept;\n    \
+                 iifname != \"{tun}\" ct direction reply {came_in} {mark}"
+            );
+            // An answer of a container has the container's address there.
+            of_sessions(text, &format!("iifname != \"{tun}\" "), &mark);
+            let _ = writeln!(
+                text,
+                "  }}\n  chain answer {{\n    type route hook output priority mangle; policy accept;\n    \
                  ct direction reply {came_in} {mark}"
             );
-            for ipv6 in [false, true] {
-                let (family, sessions) = (family(ipv6), sessions(ipv6));
-                let _ = writeln!(
-                    text,
-                    "    {family} saddr . tcp sport . {family} daddr . tcp dport @{sessions} {mark}"
-                );
-            }
+            of_sessions(text, "", &mark);
         }
         // Conntrack has restored the destination of an answer to a container by then: it is no longer this host.
         let _ = writeln!(
@@ -123,50 +119,47 @@ impl Using<'_> {
         let begin = |name: &str, hook: &str| {
             format!("  chain {name} {{\n    type nat hook {hook} priority -100; policy accept;\n")
         };
-        let [output, prerouting] = [false, true].map(|forwarded| {
-            let mut rules = String::new();
-            for (ipv6, exit) in self.exits() {
-                let (family, mesh) = (family(ipv6), mesh(ipv6));
-                let query = format!("meta mark & {MARK} == 0 meta l4proto {{ tcp, udp }} th dport {DNS}");
-                let to_exit = match ipv6 {
-                    false => format!("dnat ip to {exit}:{NAMES}"),
-                    true => format!("dnat ip6 to [{exit}]:{NAMES}"),
-                };
-                let to_lan = format!("{family} daddr {} {family} daddr != @{mesh}", lan(ipv6));
-                if forwarded {
-                    let own = list(self.around.contained(ipv6));
-                    let own = if own.is_empty() {
-                        own
-                    } else {
-                        format!("{family} daddr != {{ {own} }} ")
-                    };
-                    let outside = ["lo", self.tun]
-                        .into_iter()
-                        .chain(self.around.uplinks.iter().map(|name| &**name));
-                    let _ = writeln!(
-                        rules,
-                        "    iifname != {{ {} }} fib daddr type != local {own}{to_lan} {query} {to_exit}",
-                        quoted(outside)
-                    );
-                } else {
-                    let _ = writeln!(
-                        rules,
-                        "    oifname != {{ {} }} meta nfproto ipv{} {query} {to_exit}\n    \
-                         oifname \"{}\" {to_lan} {query} {to_exit}",
-                        self.inside(),
-                        version(ipv6),
-                        self.tun
-                    );
-                }
+        let (inside, tun) = (self.inside(), self.tun);
+        text.push_str(&begin("names", "output"));
+        for (ipv6, exit) in self.exits() {
+            let to_exit = to_exit(exit);
+            let _ = writeln!(
+                text,
+                "    oifname != {{ {inside} }} meta nfproto ipv{} {to_exit}",
+                version(ipv6)
+            );
+            for to_lan in self.local(ipv6) {
+                let _ = writeln!(text, "    oifname \"{tun}\" {to_lan} {to_exit}");
             }
-            rules
-        });
-        let _ = writeln!(
-            text,
-            "{}{output}  }}\n{}{prerouting}  }}",
-            begin("names", "output"),
-            begin("names_of_others", "prerouting")
-        );
+        }
+        let _ = writeln!(text, "  }}\n{}", begin("names_of_others", "prerouting"));
+        let uplinks = self.around.uplinks.iter().map(|name| &**name);
+        let outside = quoted(["lo", tun].into_iter().chain(uplinks));
+        for (ipv6, exit) in self.exits() {
+            let contained = list(self.around.contained(ipv6));
+            let elsewhere = match contained.is_empty() {
+                true => contained,
+                false => format!("{} daddr != {{ {contained} }} ", family(ipv6)),
+            };
+            let to_exit = to_exit(exit);
+            for to_lan in self.local(ipv6) {
+                let _ = writeln!(
+                    text,
+                    "    iifname != {{ {outside} }} fib daddr type != local {elsewhere}{to_lan} {to_exit}"
+                );
+            }
+        }
+        text.push_str("  }\n");
+    }
+
+    /// Conditions, one of which holds for the destinations in local networks.
+    fn local(&self, ipv6: bool) -> impl Iterator<Item = String> {
+        let family = family(ipv6);
+        let all = format!("{family} daddr {} {family} daddr != @{}", lan(ipv6), mesh(ipv6));
+        let of_version = |network: &&Subnet| network.address().is_ipv6() == ipv6;
+        let beside = list(self.around.beside.iter().filter(of_version));
+        let beside = (!beside.is_empty()).then(|| format!("{family} daddr {{ {beside} }}"));
+        [all].into_iter().chain(beside)
     }
 
     /// The address of the exit at which it takes queries, for each IP version.
@@ -216,11 +209,9 @@ impl Using<'_> {
         for (ipv6, carried) in [(false, self.exit.ipv4), (true, self.exit.ipv6)] {
             let (family, mesh) = (family(ipv6), mesh(ipv6));
             if carried {
-                let _ = writeln!(
-                    text,
-                    "    oifname \"{tun}\" {family} daddr {} {family} daddr != @{mesh} {REFUSED}",
-                    lan(ipv6)
-                );
+                for local in self.local(ipv6) {
+                    let _ = writeln!(text, "    oifname \"{tun}\" {local} {REFUSED}");
+                }
             } else {
                 let _ = writeln!(text, "    oifname \"{tun}\" {family} daddr != @{mesh} {REFUSED}");
             }
@@ -274,7 +265,7 @@ impl Using<'_> {
             for ipv6 in [false, true].into_iter().filter(|_| !self.exit.lan) {
                 let _ = writeln!(text, "    {} daddr {} {REFUSED}", family(ipv6), lan(ipv6));
             }
-            self.inner(text, &["meta l4proto tcp reject with tcp reset", REFUSED]);
+            inner(text, &REFUSALS);
         }
         text.push_str("  }\n");
     }
@@ -325,7 +316,7 @@ impl Using<'_> {
              oifname {{ {} }} accept",
             self.inside()
         );
-        self.inner(text, &["counter drop"]);
+        inner(text, &DROPPED);
         for (ipv6, exit) in self.exits() {
             let _ = writeln!(
                 text,
@@ -346,23 +337,13 @@ impl Using<'_> {
         text.push_str("  }\n");
     }
 
-    /// Packets of this host with an address of the mesh as their source leave by no other interface.
-    fn inner(&self, text: &mut String, refused: &[&str]) {
-        for ipv6 in [false, true] {
-            let own = list(self.around.own.iter().filter(|own| own.is_ipv6() == ipv6));
-            for refused in refused.iter().filter(|_| !own.is_empty()) {
-                let _ = writeln!(text, "    {} saddr {{ {own} }} {refused}", family(ipv6));
-            }
-        }
-    }
-
     /// The exit forwards for one address alone. A connection that began under another one, before the exit was
     /// used, ends with an error.
     fn other_sources(&self, text: &mut String) {
         let tun = self.tun;
         for (ipv6, Ends { own, .. }) in self.ends() {
             let (family, mesh) = (family(ipv6), mesh(ipv6));
-            for refused in ["meta l4proto tcp reject with tcp reset", REFUSED] {
+            for refused in REFUSALS {
                 let _ = writeln!(
                     text,
                     "    oifname \"{tun}\" {family} daddr != @{mesh} {family} saddr != {own} {refused}"
@@ -385,6 +366,15 @@ impl Using<'_> {
     }
 }
 
+/// Leads a query for names to this exit.
+fn to_exit(exit: IpAddr) -> String {
+    let (family, exit) = match exit {
+        IpAddr::V4(exit) => ("ip", exit.to_string()),
+        IpAddr::V6(exit) => ("ip6", format!("[{exit}]")),
+    };
+    format!("meta mark & {MARK} == 0 meta l4proto {{ tcp, udp }} th dport {DNS} dnat {family} to {exit}:{NAMES}")
+}
+
 /// What passes in any case: that by which this host has addresses and neighbours.
 fn needed(text: &mut String) {
     text.push_str(
@@ -394,8 +384,15 @@ fn needed(text: &mut String) {
     );
 }
 
-const fn version(ipv6: bool) -> u8 {
-    if ipv6 { 6 } else { 4 }
+/// What happens to answers of the connections that came in before the exit was used. `from`: a condition for them.
+fn of_sessions(text: &mut String, from: &str, then: &str) {
+    for ipv6 in [false, true] {
+        let (family, sessions) = (family(ipv6), sessions(ipv6));
+        let _ = writeln!(
+            text,
+            "    {from}{family} saddr . tcp sport . {family} daddr . tcp dport @{sessions} {then}"
+        );
+    }
 }
 
 /// The set of the networks behind the interface of weft.
@@ -408,15 +405,6 @@ const fn sessions(ipv6: bool) -> &'static str {
     if ipv6 { "sessions6" } else { "sessions4" }
 }
 
-/// The elements of a set, if it has any.
-fn elements(items: impl IntoIterator<Item = impl Display>) -> String {
-    let items = list(items);
-    match items.is_empty() {
-        true => items,
-        false => format!(" elements = {{ {items} }};"),
-    }
-}
-
 /// All local networks of an IP version, for a rule.
 fn lan(ipv6: bool) -> String {
     let networks = lan_networks(ipv6);
@@ -424,13 +412,4 @@ fn lan(ipv6: bool) -> String {
         "{{ {} }}",
         list(networks.iter().map(|(address, len)| format!("{address}/{len}")))
     )
-}
-
-fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    list(names.map(|name| format!("\"{name}\"")))
-}
-
-fn list(items: impl IntoIterator<Item = impl Display>) -> String {
-    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
-    items.join(", ")
 }
