@@ -6,6 +6,7 @@
 //! | [`around`] | the interfaces and networks of this host that rules name |
 //! | [`rules`] | the text for nft(8), and the rules that choose a table of routes; pure |
 //! | [`saved`] | settings of the kernel that are changed, and their former values |
+//! | `tracked` | the tracked connections that begin anew with the way of packets |
 //! | [`sessions`] | the connections that came in from other hosts |
 //! | [`host`] | carries it out, and puts everything back |
 //! | [`nft`] | runs of nft(8) |
@@ -21,6 +22,7 @@ pub mod nft;
 pub mod rules;
 pub mod saved;
 pub mod sessions;
+mod tracked;
 pub mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

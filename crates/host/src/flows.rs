@@ -20,7 +20,7 @@ const READING: Duration = Duration::from_secs(1);
 /// The number of entries between two looks at the clock.
 const LOOK_EVERY: u32 = 1_024;
 /// There where connections are tracked. To ask for them elsewhere would load the kernel's module.
-const TRACKS: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+pub(crate) const TRACKS: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 const TCP: u8 = 6;
 
 /// Addresses, one of which a flow has to have to be of interest.

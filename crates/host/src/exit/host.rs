@@ -19,8 +19,8 @@ use super::around::Around;
 use super::nft::{Nft, NftError};
 use super::rules::{self, GROUP, TABLE, USE};
 use super::saved::{self, CHECKS, Saved, SettingError};
-use super::sessions::{Session, came_in};
-use super::{ServeExit, UseExit};
+use super::sessions::{Session, answered};
+use super::{ServeExit, UseExit, tracked};
 use crate::faults::packet_filter::Ruleset;
 use crate::interface::plain_name;
 
@@ -184,7 +184,7 @@ impl Host {
     /// closed stays closed.
     pub async fn use_exit(&mut self, exit: &UseExit) -> Result<(), ExitError> {
         if exit.answers() && !self.used.is_some_and(|before| before.answers()) {
-            self.sessions = came_in(&exit.own().collect::<Vec<_>>()).unwrap_or_default();
+            self.sessions = answered(&exit.own().collect::<Vec<_>>()).unwrap_or_default();
         }
         let result = self.try_use(exit).await;
         if result.is_ok() || exit.strict {
@@ -200,7 +200,13 @@ impl Host {
         let before = self.used.replace(*exit);
         if let Some(before) = before {
             let lost: BTreeSet<IpAddr> = before.lost(exit).collect();
+            tracked::forget_by_exit(&lost, &self.around.mesh);
             self.end_connections(&lost);
+        }
+        if exit.direct {
+            tracked::forget_by_exit(&self.around.own, &self.around.mesh);
+        } else if before != Some(*exit) {
+            tracked::forget_before(exit, &self.around);
         }
     }
 
@@ -280,6 +286,7 @@ impl Host {
         let left = self.look(USE, false).await.ok().flatten();
         let mut own = left.map(|left| rules::own_addresses(&left.table)).unwrap_or_default();
         own.extend(before.iter().flat_map(UseExit::own));
+        tracked::forget_by_exit(&own, &self.around.mesh);
         own.retain(|own| ends || own.is_ipv6());
         self.end_connections(&own);
         let saved = std::mem::take(&mut self.using).saved;

@@ -10,6 +10,7 @@ use std::fmt::{Display, Write as _};
 use weft_wire::internet::EXIT_NAMES;
 
 pub use self::direct::{direct, own_addresses};
+pub(super) use self::routes::DNS;
 pub use self::routes::{GROUP, is_lan, routes};
 pub use self::serving::{CLOSED, closed, closed_again, no_table, serving};
 pub use self::using::using;
@@ -29,7 +30,7 @@ pub const SERVE: &str = "weft_exit";
 pub const OWN: [&str; 3] = [USE, SERVE, CLOSED];
 
 /// The port of an exit that takes queries for names.
-const NAMES: u16 = EXIT_NAMES;
+pub(super) const NAMES: u16 = EXIT_NAMES;
 /// What programs get for a packet that may not leave.
 const REFUSED: &str = "counter reject with icmpx type admin-prohibited";
 

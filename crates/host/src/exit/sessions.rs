@@ -2,12 +2,14 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::ControlFlow;
+use std::path::Path;
 
-use weft_os::netlink::{Netlink, NetlinkError};
+use weft_os::netlink::{Netlink, NetlinkError, Tracked, tracked_connections};
 use weft_wire::Subnet;
 use weft_wire::ip::PROTOCOL_TCP;
 
-use crate::flows::{self, Flow, Interest};
+use crate::flows::{self, Flow, Interest, TRACKS};
 
 /// The maximum number of connections that are kept.
 const MOST: usize = 1_024;
@@ -60,6 +62,37 @@ pub fn came_in(except: &[IpAddr]) -> Result<Vec<Session>, NetlinkError> {
     Ok(of_flows(flows::read(&interest), &here))
 }
 
+/// Lists the connections that came in, with the ends that their answers have in this host: a container behind a
+/// published port answers under its own address.
+///
+/// # Errors
+/// Only if the exchange with the kernel fails.
+pub(super) fn answered(except: &[IpAddr]) -> Result<Vec<Session>, NetlinkError> {
+    let mut answered = came_in(except)?;
+    if Path::new(TRACKS).exists() {
+        let here: Vec<IpAddr> = answered.iter().map(|session| session.local.ip()).collect();
+        tracked_connections(|tracked| {
+            answered.extend(of_published(&tracked, &here));
+            match answered.len() < 2 * MOST {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+    }
+    Ok(answered)
+}
+
+/// The ends of answers of a container, if the connection came in at one of these addresses.
+fn of_published(tracked: &Tracked, here: &[IpAddr]) -> Option<Session> {
+    let (original, reply) = (tracked.original, tracked.reply);
+    let is_published = tracked.protocol == PROTOCOL_TCP && original.dest != reply.source;
+    let came_in = here.contains(&original.dest.ip()) && !here.contains(&original.source.ip());
+    (is_published && came_in).then_some(Session {
+        local: reply.source,
+        remote: reply.dest,
+    })
+}
+
 /// `here`: the addresses of this host.
 fn of_flows(flows: Vec<Flow>, here: &[IpAddr]) -> Vec<Session> {
     let came_in = |flow: &Flow| flow.by_peer && flow.protocol == PROTOCOL_TCP && !here.contains(&flow.remote.ip());
@@ -72,7 +105,31 @@ fn of_flows(flows: Vec<Flow>, here: &[IpAddr]) -> Vec<Session> {
 
 #[cfg(test)]
 mod tests {
+    use weft_os::netlink::TrackedEnds;
+
     use super::*;
+
+    #[test]
+    fn a_container_answers_under_its_own_address() {
+        let ends = |source: &str, dest: &str| TrackedEnds {
+            source: source.parse().unwrap(),
+            dest: dest.parse().unwrap(),
+        };
+        let published = Tracked {
+            protocol: PROTOCOL_TCP,
+            original: ends("192.0.2.80:50000", "192.168.1.10:8080"),
+            reply: ends("172.17.0.2:80", "192.0.2.80:50000"),
+        };
+        let here = ["192.168.1.10".parse().unwrap()];
+        let found = of_published(&published, &here).unwrap();
+        assert_eq!(found.to_string(), "172.17.0.2 . 80 . 192.0.2.80 . 50000");
+        let direct = Tracked {
+            reply: ends("192.168.1.10:8080", "192.0.2.80:50000"),
+            ..published
+        };
+        assert_eq!(of_published(&direct, &here), None);
+        assert_eq!(of_published(&published, &["192.168.1.11".parse().unwrap()]), None);
+    }
 
     #[test]
     fn connections_that_another_host_began_came_in() {

@@ -21,7 +21,7 @@ pub(super) const FORWARDED: u32 = 0x0100_0000;
 /// The server's ports of DHCP (RFC 2131 section 4.1) and DHCPv6 (RFC 8415 section 7.2).
 pub(super) const DHCP: [u16; 2] = [67, 547];
 /// The port of queries for names.
-pub(super) const DNS: u16 = 53;
+pub(in crate::exit) const DNS: u16 = 53;
 
 /// The networks that `lan` means if the exit is strict, and that hosts there are reached by.
 const LAN_IPV4: [(Ipv4Addr, u8); 6] = [
