@@ -39,6 +39,7 @@ mod beside {
     mod errors;
     mod exit;
     mod exit_containers;
+    mod exit_flows;
     mod exit_host;
     mod exit_inbound;
     mod exit_names;

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
 use weft_lab::host::Host;
-use weft_lab::world::World;
+use weft_lab::world::{Link, World};
 use weft_os::test_support::{require_nft, uninterrupted};
 
 use super::internet::{
@@ -46,6 +46,45 @@ impl Internet {
     fn served(&self) -> Vec<Option<String>> {
         let served = CLIENTS.map(|(host, _)| seen(self.host(host), SERVICE));
         served.to_vec()
+    }
+}
+
+/// A container at a bridge within a host, as Docker makes one.
+pub(super) struct Bridged {
+    pub(super) container: Host,
+    /// The name of its port.
+    port: String,
+    _link: Link,
+    _world: World,
+}
+
+impl Bridged {
+    pub(super) fn start(of: &Host) -> Self {
+        let world = World::new().unwrap();
+        let container = world.host("container").unwrap();
+        let link = world.link((of, &[]), (&container, &["172.17.0.2/16"])).unwrap();
+        gateway(&container, &["172.17.0.1"]);
+        let ports = run(of, "ip", &["-o", "link", "show", "type", "veth"]);
+        let mut ports = ports.lines().filter(|line| !line.contains("eth0"));
+        let port = ports.next_back().unwrap().split([':', '@']).nth(1).unwrap().trim();
+        for arguments in [
+            &["link", "add", "docker0", "type", "bridge"][..],
+            &["address", "add", "172.17.0.1/16", "dev", "docker0"],
+            &["link", "set", "docker0", "up"],
+            &["link", "set", port, "master", "docker0"],
+        ] {
+            run(of, "ip", arguments);
+        }
+        of.forward().unwrap();
+        let masquerade = "table ip d { chain p { type nat hook postrouting priority 100; \
+                          ip saddr 172.17.0.0/16 oifname != \"docker0\" masquerade; }; }";
+        run(of, "nft", &[masquerade]);
+        Self {
+            port: port.to_owned(),
+            container,
+            _link: link,
+            _world: world,
+        }
     }
 }
 
@@ -138,35 +177,10 @@ fn containers_leave_by_the_exit_and_get_names() {
         }
         let net = Internet::start(false);
         let laptop = net.laptop.host();
-        let world = World::new().unwrap();
-        let container = world.host("container").unwrap();
-        let _link = world.link((laptop, &[]), (&container, &["172.17.0.2/16"])).unwrap();
-        gateway(&container, &["172.17.0.1"]);
-        let port = run(laptop, "ip", &["-o", "link", "show", "type", "veth"]);
-        let mut port = port.lines().filter(|line| !line.contains("eth0"));
-        let port = port
-            .next_back()
-            .unwrap()
-            .split([':', '@'])
-            .nth(1)
-            .unwrap()
-            .trim()
-            .to_owned();
-        for arguments in [
-            &["link", "add", "docker0", "type", "bridge"][..],
-            &["address", "add", "172.17.0.1/16", "dev", "docker0"],
-            &["link", "set", "docker0", "up"],
-            &["link", "set", &port, "master", "docker0"],
-        ] {
-            run(laptop, "ip", arguments);
-        }
-        laptop.forward().unwrap();
-        let masquerade = "table ip d { chain p { type nat hook postrouting priority 100; \
-                          ip saddr 172.17.0.0/16 oifname != \"docker0\" masquerade; }; }";
-        run(laptop, "nft", &[masquerade]);
-        mirror(&container, "172.17.0.2:80");
+        let Bridged { container, port, .. } = &Bridged::start(laptop);
+        mirror(container, "172.17.0.2:80");
         wait_until(PATIENCE, "the container has a network", || {
-            seen(&container, TARGET).as_deref() == Some(LAPTOP)
+            seen(container, TARGET).as_deref() == Some(LAPTOP)
         });
         net.approve();
         for strict in [false, true] {
@@ -175,23 +189,23 @@ fn containers_leave_by_the_exit_and_get_names() {
                 &["set", "--exit", "nas", &format!("--exit-strict={strict}")],
             );
             wait_until(MINUTE, "packets of the host leave by the exit", || net.passes());
-            assert_eq!(seen(&container, TARGET).as_deref(), Some(EXIT), "strict: {strict}");
-            assert_eq!(asked(&container).as_deref(), Some(EXIT), "strict: {strict}");
+            assert_eq!(seen(container, TARGET).as_deref(), Some(EXIT), "strict: {strict}");
+            assert_eq!(asked(container).as_deref(), Some(EXIT), "strict: {strict}");
             assert_eq!(
                 seen(laptop, "172.17.0.2:80").as_deref(),
                 Some("172.17.0.1"),
                 "strict: {strict}"
             );
-            assert_eq!(seen(&container, "192.168.1.1:80"), None, "the LAN; strict: {strict}");
+            assert_eq!(seen(container, "192.168.1.1:80"), None, "the LAN; strict: {strict}");
         }
         // A bridge that comes later, as each network of Docker is one.
-        run(laptop, "ip", &["link", "set", &port, "nomaster"]);
+        run(laptop, "ip", &["link", "set", port, "nomaster"]);
         run(laptop, "ip", &["link", "delete", "docker0"]);
         for arguments in [
             &["link", "add", "br-later", "type", "bridge"][..],
             &["address", "add", "172.17.0.1/16", "dev", "br-later"],
             &["link", "set", "br-later", "up"],
-            &["link", "set", &port, "master", "br-later"],
+            &["link", "set", port, "master", "br-later"],
         ] {
             run(laptop, "ip", arguments);
         }
@@ -199,7 +213,7 @@ fn containers_leave_by_the_exit_and_get_names() {
             seen(laptop, "172.17.0.2:80").as_deref() == Some("172.17.0.1")
         });
         wait_until(PATIENCE, "the container leaves by the exit", || {
-            seen(&container, TARGET).as_deref() == Some(EXIT)
+            seen(container, TARGET).as_deref() == Some(EXIT)
         });
         net.finish();
     });

@@ -56,7 +56,7 @@ pub(super) fn mirror(host: &Host, at: &str) {
 }
 
 /// The name that [`asked`] asks for.
-const WHO: &str = "who.asks.example";
+pub(super) const WHO: &str = "who.asks.example";
 
 /// Answers as a resolver of the exit's network. The answer to a query for [`WHO`] is the address that it came
 /// from; that to another one has no records.
