@@ -360,7 +360,7 @@ impl Drop for Machine {
 }
 
 /// Removes a cgroup and those below it, as soon as their processes have ended.
-fn remove_cgroup(path: &Path) {
+pub fn remove_cgroup(path: &Path) {
     let below = fs::read_dir(path).into_iter().flatten().flatten();
     for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_cgroup(&entry.path());

@@ -36,6 +36,7 @@ mod beside {
     mod chaos;
     mod configure;
     mod detour;
+    mod docker;
     mod errors;
     mod exit;
     mod exit_containers;
