@@ -14,7 +14,7 @@ pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
         Ok(stopped) => {
             out.text(&format!("stopped (process {})\n", stopped.pid))?;
             // The daemon may have been ended before it had opened this host. What another one has left stays.
-            let left = strict::is_left() && (stopped.opens || strict::is_noted(&paths.config()));
+            let left = strict::left().is_some() && (stopped.opens || strict::is_noted(&paths.config()));
             let opened = if left {
                 strict::open(&paths.config())?
             } else {

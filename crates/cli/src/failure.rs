@@ -169,8 +169,9 @@ impl Failure {
             Self::Told | Self::Helped | Self::Invalid | Self::DoesNotPass | Self::Findings | Self::Ended(_) => {}
             #[cfg(feature = "lab")]
             Self::Tool(failure) if failure.is_reported() => {}
-            Self::Control(ControlError::NotRunning(_)) if strict::is_left() => {
-                drop(writeln!(io::stderr(), "weft: {self}; {}", strict::LEFT));
+            Self::Control(ControlError::NotRunning(_)) => {
+                let left = strict::left().map_or_else(String::new, |left| format!("; {}", strict::told(left)));
+                drop(writeln!(io::stderr(), "weft: {self}{left}"));
             }
             // If standard error is closed as well, nothing more can be done.
             other => drop(writeln!(io::stderr(), "weft: {other}")),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 use weft_config::{Config, Pending};
-use weft_host::exit::kept::{self, Kept};
+use weft_host::exit::kept::{self, Left};
 use weft_host::exit::rules::is_lan;
 use weft_host::exit::sessions::{Session, came_in};
 use weft_os::netlink::{Netlink, NetlinkError};
@@ -13,15 +13,19 @@ use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 
-/// What a strict exit has left, and the way out.
-pub(crate) const LEFT: &str =
-    "a strict exit keeps all packets in although its daemon has ended; `sudo weft down` opens this machine";
 /// What is so once it is opened.
 pub(crate) const OPENED: &str = "the exit was strict, and packets leave directly from now on\n";
 
-/// Whether a daemon that has ended has left this machine closed.
-pub(crate) fn is_left() -> bool {
-    kept::kept().is_ok_and(|kept| kept == Kept::Left)
+/// What a daemon that has ended has left, if it keeps packets in.
+pub(crate) fn left() -> Option<Left> {
+    kept::left().ok().filter(|left| left.is_closed())
+}
+
+/// What a strict exit has left, and the way out.
+pub(crate) fn told(left: Left) -> String {
+    format!(
+        "a strict exit keeps all packets in although its daemon has ended, by {left}; `sudo weft down` opens this machine"
+    )
 }
 
 /// Whether a note beside a configuration says that its strict exit keeps packets in.
@@ -31,15 +35,15 @@ pub(crate) fn is_noted(config: &Path) -> bool {
 
 /// Whether a daemon that runs keeps packets in.
 fn is_used() -> bool {
-    kept::kept().is_ok_and(|kept| kept == Kept::Used)
+    kept::is_kept().unwrap_or_default()
 }
 
 /// Opens what a daemon that has ended has left. Returns whether there was anything. `config`: its configuration.
 pub(crate) fn open(config: &Path) -> Result<bool, Failure> {
     if !geteuid().is_root() {
-        return match is_left() {
-            true => Err(Failure::Usage(LEFT.to_owned())),
-            false => Ok(false),
+        return match left() {
+            Some(left) => Err(Failure::Usage(told(left))),
+            None => Ok(false),
         };
     }
     Ok(kept::open(config)?)

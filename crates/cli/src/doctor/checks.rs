@@ -105,12 +105,10 @@ fn daemon(facts: &Facts) -> Option<Finding> {
 }
 
 fn closed(facts: &Facts) -> Option<Finding> {
-    let what = "a strict exit keeps all packets in, and its daemon has ended";
+    let left = facts.left_closed?;
+    let what = format!("a strict exit keeps all packets in, by {left}, and its daemon has ended");
     let why = "no program of this machine reaches another one until weft runs again";
-    let finding = Finding::new("exit", what, why);
-    facts
-        .left_closed
-        .then(|| finding.with_fix("sudo weft down opens this machine"))
+    Some(Finding::new("exit", what, why).with_fix("sudo weft down opens this machine"))
 }
 
 fn service(facts: &Facts) -> Option<Finding> {
@@ -389,7 +387,7 @@ mod tests {
     fn healthy() -> Facts {
         Facts {
             daemon: Daemon::Answers(Box::default()),
-            left_closed: false,
+            left_closed: None,
             service: None,
             key: Key::Usable,
             tun: Tun::Usable,

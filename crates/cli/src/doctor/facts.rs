@@ -16,6 +16,7 @@ use weft_control::status::{
     ClonesStatus, DnsState, DnsStatus, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status,
 };
 use weft_control::{ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
+use weft_host::exit::kept::Left;
 use weft_host::faults::packet_filter::Ruleset;
 use weft_host::faults::{Fault, Skipped};
 use weft_os::clock::unix_s;
@@ -39,8 +40,8 @@ const HOST: &str = "firewall, forwarding, route, masquerade, alarm, rp_filter, c
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) daemon: Daemon,
-    /// A strict exit keeps packets in, and its daemon has ended.
-    pub(super) left_closed: bool,
+    /// What keeps packets in for a strict exit whose daemon has ended.
+    pub(super) left_closed: Option<Left>,
     /// `None` without systemd, or if the service is not installed.
     pub(super) service: Option<Service>,
     pub(super) key: Key,
@@ -200,7 +201,7 @@ impl Facts {
         };
         let mut facts = Self {
             daemon: daemon(paths, &status, &config),
-            left_closed: strict::is_left(),
+            left_closed: strict::left(),
             service: service::states().map(|(enabled, active)| Service { enabled, active }),
             key: Key::Unknown,
             tun: tun(),

@@ -24,7 +24,7 @@ use crate::dns::zone::DOMAIN;
 use crate::dns::{RegisterError, Resolved};
 use crate::exit::UseExit;
 use crate::exit::host::Host;
-use crate::exit::kept::{self, Kept};
+use crate::exit::kept::{self, Left};
 use crate::exit::watch::{Loss, Watch};
 use crate::faults::{Wanted, examine};
 use crate::flows;
@@ -284,7 +284,7 @@ impl Broker {
                 Ok(Reply::Done)
             }),
             Request::UseExit(UseExit { strict: false, .. }) | Request::LeaveExit { .. }
-                if self.is_left_by_another() =>
+                if self.is_left_by_another().await =>
             {
                 Reply::Failed(
                     "another weft has left this host closed, for its strict exit: `weft down` opens it".to_owned(),
@@ -320,9 +320,9 @@ impl Broker {
     }
 
     /// Whether the strict exit of a daemon with another configuration keeps packets in, and that has ended.
-    fn is_left_by_another(&self) -> bool {
+    async fn is_left_by_another(&self) -> bool {
         let noted = self.options.config.as_deref().is_some_and(kept::is_noted);
-        !self.host.uses_exit() && !noted && kept::kept().is_ok_and(|kept| kept == Kept::Left)
+        !self.host.uses_exit() && !noted && kept::look().await.is_ok_and(Left::is_closed)
     }
 
     /// Notes beside the configuration whether a strict exit keeps packets in.

@@ -4,6 +4,7 @@
 //! run, so a note beside the configuration says that the host was closed: at the next start a configuration that
 //! cannot be read does not open it.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -14,13 +15,16 @@ use weft_os::netlink::{Interface, Netlink, NetlinkError};
 
 use super::UseExit;
 use super::host::{ExitError, Host};
-use super::nft::NftError;
-use super::rules::{GROUP, TABLE};
+use super::nft::{Nft, NftError};
+use super::rules::{GROUP, TABLE, USE};
 
 /// The suffix of the note, behind the name of the configuration.
 const NOTE: &str = ".closed";
 /// What the note says to its reader.
 const TEXT: &str = "A strict exit keeps packets in on this host. `weft down` opens it and removes this file.\n";
+
+/// What the table of a strict exit alone says.
+const CLOSES: &str = "policy drop";
 
 /// The note beside a configuration.
 #[must_use]
@@ -56,28 +60,73 @@ pub fn is_noted(config: &Path) -> bool {
     fs::symlink_metadata(note(config)).is_ok_and(|found| found.is_file())
 }
 
-/// What keeps packets in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    /// Nothing.
-    Open,
-    /// The strict exit of a running daemon.
-    Used,
-    /// What the strict exit of an ended daemon has left.
-    Left,
+/// What keeps packets in after a daemon has ended. Each of both suffices. Its text names them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The rules for routes, which every user may read.
+    pub routes: bool,
+    /// The table of nftables, which root alone may read.
+    pub table: bool,
 }
 
-/// Looks at the rules for routes, which every user may read, and whether the interface of a daemon is there that
-/// they lead to.
+impl Left {
+    /// Whether packets are kept in.
+    #[must_use]
+    pub const fn is_closed(self) -> bool {
+        self.routes || self.table
+    }
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routes = self.routes.then_some("its rules for routes".to_owned());
+        let table = self.table.then(|| format!("its table inet {USE} of nftables"));
+        let named: Vec<String> = routes.into_iter().chain(table).collect();
+        f.write_str(&named.join(" and "))
+    }
+}
+
+/// Looks for what the strict exit of an ended daemon has left.
+///
+/// # Errors
+/// [`ExitError`]
+pub fn left() -> Result<Left, ExitError> {
+    runtime()?.block_on(look())
+}
+
+/// The same on a thread that runs other tasks, too.
+///
+/// # Errors
+/// [`ExitError`]
+pub(crate) async fn look() -> Result<Left, ExitError> {
+    let mut netlink = Netlink::open()?;
+    if is_used(&mut netlink)? {
+        return Ok(Left::default());
+    }
+    let routes = leads_nowhere(&mut netlink)?;
+    let table = match Nft::default()
+        .run(&["--stateless", "list", "table", "inet", USE], "")
+        .await
+    {
+        // There is none, or this user may not read it.
+        Err(NftError::NoProgram | NftError::Refused(_)) => false,
+        listed => listed?.contains(CLOSES),
+    };
+    Ok(Left { routes, table })
+}
+
+/// Whether rules for routes lead to routes that end here.
+fn leads_nowhere(netlink: &mut Netlink) -> Result<bool, NetlinkError> {
+    Ok(netlink.count_rules_and_routes(TABLE)?.0 > 0 && netlink.leads_nowhere(TABLE)?)
+}
+
+/// Whether the strict exit of a running daemon keeps packets in, by its rules for routes.
 ///
 /// # Errors
 /// Only if the exchange with the kernel fails.
-pub fn kept() -> Result<Kept, NetlinkError> {
+pub fn is_kept() -> Result<bool, NetlinkError> {
     let mut netlink = Netlink::open()?;
-    if netlink.count_rules_and_routes(TABLE)?.0 == 0 || !netlink.leads_nowhere(TABLE)? {
-        return Ok(Kept::Open);
-    }
-    Ok(if is_used(&mut netlink)? { Kept::Used } else { Kept::Left })
+    Ok(leads_nowhere(&mut netlink)? && is_used(&mut netlink)?)
 }
 
 /// Whether the interface of a daemon that uses an exit is there.

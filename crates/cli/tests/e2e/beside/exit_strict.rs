@@ -158,6 +158,43 @@ fn each_layer_alone_keeps_a_strict_exit_closed() {
 }
 
 #[test]
+fn each_layer_alone_is_named_and_opened_by_commands() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let (mut net, _) = closed();
+        let without_rules = "for f in -4 -6; do while ip $f rule delete protocol 119; do :; done; done";
+        let (routes, table) = ("its rules for routes", "its table inet weft of nftables");
+        for (removed, named, other) in [
+            ("true", &[routes, table][..], None),
+            ("nft delete table inet weft", &[routes], Some(table)),
+            (without_rules, &[table], Some(routes)),
+        ] {
+            assert_eq!(net.laptop.stop().unwrap().code(), Some(0));
+            run(net.laptop.host(), "sh", &["-c", removed]);
+            let status = failed_there(&net.laptop, &["status"], 1);
+            let doctor = net.laptop.attempt(&["doctor"], MINUTE).unwrap();
+            let doctor = String::from_utf8(doctor.stdout).unwrap();
+            for said in [status, doctor] {
+                assert!(said.contains("a strict exit keeps all packets in"), "{removed}: {said}");
+                assert!(said.contains("sudo weft down"), "{removed}: {said}");
+                assert!(named.iter().all(|layer| said.contains(layer)), "{removed}: {said}");
+                assert!(!other.is_some_and(|layer| said.contains(layer)), "{removed}: {said}");
+            }
+            assert_strict!(seen(net.laptop.host(), TARGET).is_none(), "{removed}");
+            let told = done_there(&net.laptop, &["down"]);
+            assert!(told.contains("packets leave directly from now on"), "{removed}: {told}");
+            assert_eq!(seen(net.laptop.host(), TARGET).as_deref(), Some(LAPTOP), "{removed}");
+            let why = failed_there(&net.laptop, &["status"], 1);
+            assert!(!why.contains("strict"), "{removed}: {why}");
+            net.start_laptop();
+        }
+        drop(net.warnings());
+    });
+}
+
+#[test]
 fn a_wrong_exit_is_refused_when_it_is_set() {
     beside(|| {
         if !require_nft() {
