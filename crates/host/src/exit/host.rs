@@ -18,7 +18,7 @@ use self::way::Way;
 use super::around::Around;
 use super::nft::{Nft, NftError};
 use super::rules::{self, GROUP, TABLE, USE};
-use super::saved::{self, CHECKS, Saved, SettingError};
+use super::saved::{self, Saved, SettingError};
 use super::sessions::{Session, answered};
 use super::{ServeExit, UseExit, tracked};
 use crate::faults::packet_filter::Ruleset;
@@ -156,7 +156,8 @@ impl Host {
             let is_whole = is_whole && (exit.direct || saved::checks_sources());
             // The host has changed, as by a bridge that has gone, and nothing is lost.
             let is_expected = around != self.around || found.is_some_and(|found| self.lacks_bridges(&found));
-            if !is_whole || is_expected {
+            let filters = !exit.direct && saved::filters_questions();
+            if !is_whole || is_expected || filters {
                 self.try_use(&exit).await?;
             }
             mended = (!is_whole && !is_expected).then_some("what leads packets to the exit");
@@ -261,7 +262,7 @@ impl Host {
             Some(found) => found.saved,
             None => self.using.saved.clone(),
         };
-        saved.keep(CHECKS.map(str::to_owned));
+        saved.keep(saved::checks());
         self.using.saved = saved.clone();
         // What shall not leave is kept in before anything is led elsewhere.
         let text = rules::using(exit, &tun, &around, &self.sessions, &saved);

@@ -1,5 +1,6 @@
 //! Settings of the kernel that are changed for an exit, and the values that those had before which are
-//! put back: the check of sources, while this host uses an exit. Forwarding stays on.
+//! put back: the checks of sources and of who asks for an address, while this host uses an exit. Forwarding
+//! stays on.
 //!
 //! The former values are comments in this program's table of nft(8): what a killed process leaves
 //! behind is found there, and ends with the rules that it belongs to, as by a restart of the host.
@@ -82,22 +83,46 @@ impl Saved {
 
 /// Makes the check of sources (rp_filter) look at marks, and accept all that there is a route to: packets to local
 /// networks go by the exit, and a host that does not accept their addresses as sources answers no question for its
-/// own address in the link (ARP).
+/// own address in the link (ARP). Nor does an interface that answers only whom the routes lead to by it (arp_filter):
+/// with an exit they lead elsewhere.
 ///
 /// # Errors
 /// [`SettingError`]
 pub fn check_sources() -> Result<(), SettingError> {
     write(CHECK_MARKS, "1")?;
-    match is_strict() {
-        true => write(SOURCES, LOOSE),
-        false => Ok(()),
+    if is_strict() {
+        write(SOURCES, LOOSE)?;
     }
+    filters().iter().try_for_each(|name| write(name, "0"))
 }
 
 /// Returns true if the check of sources is as [`check_sources`] leaves it.
 #[must_use]
 pub fn checks_sources() -> bool {
     read(CHECK_MARKS).is_some_and(|value| value == "1") && !is_strict()
+}
+
+/// Whether an interface leaves questions unanswered again, as one that has just come may.
+#[must_use]
+pub fn filters_questions() -> bool {
+    !filters().is_empty()
+}
+
+/// The settings that [`check_sources`] may change.
+#[must_use]
+pub fn checks() -> Vec<String> {
+    let sources = [CHECK_MARKS, SOURCES].map(str::to_owned);
+    sources.into_iter().chain(filters()).collect()
+}
+
+/// The settings that make interfaces answer only whom routes lead to by them. Each suffices: that for all interfaces,
+/// and an interface's own (`Documentation/networking/ip-sysctl.rst` of Linux).
+fn filters() -> Vec<String> {
+    let all = interfaces("ipv4").into_iter().chain(["all".to_owned()]);
+    let names = all.map(|interface| format!("ipv4/conf/{interface}/arp_filter"));
+    names
+        .filter(|name| read(name).is_some_and(|value| value != "0"))
+        .collect()
 }
 
 /// Whether an interface accepts packets only from where it leads to. The higher value of that for all interfaces and
@@ -112,8 +137,6 @@ fn is_strict() -> bool {
     }
 }
 
-/// The settings of [`check_sources`].
-pub const CHECKS: [&str; 2] = [CHECK_MARKS, SOURCES];
 const CHECK_MARKS: &str = "ipv4/conf/all/src_valid_mark";
 const SOURCES: &str = "ipv4/conf/all/rp_filter";
 /// The check of sources that asks for any route.
@@ -177,7 +200,7 @@ pub(super) fn is_plain(name: &str) -> bool {
 fn is_known(name: &str) -> bool {
     let steps: Vec<_> = name.split('/').collect();
     match steps[..] {
-        ["ipv4", "conf", interface, "src_valid_mark" | "rp_filter"] => is_plain(interface),
+        ["ipv4", "conf", interface, "src_valid_mark" | "rp_filter" | "arp_filter"] => is_plain(interface),
         _ => false,
     }
 }
@@ -199,12 +222,12 @@ mod tests {
     #[test]
     fn what_is_listed_is_read_and_nothing_else() {
         let listed = "table inet weft {\n\tset was_0 {\n\t\ttypeof meta mark\n\t\t\
-                      comment \"ipv4/conf/all/src_valid_mark=0\"\n\t}\n\tset was_1 {\n\t\tcomment \"ipv4/conf/eth0/src_valid_mark=1\"\n\t}\n\
+                      comment \"ipv4/conf/all/src_valid_mark=0\"\n\t}\n\tset was_1 {\n\t\tcomment \"ipv4/conf/eth0/arp_filter=1\"\n\t}\n\
                       \tset x {\n\t\tcomment \"ipv4/conf/../../../kernel/core_pattern=x\"\n\t\tcomment \"ipv4/ip_forward=0\"\n\t}\n}\n";
         let saved = Saved::parse(listed);
         let lines: Vec<_> = saved.lines().collect();
         let all = "ipv4/conf/all/src_valid_mark=0";
-        assert_eq!(lines, [all, "ipv4/conf/eth0/src_valid_mark=1"]);
+        assert_eq!(lines, [all, "ipv4/conf/eth0/arp_filter=1"]);
         assert_eq!(saved.value("ipv4/conf/all/src_valid_mark"), Some("0"));
         assert_eq!(saved.value("ipv4/conf/eth1/src_valid_mark"), None);
     }

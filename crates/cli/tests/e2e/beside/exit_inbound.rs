@@ -1,7 +1,7 @@
 //! Connections to a host that uses an exit, and those of its containers.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use weft_lab::host::Host;
 use weft_lab::world::{Link, World};
@@ -133,6 +133,49 @@ fn who_came_in_by_another_interface_is_answered() {
         assert_eq!(net.served(), all);
         let filter = run(laptop, "sysctl", &["-n", "net.ipv4.conf.all.rp_filter"]);
         assert_eq!(filter, "1\n", "as before");
+        net.finish();
+    });
+}
+
+#[test]
+fn the_lan_finds_a_host_that_answers_where_routes_leave() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::start(false);
+        let (laptop, neighbour) = (net.laptop.host(), net.host("resolver"));
+        let of = ["all", "default", "eth0"].map(|interface| format!("net.ipv4.conf.{interface}.arp_filter"));
+        let [all, default, own] = of.each_ref().map(String::as_str);
+        run(
+            laptop,
+            "sysctl",
+            &[
+                "-q",
+                "-w",
+                &format!("{all}=1"),
+                &format!("{default}=1"),
+                &format!("{own}=1"),
+            ],
+        );
+        net.approve();
+        done(&net.laptop, &["set", "--exit", "nas", "--exit-strict"]);
+        wait_until(MINUTE, "packets leave by the exit", || net.passes());
+        // The laptop sends nothing to this host, so it is found by a question alone.
+        run(neighbour, "ip", &["neigh", "flush", "all"]);
+        wait_until(PATIENCE, "a neighbour finds the laptop", || {
+            let sent = neighbour.run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(b"x", "192.168.1.10:9"));
+            let _ = sent.unwrap();
+            run(neighbour, "ip", &["neigh", "show", LAPTOP]).contains("lladdr")
+        });
+        run(laptop, "ip", &["link", "add", "later", "type", "bridge"]);
+        let value = |name: &str| run(laptop, "sysctl", &["-n", name]).trim().to_owned();
+        wait_until(PATIENCE, "an interface that comes later answers, too", || {
+            value("net.ipv4.conf.later.arp_filter") == "0"
+        });
+        done(&net.laptop, &["set", "--no-exit"]);
+        let later = "net.ipv4.conf.later.arp_filter";
+        assert_eq!([all, default, own, later].map(value), ["1"; 4], "as before");
         net.finish();
     });
 }
