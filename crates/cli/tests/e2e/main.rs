@@ -44,6 +44,7 @@ mod beside {
     mod exit_host;
     mod exit_inbound;
     mod exit_names;
+    mod exit_senders;
     mod exit_strict;
     mod fast;
     mod faults;
