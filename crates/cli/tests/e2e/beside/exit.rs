@@ -4,7 +4,7 @@ use std::io::Read as _;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::internet::{
     seen, state,
 };
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+
 /// The packets of a host that others on its LAN see, but for those that the link itself needs and the
 /// frames of the tunnel.
 pub(super) struct Capture {
@@ -28,6 +29,8 @@ pub(super) struct Capture {
     stop: Arc<AtomicBool>,
     leaked: Arc<Mutex<Vec<String>>>,
     tunnel: Arc<AtomicBool>,
+    /// Requests of DHCP, which any exit lets out.
+    dhcp: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -42,6 +45,7 @@ impl Capture {
             stop: Arc::default(),
             leaked: Arc::default(),
             tunnel: Arc::default(),
+            dhcp: Arc::default(),
             threads: Vec::new(),
         };
         let threads = at.iter().map(|host| {
@@ -50,6 +54,7 @@ impl Capture {
             let mut socket = socket.unwrap().unwrap();
             socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
             let (stop, leaked, tunnel) = (capture.stop.clone(), capture.leaked.clone(), capture.tunnel.clone());
+            let dhcp = capture.dhcp.clone();
             let mac = mac.clone();
             std::thread::spawn(move || {
                 let mut frame = vec![0; 65_535];
@@ -57,6 +62,9 @@ impl Capture {
                     let Ok(len) = socket.read(&mut frame) else { continue };
                     match (&frame[..len], frame[6..12] == mac) {
                         (frame, true) if is_tunnel(frame) => tunnel.store(true, Ordering::Relaxed),
+                        (frame, true) if is_dhcp(frame) => {
+                            dhcp.fetch_add(1, Ordering::Relaxed);
+                        }
                         (frame, true) if !is_of_link(frame) => {
                             leaked.lock().unwrap().push(hex(&frame[..len.min(70)]));
                         }
@@ -82,9 +90,19 @@ impl Capture {
         assert!(self.tunnel.load(Ordering::Relaxed), "the capture sees nothing at all");
     }
 
+    /// How many requests of DHCP there were.
+    pub(super) fn dhcp(&self) -> u64 {
+        self.dhcp.load(Ordering::Relaxed)
+    }
+
     pub(super) fn leaks(&self) -> Vec<String> {
         // What was sent last arrives first.
         std::thread::sleep(Duration::from_millis(100));
+        self.frames()
+    }
+
+    /// What is known of them so far.
+    pub(super) fn frames(&self) -> Vec<String> {
         self.leaked.lock().unwrap().clone()
     }
 }
@@ -113,6 +131,15 @@ fn is_tunnel(frame: &[u8]) -> bool {
     let at = [EXIT, "192.168.9.1"].map(|exit| exit.parse::<Ipv4Addr>().unwrap().octets());
     let to_exit = at.iter().any(|exit| frame[30..34] == *exit);
     frame[12..14] == [8, 0] && frame[23] == 17 && to_exit && frame[36..38] == [0x08, 0x49]
+}
+
+/// A request of DHCP or DHCPv6, from the client's port to the server's.
+fn is_dhcp(frame: &[u8]) -> bool {
+    match frame[12..14] {
+        [8, 0] => frame[23] == 17 && frame[34..38] == [0, 68, 0, 67],
+        [0x86, 0xdd] => frame[20] == 17 && frame[54..58] == [0x02, 0x22, 0x02, 0x23],
+        _ => false,
+    }
 }
 
 /// ARP, and the neighbour discovery and group membership of IPv6 within the link.

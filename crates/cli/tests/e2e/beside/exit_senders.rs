@@ -1,6 +1,5 @@
 //! Programs that send all the time, in every way that programs have: on a laptop, in a container at its bridge, and
 //! on its LAN, whose hosts want answers of it. Each kind of packet is told by what is seen of it on the LAN.
-#![allow(dead_code, reason = "what sends is apart from what looks")]
 
 use std::collections::VecDeque;
 use std::io;

@@ -24,12 +24,12 @@ fn closed() -> (Internet, Vec<String>) {
 }
 
 /// The broker of a daemon.
-fn broker(daemon: u32) -> u32 {
+pub(super) fn broker(daemon: u32) -> u32 {
     let children = fs::read_to_string(format!("/proc/{daemon}/task/{daemon}/children")).unwrap();
     children.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-fn is_gone(pid: u32) -> bool {
+pub(super) fn is_gone(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.is_empty() || stat.contains(") Z ")
 }
@@ -56,7 +56,7 @@ impl Internet {
         told.split(':').next().unwrap().into()
     }
 
-    fn start_laptop(&mut self) {
+    pub(super) fn start_laptop(&mut self) {
         self.laptop.restart().unwrap();
         self.laptop.wait_ready(PATIENCE).unwrap();
         wait_until(MINUTE, "packets leave by the exit again", || self.passes());

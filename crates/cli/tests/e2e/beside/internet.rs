@@ -11,6 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -34,7 +35,7 @@ pub(super) const PRINTER: &str = "192.168.9.2:80";
 pub(super) const TRIED: Duration = Duration::from_secs(3);
 
 pub(super) struct Internet {
-    world: World,
+    pub(super) world: Arc<World>,
     _lan: Switch,
     _wan: Switch,
     _links: Vec<Link>,
@@ -134,7 +135,12 @@ pub(super) fn seen_within(limit: Duration, from: &Host, to: &str) -> Option<Stri
 impl Internet {
     /// `ipv6`: the exit has IPv6, as all other hosts have.
     pub(super) fn start(ipv6: bool) -> Self {
-        let world = World::new().unwrap();
+        Self::start_with(ipv6, Path::new(WEFT))
+    }
+
+    /// The same, with this program on the laptop.
+    pub(super) fn start_with(ipv6: bool, program: &Path) -> Self {
+        let world = Arc::new(World::new().unwrap());
         let [lan, wan] = ["lan", "wan"].map(|name| world.switch(name).unwrap());
         let host = |name| world.host(name).unwrap();
         let (core, target, printer, resolver) = (host("core"), host("target"), host("printer"), host("resolver"));
@@ -187,13 +193,13 @@ impl Internet {
         mirror(&target, TARGET6);
         mirror(&printer, PRINTER);
         mirror(&home, "192.168.1.1:80");
-        let [nas, laptop] = [&nas, &laptop].map(|host| {
+        let [nas, laptop] = [(&nas, Path::new(WEFT)), (&laptop, program)].map(|(host, program)| {
             let id = identity(&world, host.name());
             let mut spec = Underlay::V4.listener();
             let path = world.directory().join(format!("{}.resolv.conf", host.name()));
             std::fs::write(&path, "nameserver 192.0.2.80\n").unwrap();
             spec.extra_toml = format!("\n[dns]\nresolv_conf = {:?}\n", path.to_str().unwrap());
-            let mut node = Daemon::start(host, Path::new(WEFT), &id, &spec).unwrap();
+            let mut node = Daemon::start(host, program, &id, &spec).unwrap();
             node.wait_ready(PATIENCE).unwrap();
             node
         });
@@ -226,6 +232,28 @@ impl Internet {
     pub(super) fn container(&self, ours: &[&str], theirs: &[&str]) -> (Host, Link) {
         let container = self.world.host("container").unwrap();
         let link = self.world.link((self.nas.host(), ours), (&container, theirs)).unwrap();
+        (container, link)
+    }
+
+    /// A container at a bridge of the laptop, which leaves as Docker lets it.
+    pub(super) fn container_of_laptop(&self) -> (Host, Link) {
+        let (laptop, container) = (self.laptop.host(), self.world.host("container").unwrap());
+        let theirs = ["172.17.0.2/16", "fd00:17::2/64"];
+        let link = self.world.link((laptop, &[]), (&container, &theirs)).unwrap();
+        // Before it has eth0 alone.
+        let bridge = "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; \
+             ip address add fd00:17::1/64 dev docker0 nodad; ip link set docker0 up; ip link set eth1 master docker0";
+        run(laptop, "sh", &["-ec", bridge]);
+        laptop.forward().unwrap();
+        for version in ["ip saddr 172.17.0.0/16", "ip6 saddr fd00:17::/64"] {
+            let family = version.split(' ').next().unwrap();
+            let masquerade = format!(
+                "table {family} d {{ chain p {{ type nat hook postrouting priority 100; \
+                 {version} oifname != \"docker0\" masquerade; }}; }}"
+            );
+            run(laptop, "nft", &[&masquerade]);
+        }
+        gateway(&container, &["172.17.0.1", "fd00:17::1"]);
         (container, link)
     }
 
