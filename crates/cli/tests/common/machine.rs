@@ -57,7 +57,7 @@ const BOOT: &str = r#"
 mount -t proc proc /proc
 units=/usr/lib/systemd/system
 for directory in $units /usr/lib/systemd/system-generators /tmp; do mount -t tmpfs -o mode=755 none $directory; done
-for name in sysinit basic shutdown multi-user network; do
+for name in sysinit basic shutdown multi-user network-pre network; do
     printf '[Unit]\nDescription=%s\nDefaultDependencies=no\nAllowIsolate=yes\n' $name > $units/$name.target
 done
 if test -d /sys/fs/cgroup/unified; then
@@ -162,6 +162,11 @@ impl Machine {
 
     /// The same on this host of a world.
     pub fn booted_on(world: &Arc<World>, host: Host) -> Option<Self> {
+        Self::booted_after(world, host, "")
+    }
+
+    /// The same after a script, which has the files of the machine.
+    pub fn booted_after(world: &Arc<World>, host: Host, script: &str) -> Option<Self> {
         if !Path::new("/usr/lib/systemd/systemd").exists() {
             skip("systemd is not installed");
             return None;
@@ -171,7 +176,7 @@ impl Machine {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let cgroup = format!("weft-test-{}-{number}", std::process::id());
         let mut command = Command::new("sh");
-        command.args(["-c", CGROUP, &format!("{PREPARE}{BOOT}"), WEFT, &cgroup]);
+        command.args(["-c", CGROUP, &format!("{PREPARE}{script}{BOOT}"), WEFT, &cgroup]);
         let log = world.directory().join("boot.log");
         let holder = LoggedChild::start(&host, command, &log).unwrap();
         let children = format!("/proc/{0}/task/{0}/children", holder.pid());
@@ -203,6 +208,11 @@ impl Machine {
             }
             thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The process in its namespaces: its init, if it has booted.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// A path of the machine, as this process reaches it.

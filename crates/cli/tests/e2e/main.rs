@@ -39,6 +39,7 @@ mod beside {
     mod docker;
     mod errors;
     mod exit;
+    mod exit_boots;
     mod exit_capture;
     mod exit_containers;
     mod exit_flows;
