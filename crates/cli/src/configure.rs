@@ -33,7 +33,7 @@ use crate::strict;
 const ADVERTISE_EXIT: &str = "tun.advertise_exit";
 /// What an exit changes for good.
 const FORWARDS: &str = "once an administrator has approved it, weft switches forwarding on where it is off, and it stays on; \
-                        but for members and its containers this machine then forwards nothing";
+                        but for members and its containers this machine then forwards nothing that it did not forward before";
 /// The setting with the subnets that this node offers to its networks.
 const ADVERTISE: &str = "networks.advertise_routes";
 /// The setting by which this node uses those of other members.

@@ -21,12 +21,12 @@ pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
                 stopped.opens
             };
             match opened {
-                true => out.text(strict::OPENED),
+                true => out.text(strict::OPENED_FOR_NOW),
                 false => Ok(()),
             }
         }
         Err(ControlError::NotRunning(socket)) => match strict::open(&paths.config())? {
-            true => out.text(&format!("no daemon was running; {}", strict::OPENED)),
+            true => out.text(&format!("no daemon was running; {}", strict::OPENED_FOR_NOW)),
             false => Err(ControlError::NotRunning(socket).into()),
         },
         Err(error) => Err(error.into()),

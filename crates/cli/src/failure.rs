@@ -20,9 +20,9 @@ use weft_store::backup::BackupError;
 use weft_store::keyfile::encrypted::EncryptedKeyError;
 use weft_store::keyfile::{BadSecret, KeyFileError};
 use weft_store::network_files::SaveError;
-use weft_store::state::StateError;
+use weft_store::state::{StateError, StatePaths};
 
-use crate::service::ServiceError;
+use crate::service::{self, ServiceError};
 use crate::strict;
 
 /// The text of each is one line, except for the first three.
@@ -162,6 +162,21 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// The text, which tells apart what starts a daemon.
+    fn in_words(&self) -> String {
+        match self {
+            Self::Control(ControlError::NotRunning(socket))
+                if service::is_installed() && *socket == StatePaths::system().control() =>
+            {
+                format!(
+                    "no daemon is running: {}; `sudo systemctl start weft` starts the service",
+                    socket.display()
+                )
+            }
+            other => other.to_string(),
+        }
+    }
+
     /// Reports the failure on standard error, and returns the exit status.
     pub(crate) fn report(self) -> ExitCode {
         match &self {
@@ -169,9 +184,9 @@ impl Failure {
             Self::Told | Self::Helped | Self::Invalid | Self::DoesNotPass | Self::Findings | Self::Ended(_) => {}
             #[cfg(feature = "lab")]
             Self::Tool(failure) if failure.is_reported() => {}
-            Self::Control(ControlError::NotRunning(_)) => {
+            Self::Control(ControlError::NotRunning(_)) | Self::Config(_) | Self::Edit { .. } => {
                 let left = strict::left().map_or_else(String::new, |left| format!("; {}", strict::told(left)));
-                drop(writeln!(io::stderr(), "weft: {self}{left}"));
+                drop(writeln!(io::stderr(), "weft: {}{left}", self.in_words()));
             }
             // If standard error is closed as well, nothing more can be done.
             other => drop(writeln!(io::stderr(), "weft: {other}")),

@@ -150,8 +150,17 @@ fn node_lines(status: &Status) -> Vec<String> {
 
 /// One line about the exit of this node.
 fn exit(exit: &ExitStatus) -> String {
-    let strict = if exit.strict { " (strict)" } else { "" };
-    format!("exit: {}{strict}: {}", exit.exit, exit.why)
+    let settings = [
+        (exit.strict, "strict"),
+        (exit.lan, "with the LAN"),
+        (exit.strict && exit.inbound, "answers who comes in"),
+    ];
+    let settings: Vec<&str> = settings.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+    let settings = match settings.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", settings.join(", ")),
+    };
+    format!("exit: {}{settings}: {}", exit.exit, exit.why)
 }
 
 /// One line about this node as exit of others.

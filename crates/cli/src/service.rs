@@ -197,6 +197,11 @@ fn restart() -> Result<(), Failure> {
     Out::new().text(&format!("restarted, running weft {}\n", line(&running)))
 }
 
+/// Whether systemd has a unit of weft.
+pub(crate) fn is_installed() -> bool {
+    Path::new(UNIT).exists()
+}
+
 fn uninstall() -> Result<(), Failure> {
     let unit = read_unit()?.ok_or(ServiceError::NotInstalled)?;
     let mut out = Out::new();

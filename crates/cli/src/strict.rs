@@ -15,6 +15,8 @@ use crate::failure::Failure;
 
 /// What is so once it is opened.
 pub(crate) const OPENED: &str = "the exit was strict, and packets leave directly from now on\n";
+/// What is so once it is opened, while the exit stays set.
+pub(crate) const OPENED_FOR_NOW: &str = "the exit was strict, and packets leave directly until weft starts again\n";
 
 /// What a daemon that has ended has left, if it keeps packets in.
 pub(crate) fn left() -> Option<Left> {
@@ -24,7 +26,7 @@ pub(crate) fn left() -> Option<Left> {
 /// What a strict exit has left, and the way out.
 pub(crate) fn told(left: Left) -> String {
     format!(
-        "a strict exit keeps all packets in although its daemon has ended, by {left}; `sudo weft down` opens this machine"
+        "a strict exit keeps packets in although its daemon has ended, by {left}; `sudo weft down` opens this machine"
     )
 }
 
@@ -124,7 +126,8 @@ pub(crate) fn refusal(ended: &[Session]) -> String {
     };
     format!(
         "a strict exit ends connections that came in by another interface: {}{more}; nothing is changed. \
-         --exit-inbound keeps them; with --confirm 60s the change is made, and taken back unless `weft confirm` comes",
+         --exit-inbound keeps them; with --confirm 60s the change is made, and taken back unless `weft confirm` comes; these \
+         connections may end all the same, so log in by the mesh for it",
         named.join(", ")
     )
 }

@@ -106,8 +106,8 @@ fn daemon(facts: &Facts) -> Option<Finding> {
 
 fn closed(facts: &Facts) -> Option<Finding> {
     let left = facts.left_closed?;
-    let what = format!("a strict exit keeps all packets in, by {left}, and its daemon has ended");
-    let why = "no program of this machine reaches another one until weft runs again";
+    let what = format!("a strict exit keeps packets in, by {left}, and its daemon has ended");
+    let why = "what the exit was to carry does not leave this machine until weft runs again";
     Some(Finding::new("exit", what, why).with_fix("sudo weft down opens this machine"))
 }
 
@@ -350,7 +350,11 @@ fn faults(facts: &Facts) -> Vec<Finding> {
     let named = running.faults.iter().any(|fault| fault.check == EXIT);
     let exit = running.exit.as_ref().filter(|_| !named).map(|(exit, why)| {
         let what = format!("packets do not pass by the exit {exit}: {why}");
-        Finding::new(EXIT, what, "all addresses outside of the networks are reached by it")
+        Finding::new(
+            EXIT,
+            what,
+            "it is to carry packets to all addresses outside of the networks",
+        )
     });
     let found = running.faults.iter().map(|fault| of_fault(fault, facts));
     found.chain(exit).collect()

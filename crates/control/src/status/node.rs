@@ -102,6 +102,8 @@ pub struct ExitStatus {
     pub strict: bool,
     /// Whether the subnets that this host is in are reached without the exit.
     pub lan: bool,
+    /// Whether connections that come in by another interface are answered there.
+    pub inbound: bool,
     /// Whether it forwards IPv4.
     pub ipv4: bool,
     /// Whether it forwards IPv6.

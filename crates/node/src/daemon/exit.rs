@@ -16,10 +16,12 @@ use weft_host::broker::{Broker, Client};
 use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::{EXIT, Fault};
 use weft_networks::of_exit;
+use weft_networks::rules::why::{self, Question};
 use weft_noise::PublicKey;
-use weft_os::clock::boottime_ms;
+use weft_os::clock::{boottime_ms, unix_s};
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
+use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use super::exit_check::ExitChecks;
 use super::exit_settings::not_found;
@@ -306,6 +308,7 @@ impl Daemon {
         let obstacle = obstacle.or_else(|| (!used).then(|| "being set up".to_owned()));
         let state = exit.and_then(|(key, _)| self.exits.state_of(now, &key));
         let obstacle = obstacle.or_else(|| self.exit_fault(exit?.0, now));
+        let obstacle = obstacle.or_else(|| self.denied(exit?.0));
         let strict = config.tun.exit_strict;
         let why = match &obstacle {
             None if state.is_some_and(|(state, _)| state.nameless) => format!(
@@ -325,6 +328,7 @@ impl Daemon {
             npub: self.desired.members.named_exit(config).ok().map(|key| key.to_string()),
             strict,
             lan: config.tun.exit_lan,
+            inbound: !strict || config.tun.exit_inbound,
             ipv4: exit.is_some_and(|(_, exit)| exit.ipv4),
             ipv6: exit.is_some_and(|(_, exit)| exit.ipv6),
             used,
@@ -332,6 +336,32 @@ impl Daemon {
             why,
             told_ms: state.map(|(_, age)| age),
         })
+    }
+
+    /// Why the rules let nothing of this node pass by the exit: neither web pages nor queries for names.
+    fn denied(&self, exit: PublicKey) -> Option<String> {
+        const ASKED: [(u8, u16); 4] = [
+            (PROTOCOL_TCP, 443),
+            (PROTOCOL_UDP, 443),
+            (PROTOCOL_TCP, 80),
+            (PROTOCOL_UDP, 53),
+        ];
+        let unix = unix_s();
+        let mut verdicts = ASKED.iter().map(|(protocol, port)| {
+            let question = Question {
+                from: self.facts.key,
+                to: exit,
+                behind: None,
+                exit: true,
+                protocol: *protocol,
+                port: Some(*port),
+            };
+            why::why(&question, &self.networks, &[], false, unix)
+        });
+        let first = verdicts.next().filter(|first| !first.allowed)?;
+        let others = verdicts.all(|verdict| !verdict.allowed);
+        let reason = first.reasons.last().map(String::as_str).unwrap_or_default();
+        others.then(|| format!("the rules let nothing of this machine pass by it ({reason})"))
     }
 
     /// What keeps packets from passing that goes to the exit, as looks have shown: at the exit, on the way to

@@ -8,7 +8,7 @@ use weft_lab::host::Host;
 use weft_os::assert_strict;
 use weft_os::test_support::require_nft;
 
-use super::internet::{Internet, TARGET, TARGET6, TRIED, done, mirror, run, seen};
+use super::internet::{Internet, TARGET, TARGET6, TRIED, done, failed_there, mirror, run, seen};
 use crate::common::{PATIENCE, beside, wait_until};
 
 /// Whether a connection is refused at once.
@@ -66,6 +66,35 @@ fn rules_for_a_node_hold_at_each_address_of_its_host() {
             seen(laptop, "203.0.113.11:8080").is_some() && seen(laptop, public).is_some()
         });
         assert!(net.passes() && seen(laptop, TARGET).is_some());
+        drop(net.warnings());
+    });
+}
+
+#[test]
+fn rules_that_let_nothing_to_the_exit_are_named() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::by_exit(false);
+        done(&net.nas, &["rule", "add", "deny from laptop to exit"]);
+        wait_until(PATIENCE, "the exit is denied", || net.exit()["pass"] == false);
+        let status = done(&net.laptop, &["status"]);
+        let said = status.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            said.contains("exit: nas: the rules let nothing of this machine pass by it (")
+                && said.contains("deny from laptop to exit"),
+            "{said}"
+        );
+        let doctor = failed_there(&net.laptop, &["doctor"], 5);
+        assert!(
+            doctor.contains("the rules let nothing of this machine pass by it"),
+            "{doctor}"
+        );
+        // One service is denied, and the rest passes.
+        done(&net.nas, &["rule", "remove", "deny from laptop to exit"]);
+        done(&net.nas, &["rule", "add", "deny from laptop to exit tcp/25"]);
+        wait_until(PATIENCE, "the exit is allowed", || net.exit()["pass"] == true);
         drop(net.warnings());
     });
 }
