@@ -246,6 +246,7 @@ impl<'a> Inner<'a> {
     }
 
     /// Returns the TCP header, if this is TCP and the header is complete.
+    #[inline]
     pub(crate) fn tcp(&self) -> Option<TcpHeader<'a>> {
         let here = self.protocol == PROTOCOL_TCP && !self.later_fragment;
         here.then(|| TcpHeader::parse(self.transport()).ok()).flatten()
