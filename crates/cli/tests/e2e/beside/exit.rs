@@ -332,7 +332,10 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
 
         // A stop that the user asks for puts all back.
         let told = done(&net.laptop, &["down"]);
-        assert!(told.contains("packets leave directly from now on"), "{told}");
+        assert!(
+            told.contains("packets leave directly until weft starts again"),
+            "{told}"
+        );
         let differ = |now: &str| -> Vec<String> {
             let lines = |text: &str| {
                 text.lines()

@@ -8,7 +8,7 @@ use weft_lab::host::Host;
 use weft_os::assert_strict;
 use weft_os::test_support::require_nft;
 
-use super::internet::{Internet, TARGET, TARGET6, TRIED, done, failed_there, mirror, run, seen};
+use super::internet::{Internet, TARGET, TARGET6, TRIED, done, mirror, run, seen};
 use crate::common::{PATIENCE, beside, wait_until};
 
 /// Whether a connection is refused at once.
@@ -86,13 +86,15 @@ fn rules_that_let_nothing_to_the_exit_are_named() {
                 && said.contains("deny from laptop to exit"),
             "{said}"
         );
-        let doctor = failed_there(&net.laptop, &["doctor"], 5);
+        let doctor = net.laptop.attempt(&["doctor"], PATIENCE).unwrap();
+        assert_eq!(doctor.status.code(), Some(5));
+        let doctor = String::from_utf8(doctor.stdout).unwrap();
         assert!(
             doctor.contains("the rules let nothing of this machine pass by it"),
             "{doctor}"
         );
         // One service is denied, and the rest passes.
-        done(&net.nas, &["rule", "remove", "deny from laptop to exit"]);
+        done(&net.nas, &["rule", "remove", "1"]);
         done(&net.nas, &["rule", "add", "deny from laptop to exit tcp/25"]);
         wait_until(PATIENCE, "the exit is allowed", || net.exit()["pass"] == true);
         drop(net.warnings());

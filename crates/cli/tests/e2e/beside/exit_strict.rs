@@ -101,7 +101,10 @@ fn a_strict_exit_stays_closed_however_its_daemon_ends() {
         let why = failed_there(&net.laptop, &["status"], 1);
         assert!(why.contains("a strict exit keeps packets in"), "{why}");
         let told = done_there(&net.laptop, &["down"]);
-        assert!(told.contains("packets leave directly from now on"), "{told}");
+        assert!(
+            told.contains("packets leave directly until weft starts again"),
+            "{told}"
+        );
         assert_eq!(seen(net.laptop.host(), TARGET).as_deref(), Some(LAPTOP));
         wait_until(PATIENCE, "the laptop is as before", || {
             rules(&state(net.laptop.host())) == before
@@ -184,7 +187,7 @@ fn each_layer_alone_is_named_and_opened_by_commands() {
             }
             assert_strict!(seen(net.laptop.host(), TARGET).is_none(), "{removed}");
             let told = done_there(&net.laptop, &["down"]);
-            assert!(told.contains("packets leave directly from now on"), "{removed}: {told}");
+            assert!(told.contains("packets leave directly until"), "{removed}: {told}");
             assert_eq!(seen(net.laptop.host(), TARGET).as_deref(), Some(LAPTOP), "{removed}");
             let why = failed_there(&net.laptop, &["status"], 1);
             assert!(!why.contains("strict"), "{removed}: {why}");

@@ -413,7 +413,10 @@ fn a_machine_is_closed_at_boot_if_its_exit_is_strict() {
         boot();
         assert!(is_closed());
         let told = done(&machine.weft(ROOT, &["down"]));
-        assert!(told.contains("packets leave directly from now on"), "{told}");
+        assert!(
+            told.contains("packets leave directly until weft starts again"),
+            "{told}"
+        );
         assert!(!is_closed());
 
         // A file that cannot be read is as strict as the last one that a daemon ran with.
