@@ -118,10 +118,18 @@ fn is_part(of: &Subnet, network: &Subnet) -> bool {
 }
 
 /// Whether an interface is a bridge that leads to containers and virtual machines of this host alone: each of
-/// its ports is one end of a veth pair or a TAP device.
+/// its ports is a TAP device, or one end of a veth pair whose other end is no port of another bridge here.
 fn is_within(interface: &Interface, all: &[Interface]) -> bool {
     let is_port = |port: &&Interface| port.controller == Some(interface.index);
-    let is_virtual = |port: &Interface| matches!(port.kind.as_deref(), Some("veth" | "tun"));
+    let leads_on = |peer: u32| {
+        let of_peer = all.iter().find(|other| other.index == peer);
+        of_peer.is_some_and(|other| other.controller.is_some_and(|of| of != interface.index))
+    };
+    let is_virtual = |port: &Interface| match port.kind.as_deref() {
+        Some("tun") => true,
+        Some("veth") => !port.peer.is_some_and(leads_on),
+        _ => false,
+    };
     interface.up && interface.kind.as_deref() == Some("bridge") && all.iter().filter(is_port).all(is_virtual)
 }
 
@@ -180,6 +188,13 @@ mod tests {
             interface(7, "eth1", None, Some(6)),
             interface(8, "br-far", Some("bridge"), None),
             interface(9, "vxlan0", Some("vxlan"), Some(8)),
+            // A veth pair leads from one bridge to another, which has a cable.
+            interface(13, "br-pair", Some("bridge"), None),
+            Interface {
+                peer: Some(15),
+                ..interface(14, "vpair0", Some("veth"), Some(13))
+            },
+            interface(15, "vpair1", Some("veth"), Some(6)),
             // A bridge with a default route, one with a name that nft does not take, and one that is down.
             interface(10, "br-wan", Some("bridge"), None),
             interface(11, "br\"; drop", Some("bridge"), None),

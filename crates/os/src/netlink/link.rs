@@ -35,6 +35,8 @@ pub struct Interface {
     pub loopback: bool,
     /// The index of the bridge it belongs to.
     pub controller: Option<u32>,
+    /// The index of the other end of a veth pair, if it is in the same namespace.
+    pub peer: Option<u32>,
     /// The driver of a virtual interface, as `ip -details link` shows it: `veth`, `wireguard`. Without
     /// one, it is an interface of hardware.
     pub kind: Option<String>,
@@ -276,11 +278,15 @@ pub(super) fn interface(message: Message) -> Option<Interface> {
         usable: link.header.flags.contains(USABLE),
         loopback: link.header.flags.contains(LinkFlags::Loopback),
         controller: None,
+        peer: None,
         kind: None,
         group: 0,
     };
+    let mut is_elsewhere = false;
     for attribute in link.attributes {
         match attribute {
+            LinkAttribute::Link(index) => interface.peer = Some(index),
+            LinkAttribute::LinkNetNsId(_) => is_elsewhere = true,
             LinkAttribute::IfName(name) => interface.name = name,
             LinkAttribute::Mtu(mtu) => interface.mtu = mtu,
             LinkAttribute::TxQueueLen(len) => interface.tx_queue_len = len,
@@ -297,5 +303,7 @@ pub(super) fn interface(message: Message) -> Option<Interface> {
             _ => {}
         }
     }
+    let is_pair = interface.kind.as_deref() == Some("veth") && !is_elsewhere;
+    interface.peer.take_if(|_| !is_pair);
     Some(interface)
 }
