@@ -139,6 +139,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_first_connections() {
         let session = |last: u8| Session {
+            protocol: 6,
             local: "192.168.1.10:22".parse().unwrap(),
             remote: format!("192.0.2.{last}:50000").parse().unwrap(),
         };

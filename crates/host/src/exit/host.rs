@@ -285,6 +285,10 @@ impl Host {
         let routes = self.stop_leading();
         // New ones go another way by now, and the table still keeps in what these send.
         let left = self.look(USE, false).await.ok().flatten();
+        if left.is_some() {
+            // Otherwise the next query of a socket would be led to the exit again, for as long as it asks.
+            let _ = self.nft.run(&["-f", "-"], &rules::translate_nothing()).await;
+        }
         let mut own = left.map(|left| rules::own_addresses(&left.table)).unwrap_or_default();
         own.extend(before.iter().flat_map(UseExit::own));
         tracked::forget_by_exit(&own, &self.around.mesh);

@@ -40,6 +40,17 @@ pub fn without(table: &str) -> String {
     format!("add table inet {table}\ndelete table inet {table}\n")
 }
 
+/// The text that ends the translation of addresses in the table of a host that uses an exit, and leaves all that keeps
+/// packets in.
+#[must_use]
+pub fn translate_nothing() -> String {
+    let mut text = String::new();
+    for chain in ["names", "names_of_others", "postrouting"] {
+        let _ = writeln!(text, "add chain inet {USE} {chain}\nflush chain inet {USE} {chain}");
+    }
+    text
+}
+
 fn begin(table: &str, saved: &Saved) -> String {
     let mut text = format!("{}table inet {table} {{\n", without(table));
     for (number, line) in saved.lines().enumerate() {

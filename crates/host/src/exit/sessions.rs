@@ -1,4 +1,4 @@
-//! The TCP connections of this host that came in from other hosts, as the kernel knows them.
+//! The connections of this host that came in from other hosts, as the kernel knows them.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use weft_os::netlink::{Netlink, NetlinkError, Tracked, tracked_connections};
 use weft_wire::Subnet;
-use weft_wire::ip::PROTOCOL_TCP;
+use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use crate::flows::{self, Flow, Interest, TRACKS};
 
@@ -17,6 +17,8 @@ const MOST: usize = 1_024;
 /// A connection that another host has opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Session {
+    /// The protocol, by its number.
+    pub protocol: u8,
     /// The end at this host.
     pub local: SocketAddr,
     /// The end that opened it.
@@ -34,10 +36,14 @@ impl Session {
 impl fmt::Display for Session {
     /// Writes it as an element of a set of nft(8).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { local, remote } = self;
+        let Self {
+            protocol,
+            local,
+            remote,
+        } = self;
         write!(
             f,
-            "{} . {} . {} . {}",
+            "{protocol} . {} . {} . {} . {}",
             local.ip(),
             local.port(),
             remote.ip(),
@@ -46,34 +52,32 @@ impl fmt::Display for Session {
     }
 }
 
-/// Lists the connections that came in from other hosts to an address of this one, at most 1,024. Those whose local
-/// address is one of `except` are left out.
+/// Lists the connections of TCP that came in from other hosts to an address of this one, at most 1,024. Those whose
+/// local address is one of `except` are left out.
 ///
 /// # Errors
 /// Only if the exchange with the kernel fails.
 pub fn came_in(except: &[IpAddr]) -> Result<Vec<Session>, NetlinkError> {
-    let addresses = Netlink::open()?.all_addresses()?;
-    let here: Vec<IpAddr> = addresses.into_iter().map(|of| of.address).collect();
-    let asked = here.iter().filter(|address| !except.contains(address));
-    let interest = Interest {
-        local: asked.copied().map(Subnet::host).collect(),
-        remote: Vec::new(),
-    };
-    Ok(of_flows(flows::read(&interest), &here))
+    let here = addresses()?;
+    Ok(of_flows(&known(&here, except), &here, PROTOCOL_TCP))
 }
 
-/// Lists the connections that came in, with the ends that their answers have in this host: a container behind a
-/// published port answers under its own address.
+/// Lists those of TCP and UDP with the ends that their answers have in this host: a container behind a published port
+/// answers under its own address. Those of UDP are known if the kernel tracks them.
 ///
 /// # Errors
 /// Only if the exchange with the kernel fails.
 pub(super) fn answered(except: &[IpAddr]) -> Result<Vec<Session>, NetlinkError> {
-    let mut answered = came_in(except)?;
+    let mut here = addresses()?;
+    let flows = known(&here, except);
+    let mut answered = of_flows(&flows, &here, PROTOCOL_TCP);
+    answered.extend(of_flows(&flows, &here, PROTOCOL_UDP));
+    here.retain(|address| !except.contains(address));
     if Path::new(TRACKS).exists() {
-        let here: Vec<IpAddr> = answered.iter().map(|session| session.local.ip()).collect();
+        let most = answered.len() + MOST;
         tracked_connections(|tracked| {
             answered.extend(of_published(&tracked, &here));
-            match answered.len() < 2 * MOST {
+            match answered.len() < most {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
@@ -82,25 +86,43 @@ pub(super) fn answered(except: &[IpAddr]) -> Result<Vec<Session>, NetlinkError> 
     Ok(answered)
 }
 
+/// The addresses of this host.
+fn addresses() -> Result<Vec<IpAddr>, NetlinkError> {
+    let addresses = Netlink::open()?.all_addresses()?;
+    Ok(addresses.into_iter().map(|of| of.address).collect())
+}
+
+/// The flows to addresses of this host.
+fn known(here: &[IpAddr], except: &[IpAddr]) -> Vec<Flow> {
+    let asked = here.iter().filter(|address| !except.contains(address));
+    flows::read(&Interest {
+        local: asked.copied().map(Subnet::host).collect(),
+        remote: Vec::new(),
+    })
+}
+
 /// The ends of answers of a container, if the connection came in at one of these addresses.
 fn of_published(tracked: &Tracked, here: &[IpAddr]) -> Option<Session> {
     let (original, reply) = (tracked.original, tracked.reply);
-    let is_published = tracked.protocol == PROTOCOL_TCP && original.dest != reply.source;
+    let has_ports = [PROTOCOL_TCP, PROTOCOL_UDP].contains(&tracked.protocol);
+    let is_published = has_ports && original.dest != reply.source;
     let came_in = here.contains(&original.dest.ip()) && !here.contains(&original.source.ip());
     (is_published && came_in).then_some(Session {
+        protocol: tracked.protocol,
         local: reply.source,
         remote: reply.dest,
     })
 }
 
-/// `here`: the addresses of this host.
-fn of_flows(flows: Vec<Flow>, here: &[IpAddr]) -> Vec<Session> {
-    let came_in = |flow: &Flow| flow.by_peer && flow.protocol == PROTOCOL_TCP && !here.contains(&flow.remote.ip());
-    let session = |flow: Flow| Session {
+/// Those of one protocol. `here`: the addresses of this host.
+fn of_flows(flows: &[Flow], here: &[IpAddr], protocol: u8) -> Vec<Session> {
+    let came_in = |flow: &&Flow| flow.by_peer && flow.protocol == protocol && !here.contains(&flow.remote.ip());
+    let session = |flow: &Flow| Session {
+        protocol,
         local: flow.local,
         remote: flow.remote,
     };
-    flows.into_iter().filter(came_in).map(session).take(MOST).collect()
+    flows.iter().filter(came_in).map(session).take(MOST).collect()
 }
 
 #[cfg(test)]
@@ -122,7 +144,7 @@ mod tests {
         };
         let here = ["192.168.1.10".parse().unwrap()];
         let found = of_published(&published, &here).unwrap();
-        assert_eq!(found.to_string(), "172.17.0.2 . 80 . 192.0.2.80 . 50000");
+        assert_eq!(found.to_string(), "6 . 172.17.0.2 . 80 . 192.0.2.80 . 50000");
         let direct = Tracked {
             reply: ends("192.168.1.10:8080", "192.0.2.80:50000"),
             ..published
@@ -149,12 +171,15 @@ mod tests {
             flow(17, "192.168.1.10:22", "192.0.2.80:50007", true),
         ];
         let here = ["127.0.0.1", "192.168.1.10", "2001:db8::1"].map(|ip| ip.parse().unwrap());
-        let found: Vec<String> = of_flows(flows, &here).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = of_flows(&flows, &here, PROTOCOL_TCP)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         assert_eq!(
             found,
             [
-                "192.168.1.10 . 22 . 192.0.2.80 . 50000",
-                "2001:db8::1 . 8080 . 2001:db8::2 . 50006"
+                "6 . 192.168.1.10 . 22 . 192.0.2.80 . 50000",
+                "6 . 2001:db8::1 . 8080 . 2001:db8::2 . 50006"
             ]
         );
     }

@@ -15,6 +15,7 @@ use crate::exit::saved::Saved;
 pub fn direct(tun: &str, around: &Around) -> String {
     let mut text = begin(USE, &Saved::default());
     own_sets(&mut text, around);
+    entry(&mut text, tun, around);
     let inside = quoted(inside(tun, around));
     for (chain, hook, refused) in [
         ("output", "output priority filter", &REFUSALS[..]),
@@ -35,6 +36,22 @@ pub fn direct(tun: &str, around: &Around) -> String {
 pub(super) const REFUSALS: [&str; 2] = ["meta l4proto tcp reject with tcp reset", REFUSED];
 /// What becomes of a packet whose program cannot be told any more.
 pub(super) const DROPPED: [&str; 1] = ["counter drop"];
+
+/// What comes in by another interface for an address of this node in the mesh is refused before the kernel finds its
+/// connection: a host of the LAN could answer in the place of a server by the exit, or of a member.
+pub(super) fn entry(text: &mut String, tun: &str, around: &Around) {
+    let inside = quoted(inside(tun, around));
+    text.push_str("  chain entry {\n    type filter hook prerouting priority raw; policy accept;\n");
+    for ipv6 in [false, true] {
+        let _ = writeln!(
+            text,
+            "    iifname != {{ {inside} }} {} daddr @{} counter drop",
+            family(ipv6),
+            own(ipv6)
+        );
+    }
+    text.push_str("  }\n");
+}
 
 /// The interfaces that a packet may leave by: within this host, and that of weft.
 pub(super) fn inside<'a>(tun: &'a str, around: &'a Around) -> impl Iterator<Item = &'a str> {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use weft_os::udp::MARK;
 use weft_wire::Subnet;
 
-use super::direct::{DROPPED, REFUSALS, inner, inside, own_sets};
+use super::direct::{DROPPED, REFUSALS, entry, inner, inside, own_sets};
 use super::routes::{DHCP, DNS, FORWARDED, lan_networks};
 use super::{NAMES, REFUSED, USE, begin, elements, family, list, quoted, version};
 use crate::exit::around::Around;
@@ -18,6 +18,9 @@ use crate::exit::{Ends, UseExit};
 /// The bit in the mark of connections (`ct mark`) that came in by another interface. It differs from that of
 /// packets: some programs copy the one mark to the other.
 const CAME_IN: u32 = 0x0400_0000;
+
+/// The port of queries for names by TLS (RFC 7858) and by QUIC (RFC 9250).
+const DNS_BY_TLS: u16 = 853;
 
 /// The table while this host uses an exit by the interface `tun`: it replaces the former one at
 /// once. `sessions`: the connections that were open before and came in by another interface.
@@ -46,6 +49,7 @@ struct Using<'a> {
 impl Using<'_> {
     fn write(&self, text: &mut String) {
         self.sets(text);
+        entry(text, self.tun, self.around);
         self.marks(text);
         self.names(text);
         self.sources(text);
@@ -61,7 +65,7 @@ impl Using<'_> {
             let _ = writeln!(
                 text,
                 "  set {} {{ type {address}; flags interval; auto-merge;{} }}\n  \
-                 set {} {{ type {address} . inet_service . {address} . inet_service;{} }}",
+                 set {} {{ type inet_proto . {address} . inet_service . {address} . inet_service;{} }}",
                 mesh(ipv6),
                 elements(self.around.mesh(ipv6)),
                 sessions(ipv6),
@@ -92,8 +96,8 @@ impl Using<'_> {
         if self.exit.answers() {
             let _ = writeln!(
                 text,
-                "    iifname != {{ \"lo\", \"{tun}\" }} ct direction original ct mark & {CAME_IN} == 0 \
-                 ct mark set ct mark | {CAME_IN}\n    \
+                "    iifname != {{ \"lo\", \"{tun}\" }} fib daddr type local ct direction original \
+                 ct mark & {CAME_IN} == 0 ct mark set ct mark | {CAME_IN}\n    \
                  ct direction original {came_in} fib daddr type local {mark}\n    \
                  iifname != \"{tun}\" ct direction reply {came_in} {mark}"
             );
@@ -185,6 +189,7 @@ impl Using<'_> {
     /// It goes before the masquerade of other programs, which takes any address of the interface.
     fn sources(&self, text: &mut String) {
         let tun = self.tun;
+        let bridges = quoted(self.around.bridges.keys().map(|name| &**name));
         text.push_str("  chain postrouting {\n    type nat hook postrouting priority srcnat - 5; policy accept;\n");
         for (ipv6, Ends { own, exit }) in self.ends() {
             let (family, mesh) = (family(ipv6), mesh(ipv6));
@@ -196,7 +201,7 @@ impl Using<'_> {
             if !contained.is_empty() {
                 let _ = writeln!(
                     text,
-                    "    oifname \"{tun}\" {family} saddr {{ {contained} }} {family} daddr != @{mesh} snat {family} to {own}"
+                    "    iifname {{ {bridges} }} oifname \"{tun}\" {family} saddr {{ {contained} }} {family} daddr != @{mesh} snat {family} to {own}"
                 );
             }
         }
@@ -262,8 +267,8 @@ impl Using<'_> {
             self.lan(text, REFUSED);
             let _ = writeln!(text, "    {REFUSED}");
         } else {
-            for ipv6 in [false, true].into_iter().filter(|_| !self.exit.lan) {
-                let _ = writeln!(text, "    {} daddr {} {REFUSED}", family(ipv6), lan(ipv6));
+            for ipv6 in [false, true] {
+                let _ = writeln!(text, "    {} {REFUSED}", self.direct_to_lan(ipv6));
             }
             inner(text, &REFUSALS);
         }
@@ -291,16 +296,15 @@ impl Using<'_> {
             }
             self.lan(text, REFUSED);
             let _ = writeln!(text, "    {REFUSED}");
-        } else if !self.exit.lan && !self.around.bridges.is_empty() {
+        } else if !self.around.bridges.is_empty() {
             // What holds for programs of this host holds for its containers.
             let bridges = quoted(self.around.bridges.keys().map(|name| &**name));
             for ipv6 in [false, true] {
                 let _ = writeln!(
                     text,
-                    "    iifname {{ {bridges} }} oifname != {{ {} }} meta mark & {MARK} == 0 {} daddr {} {REFUSED}",
+                    "    iifname {{ {bridges} }} oifname != {{ {} }} meta mark & {MARK} == 0 {} {REFUSED}",
                     self.inside(),
-                    family(ipv6),
-                    lan(ipv6)
+                    self.direct_to_lan(ipv6)
                 );
             }
         }
@@ -352,12 +356,23 @@ impl Using<'_> {
         }
     }
 
+    /// What does not go to local networks directly although the exit is not strict: all, or queries for names by TLS
+    /// and QUIC, which no server of the exit answers.
+    fn direct_to_lan(&self, ipv6: bool) -> String {
+        let names = if self.exit.lan {
+            format!(" meta l4proto {{ tcp, udp }} th dport {DNS_BY_TLS}")
+        } else {
+            String::new()
+        };
+        format!("{} daddr {}{names}", family(ipv6), lan(ipv6))
+    }
+
     /// What may pass to local networks. Names are not asked for there: that would show them.
     fn lan(&self, text: &mut String, refused: &str) {
         if self.exit.lan {
             let _ = writeln!(
                 text,
-                "    meta l4proto {{ tcp, udp }} th dport {{ {DNS}, 853 }} {refused}"
+                "    meta l4proto {{ tcp, udp }} th dport {{ {DNS}, {DNS_BY_TLS} }} {refused}"
             );
             for ipv6 in [false, true] {
                 let _ = writeln!(text, "    {} daddr {} accept", family(ipv6), lan(ipv6));
@@ -390,7 +405,7 @@ fn of_sessions(text: &mut String, from: &str, then: &str) {
         let (family, sessions) = (family(ipv6), sessions(ipv6));
         let _ = writeln!(
             text,
-            "    {from}{family} saddr . tcp sport . {family} daddr . tcp dport @{sessions} {then}"
+            "    {from}meta l4proto . {family} saddr . th sport . {family} daddr . th dport @{sessions} {then}"
         );
     }
 }
