@@ -2,16 +2,22 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use simple_dns::TYPE;
 use weft_lab::host::Host;
 use weft_os::assert_strict;
+use weft_os::netlink::{Tracked, tracked_connections};
 use weft_os::test_support::{require_nft, uninterrupted};
+use weft_wire::internet::EXIT_NAMES;
 
 use super::exit::Capture;
 use super::exit_inbound::Bridged;
-use super::internet::{EXIT, Internet, LAPTOP, RESOLVER, TARGET6, WHO, done, run, seen};
+use super::exit_strict::is_gone;
+use super::internet::{EXIT, Internet, LAPTOP, RESOLVER, TARGET, TARGET6, WHO, done, run, seen};
 use super::names::{read, request};
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
@@ -124,13 +130,18 @@ fn flows_of_containers_follow_the_exit() {
         let target = net.host("target");
         tell(target);
         echo(target, ECHOES[0]);
-        let published = "table ip q { chain q { type nat hook prerouting priority -100; \
+        let rules = "table ip q { chain q { type nat hook prerouting priority -100; \
                          fib daddr type local tcp dport 8023 dnat to 172.17.0.2:8023; }; }";
-        run(laptop, "nft", &[published]);
-        let server = container.run(|| TcpListener::bind("172.17.0.2:8023")).unwrap().unwrap();
+        run(laptop, "nft", &[rules]);
+        let published = container.run(|| TcpListener::bind("172.17.0.2:8023")).unwrap().unwrap();
         let mut client = target.run(|| TcpStream::connect((LAPTOP, 8023))).unwrap().unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        let (mut pushes, _) = uninterrupted(|| server.accept()).unwrap();
+        let (mut pushes, _) = uninterrupted(|| published.accept()).unwrap();
+        let [server, client_udp] = [(laptop, "192.168.1.10:8030"), (target, "192.0.2.80:8030")]
+            .map(|(host, at)| host.run(|| UdpSocket::bind(at)).unwrap().unwrap());
+        client_udp.set_read_timeout(Some(PATIENCE)).unwrap();
+        client_udp.send_to(b"x", "192.168.1.10:8030").unwrap();
+        let (_, pushed_to) = uninterrupted(|| server.recv_from(&mut [0])).unwrap();
         let (flow, asks) = (Client::start(container), Client::start(container));
         assert_eq!(flow.seen().as_deref(), Some(LAPTOP));
         let _ = asks.asked();
@@ -142,6 +153,8 @@ fn flows_of_containers_follow_the_exit() {
         // The first packet since is the server's.
         pushes.write_all(b"x").unwrap();
         assert_eq!(uninterrupted(|| client.read(&mut [0])).unwrap(), 1, "a published port");
+        server.send_to(b"x", pushed_to).unwrap();
+        assert_eq!(uninterrupted(|| client_udp.recv(&mut [0])).unwrap(), 1, "UDP");
         wait_until(PATIENCE, "datagrams of one socket", || {
             flow.seen().as_deref() == Some(EXIT)
         });
@@ -160,6 +173,130 @@ fn flows_of_containers_follow_the_exit() {
         assert_strict!(inner_sources(&capture).is_empty(), "{:?}", inner_sources(&capture));
         net.finish();
     });
+}
+
+/// Whether the exit answers a query that the kernel tracks.
+fn is_asked(host: &Host) -> bool {
+    has_tracked(host, |tracked| tracked.reply.source.port() == EXIT_NAMES)
+}
+
+#[test]
+fn no_query_goes_on_to_an_exit_that_was_left() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let mut net = Internet::by_exit(false);
+        let bridged = Bridged::start(net.laptop.host());
+        let ends = Arc::new(AtomicBool::new(false));
+        let asking: Vec<_> = [net.laptop.host(), &bridged.container]
+            .map(|host| {
+                let (client, ends) = (Client::start(host), ends.clone());
+                std::thread::spawn(move || {
+                    while !ends.load(Ordering::Relaxed) {
+                        let _ = client.0.send_to(&request(WHO, TYPE::A), (RESOLVER, 53));
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                })
+            })
+            .into();
+        let capture = Capture::start(net.laptop.host(), &net.lan());
+        for round in 0..6 {
+            let strict = format!("--exit-strict={}", round % 2 == 1);
+            done(&net.laptop, &["set", "--exit", "nas", &strict]);
+            wait_until(MINUTE, "packets leave by the exit", || net.passes());
+            wait_until(PATIENCE, "queries go to the exit", || is_asked(net.laptop.host()));
+            if round < 4 {
+                done(&net.laptop, &["set", "--no-exit"]);
+                assert!(!is_asked(net.laptop.host()), "round {round}");
+            } else {
+                done(&net.laptop, &["down"]);
+                wait_until(PATIENCE, "the daemon ends", || is_gone(net.laptop.pid()));
+                assert!(!is_asked(net.laptop.host()), "round {round}");
+                net.laptop.restart().unwrap();
+                net.laptop.wait_ready(PATIENCE).unwrap();
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+        for asks in asking {
+            asks.join().unwrap();
+        }
+        assert_strict!(inner_sources(&capture).is_empty(), "{:?}", inner_sources(&capture));
+        drop(net.warnings());
+    });
+}
+
+#[test]
+fn the_lan_takes_no_part_in_flows_by_the_exit() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let net = Internet::by_exit(false);
+        let laptop = net.laptop.host();
+        let bridged = Bridged::start(laptop);
+        let home = net.host("home");
+        wait_until(PATIENCE, "the container leaves by the exit", || {
+            seen(&bridged.container, TARGET).as_deref() == Some(EXIT)
+        });
+        let text = run(laptop, "ip", &["-4", "-o", "address", "show", "dev", "weft0"]);
+        let mesh = text.split_whitespace().nth(3).unwrap().split('/').next().unwrap();
+        for network in [&format!("{mesh}/32"), "172.17.0.0/16"] {
+            run(home, "ip", &["route", "add", network, "via", LAPTOP]);
+        }
+        // In the place of a server by the exit.
+        run(home, "ip", &["address", "add", "192.0.2.80/32", "dev", "lo"]);
+        let forged = home.run(|| UdpSocket::bind(TELLS)).unwrap().unwrap();
+        let service = laptop.run(|| UdpSocket::bind((mesh, 6001))).unwrap().unwrap();
+        service.set_read_timeout(Some(ANSWER)).unwrap();
+        for strict in [false, true] {
+            done(
+                &net.laptop,
+                &[
+                    "set",
+                    &format!("--exit-strict={strict}"),
+                    &format!("--exit-inbound={strict}"),
+                ],
+            );
+            wait_until(MINUTE, "packets leave by the exit", || {
+                forged.send_to(b"x", (mesh, 6001)).unwrap();
+                net.exit()["pass"] == true
+            });
+            assert!(uninterrupted(|| service.recv(&mut [0])).is_err(), "strict: {strict}");
+            // A flow of a container whose first packet is forged.
+            let port = if strict { 6003 } else { 6002 };
+            forged.send_to(b"x", ("172.17.0.2", port)).unwrap();
+            let begun = |tracked: &Tracked| tracked.original.dest.port() == port;
+            wait_until(PATIENCE, "the forged packet is tracked", || has_tracked(laptop, begun));
+            let socket = bridged.container.run(|| UdpSocket::bind(("172.17.0.2", port)));
+            let capture = Capture::start(laptop, &net.lan());
+            for _ in 0..5 {
+                let _ = socket
+                    .as_ref()
+                    .unwrap()
+                    .as_ref()
+                    .unwrap()
+                    .send_to(b"SECRETSECRET", TELLS);
+            }
+            let secret = |frame: &String| frame.contains("534543524554");
+            let leaked: Vec<String> = capture.leaks().into_iter().filter(secret).collect();
+            assert_strict!(leaked.is_empty(), "strict: {strict}: {leaked:?}");
+        }
+        drop(net.warnings());
+    });
+}
+
+/// Whether the kernel tracks a connection that a condition holds for.
+fn has_tracked(host: &Host, condition: impl Fn(&Tracked) -> bool + Sync) -> bool {
+    let mut found = false;
+    let all = host.run(|| {
+        tracked_connections(|tracked| {
+            found |= condition(&tracked);
+            ControlFlow::Continue(())
+        })
+    });
+    all.unwrap().unwrap();
+    found
 }
 
 #[test]
