@@ -280,6 +280,7 @@ impl Using<'_> {
         let tun = self.tun;
         text.push_str("  chain forward {\n    type filter hook forward priority filter; policy accept;\n");
         self.not_taken(text);
+        self.forged(text);
         if self.exit.strict {
             let _ = writeln!(
                 text,
@@ -309,6 +310,21 @@ impl Using<'_> {
             }
         }
         text.push_str("  }\n");
+    }
+
+    /// Refuses what others send by the exit under the address of a container.
+    fn forged(&self, text: &mut String) {
+        let (inside, tun) = (self.inside(), self.tun);
+        for ipv6 in [false, true] {
+            let contained = list(self.around.contained(ipv6));
+            if !contained.is_empty() {
+                let family = family(ipv6);
+                let _ = writeln!(
+                    text,
+                    "    iifname != {{ {inside} }} oifname \"{tun}\" {family} saddr {{ {contained} }} counter drop"
+                );
+            }
+        }
     }
 
     /// The last look, at what leaves in the end: after the destination and the source have been changed.
