@@ -59,6 +59,9 @@ pub struct Host {
     /// What the rules for [`used`](Self::used) name, and what leads packets to the exit.
     around: Around,
     way: Way,
+    /// Packets went by the exit in this run of the daemon. Before, connections may be there that an earlier run has
+    /// carried, and go on.
+    has_led: bool,
     /// The connections that had come in when the exit was first used, or first let them be answered.
     sessions: Vec<Session>,
     /// What keeps this host from forwarding for its neighbours, for IPv4 and for IPv6.
@@ -108,6 +111,7 @@ impl Host {
             serving: SetUp::default(),
             around: Around::default(),
             way: Way::default(),
+            has_led: false,
             sessions: Vec::new(),
             closed: [None, None],
             nft: Nft::default(),
@@ -241,7 +245,7 @@ impl Host {
         self.stop_leading()?;
         saved.restore()?;
         let around = Around::read(&mut Netlink::open()?, self.index())?;
-        let table = self.install(USE, &rules::direct(&tun, &around)).await?;
+        let table = self.install(USE, &rules::direct(&tun, &around, self.has_led)).await?;
         self.around = around;
         self.using = SetUp {
             table,
@@ -271,6 +275,7 @@ impl Host {
         let wanted = Way::of(exit, &around, self.index());
         let (routes, taken) = self.way.lead(&mut netlink, wanted, self.using.routes)?;
         self.around = around;
+        self.has_led = true;
         self.using = SetUp { saved, table, routes };
         taken.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -282,6 +287,7 @@ impl Host {
     /// [`ExitError`], after as much as possible is put back.
     pub async fn leave_exit(&mut self, ends: bool) -> Result<(), ExitError> {
         let before = self.used.take();
+        self.has_led = false;
         let routes = self.stop_leading();
         // New ones go another way by now, and the table still keeps in what these send.
         let left = self.look(USE, false).await.ok().flatten();

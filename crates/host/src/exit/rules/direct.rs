@@ -9,16 +9,20 @@ use super::{REFUSED, USE, begin, elements, family, quoted, version};
 use crate::exit::around::Around;
 use crate::exit::saved::Saved;
 
-/// The table: it replaces the former one at once. Programs with a connection by the exit learn at its next packet that
-/// it has ended.
+/// The table: it replaces the former one at once. `refuses`: programs with a connection by the exit learn at its next
+/// packet that it has ended. Otherwise its packets are lost, and it goes on if the exit comes.
 #[must_use]
-pub fn direct(tun: &str, around: &Around) -> String {
+pub fn direct(tun: &str, around: &Around, refuses: bool) -> String {
     let mut text = begin(USE, &Saved::default());
     own_sets(&mut text, around);
     entry(&mut text, tun, around);
     let inside = quoted(inside(tun, around));
     for (chain, hook, refused) in [
-        ("output", "output priority filter", &REFUSALS[..]),
+        (
+            "output",
+            "output priority filter",
+            if refuses { &REFUSALS[..] } else { &[] },
+        ),
         ("wall", "postrouting priority srcnat + 50", &DROPPED),
     ] {
         let _ = writeln!(
