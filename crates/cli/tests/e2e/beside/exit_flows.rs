@@ -282,6 +282,18 @@ fn the_lan_takes_no_part_in_flows_by_the_exit() {
             let leaked: Vec<String> = capture.leaks().into_iter().filter(secret).collect();
             assert_strict!(leaked.is_empty(), "strict: {strict}: {leaked:?}");
         }
+        // Under the address of a container.
+        run(home, "ip", &["address", "add", "172.17.0.66/32", "dev", "lo"]);
+        run(home, "ip", &["route", "add", "192.0.2.1/32", "via", LAPTOP]);
+        let sink = net
+            .host("core")
+            .run(|| UdpSocket::bind("192.0.2.1:6005"))
+            .unwrap()
+            .unwrap();
+        sink.set_read_timeout(Some(ANSWER)).unwrap();
+        let forged = home.run(|| UdpSocket::bind("172.17.0.66:99")).unwrap().unwrap();
+        forged.send_to(b"x", "192.0.2.1:6005").unwrap();
+        assert!(uninterrupted(|| sink.recv(&mut [0])).is_err(), "it leaves by the exit");
         drop(net.warnings());
     });
 }
