@@ -1,5 +1,5 @@
 //! Settings of the kernel that are changed for an exit, and the values that those had before which are
-//! put back: the checks of sources and of who asks for an address, while this host uses an exit. Forwarding
+//! put back: the checks of sources (rp_filter, arp_filter) while this host uses an exit. Forwarding
 //! stays on.
 //!
 //! The former values are comments in this program's table of nft(8): what a killed process leaves
@@ -83,8 +83,8 @@ impl Saved {
 
 /// Makes the check of sources (rp_filter) look at marks, and accept all that there is a route to: packets to local
 /// networks go by the exit, and a host that does not accept their addresses as sources answers no question for its
-/// own address in the link (ARP). Nor does an interface that answers only whom the routes lead to by it (arp_filter):
-/// with an exit they lead elsewhere.
+/// own address in the link (ARP). It turns arp_filter off, too: an interface with it answers only hosts that the
+/// routes reach through it, and with an exit the routes lead elsewhere.
 ///
 /// # Errors
 /// [`SettingError`]
@@ -115,8 +115,8 @@ pub fn checks() -> Vec<String> {
     sources.into_iter().chain(filters()).collect()
 }
 
-/// The settings that make interfaces answer only whom routes lead to by them. Each suffices: that for all interfaces,
-/// and an interface's own (`Documentation/networking/ip-sysctl.rst` of Linux).
+/// The settings of arp_filter that are on. The kernel filters if that for all interfaces is on, or the interface's
+/// own (`Documentation/networking/ip-sysctl.rst` of Linux).
 fn filters() -> Vec<String> {
     let all = interfaces("ipv4").into_iter().chain(["all".to_owned()]);
     let names = all.map(|interface| format!("ipv4/conf/{interface}/arp_filter"));

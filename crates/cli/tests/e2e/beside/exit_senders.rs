@@ -65,7 +65,7 @@ enum What {
     Echo,
     /// The begin of a connection.
     Tcp,
-    /// A group of IPv4 is joined, which the system tells the LAN.
+    /// The system reports a multicast group of IPv4 to the LAN (IGMP).
     Group,
 }
 

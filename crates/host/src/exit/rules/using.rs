@@ -110,7 +110,7 @@ impl Using<'_> {
             );
             of_sessions(text, "", &mark);
         }
-        // Conntrack has restored the destination of an answer to a container by then: it is no longer this host.
+        // This hook sees packets after NAT: the destination of an answer to a container is the container.
         let _ = writeln!(
             text,
             "  }}\n  chain forwarded {{\n    type filter hook prerouting priority dstnat + 5; policy accept;\n    \
