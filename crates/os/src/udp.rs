@@ -7,12 +7,15 @@
 //!   lower with a forged ICMP message, is not used. Probing is the protocol's task (L15).
 //! - Several sockets can share one port, and the kernel selects one by the content of a datagram
 //!   ([`UdpSocket::share`]).
+//! - An answer can leave from the address that was asked: a receive tells it on a socket that is bound
+//!   to no address, and a send takes it ([`LocalEnd`]).
 //! - A socket bound to `[::]` serves both IP versions; IPv4 peers appear as [`SocketAddr::V4`].
 
 mod address;
 mod bind;
 mod bpf;
 mod inquiry;
+mod local;
 mod message;
 mod queue;
 mod share;
@@ -28,6 +31,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use self::address::RawAddress;
 pub use self::bind::{BindError, BindOptions, BufferSizes, MARK, mark};
 pub use self::inquiry::{Finding, Inquiry};
+pub use self::local::{Devices, LocalEnd};
 pub use self::share::Steering;
 use crate::poll::wait_writable;
 use crate::syscall;
@@ -52,6 +56,8 @@ pub struct UdpSocket {
     buffers: BufferSizes,
     gro: bool,
     gso: AtomicBool,
+    /// Where the interface of a [`LocalEnd`] counts.
+    devices: Devices,
     counts: Counts,
 }
 
@@ -108,6 +114,9 @@ impl UdpSocket {
         let gso = options.gso && syscall::option(fd.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok();
         let buffers = BufferSizes::set(fd.as_fd(), options)?;
         bind::ask_for_ecn(fd.as_fd(), ipv6)?;
+        if local.ip().is_unspecified() {
+            local::ask(fd.as_fd(), ipv6)?;
+        }
         Ok(Self {
             fd,
             sender: None,
@@ -116,6 +125,7 @@ impl UdpSocket {
             buffers,
             gro,
             gso: AtomicBool::new(gso),
+            devices: Devices::default(),
             counts: Counts::default(),
         })
     }
@@ -124,6 +134,13 @@ impl UdpSocket {
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.local
+    }
+
+    /// Sets the interfaces through which answers leave when the question came in there. An answer
+    /// to what came to any other interface has the address that was asked as its source, and leaves
+    /// as the system routes it.
+    pub fn answer_through(&mut self, devices: Devices) {
+        self.devices = devices;
     }
 
     /// The buffer sizes the kernel granted.
@@ -180,25 +197,55 @@ impl UdpSocket {
     /// [`MAX_SEND_LEN`]. [`is_transient`]: wait and try again (L16). [`is_too_long`]: a datagram
     /// exceeds the MTU of the interface. Any other error concerns the destination.
     pub fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
+        self.send_from(None, to, bytes, segment_size)
+    }
+
+    /// Like [`UdpSocket::send`], from a local end: an address of this host, and its interface if that
+    /// is one of [`UdpSocket::answer_through`]. With `None`, the system selects both. So it does if
+    /// the address or the route of the interface is gone, which is counted.
+    ///
+    /// # Errors
+    /// As [`UdpSocket::send`].
+    pub fn send_from(
+        &self,
+        local: Option<LocalEnd>,
+        to: SocketAddr,
+        bytes: &[u8],
+        segment_size: Option<u16>,
+    ) -> io::Result<usize> {
         let to = self.destination(to)?;
+        let Some(local) = local else {
+            return self.send_to(&To { at: to, local: None }, bytes, segment_size);
+        };
+        let local = Some(self.devices.restrict(local));
+        match self.send_to(&To { at: to, local }, bytes, segment_size) {
+            Err(error) if local::may_be_gone(&error) => {
+                Counts::add(&self.counts.local_ends_gone, 1);
+                self.send_to(&To { at: to, local: None }, bytes, segment_size)
+            }
+            result => result,
+        }
+    }
+
+    fn send_to(&self, to: &To, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
         let size = segment_size.map_or(bytes.len(), usize::from);
         if bytes.len() <= size {
-            return self.send_plain(&to, bytes);
+            return self.send_plain(to, bytes);
         }
         if size == 0 || bytes.len() > MAX_SEND_LEN || bytes.len().div_ceil(size) > MAX_SEGMENTS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         if self.gso() {
-            match message::send(self.outgoing(), &to, bytes, Some(size as u16)) {
+            match message::send(self.outgoing(), to, bytes, Some(size as u16)) {
                 Ok(len) => {
                     Counts::add(&self.counts.gso_sends, 1);
                     return Ok(len);
                 }
-                Err(error) if may_be_gso(&error) => return self.send_refused(&to, bytes, size, &error),
+                Err(error) if may_be_gso(&error) => return self.send_refused(to, bytes, size, &error),
                 Err(error) => return Err(error),
             }
         }
-        self.send_one_by_one(&to, bytes, size)
+        self.send_one_by_one(to, bytes, size)
     }
 
     /// Receives into `buf`: one datagram, or several of one size from one sender that the kernel
@@ -212,6 +259,7 @@ impl UdpSocket {
             len: raw.len,
             segment_size: raw.segment_size.unwrap_or(raw.len),
             from: raw.from,
+            local: raw.local,
             ecn: raw.ecn,
             truncated: raw.truncated,
         };
@@ -236,7 +284,7 @@ impl UdpSocket {
         Ok(RawAddress::new(to, self.ipv6))
     }
 
-    fn send_plain(&self, to: &RawAddress, bytes: &[u8]) -> io::Result<usize> {
+    fn send_plain(&self, to: &To, bytes: &[u8]) -> io::Result<usize> {
         let len = message::send(self.outgoing(), to, bytes, None)?;
         Counts::add(&self.counts.plain_sends, 1);
         Ok(len)
@@ -244,7 +292,7 @@ impl UdpSocket {
 
     /// Sends one by one the datagrams of a refused call, and learns from the result whether GSO
     /// does not work here at all.
-    fn send_refused(&self, to: &RawAddress, bytes: &[u8], size: usize, error: &io::Error) -> io::Result<usize> {
+    fn send_refused(&self, to: &To, bytes: &[u8], size: usize, error: &io::Error) -> io::Result<usize> {
         let sent = self.send_one_by_one(to, bytes, size);
         Counts::add(&self.counts.gso_refusals, 1);
         if shows_no_gso(error, &sent) {
@@ -253,7 +301,7 @@ impl UdpSocket {
         sent
     }
 
-    fn send_one_by_one(&self, to: &RawAddress, bytes: &[u8], size: usize) -> io::Result<usize> {
+    fn send_one_by_one(&self, to: &To, bytes: &[u8], size: usize) -> io::Result<usize> {
         let mut sent = 0;
         for segment in bytes.chunks(size) {
             match self.send_plain(to, segment) {
@@ -264,6 +312,12 @@ impl UdpSocket {
         }
         Ok(sent)
     }
+}
+
+/// A destination, and the local end that it is sent from.
+struct To {
+    at: RawAddress,
+    local: Option<LocalEnd>,
 }
 
 /// Whether the error may concern GSO, and not the destination or the socket. EMSGSIZE means that a
@@ -296,6 +350,8 @@ pub struct Received {
     pub segment_size: usize,
     /// The sender; an IPv4 sender is [`SocketAddr::V4`] on every socket.
     pub from: SocketAddr,
+    /// The address and the interface that it came to, on a socket that is bound to no address.
+    pub local: Option<LocalEnd>,
     /// The ECN bits of the IP headers (RFC 3168): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE. They are the
     /// same in every datagram.
     pub ecn: u8,
@@ -333,6 +389,8 @@ pub struct UdpCounters {
     pub plain_receives: u64,
     /// Datagrams received, in either kind of receive.
     pub segments_received: u64,
+    /// Sends from a local end that is gone, which left from another.
+    pub local_ends_gone: u64,
     /// Datagrams that the kernel dropped before they were received: the socket's buffer was full,
     /// or their checksum wrong. The counter wraps at 2^32.
     pub queue_dropped: u64,
@@ -346,6 +404,7 @@ impl std::ops::AddAssign for UdpCounters {
         self.gro_receives += other.gro_receives;
         self.plain_receives += other.plain_receives;
         self.segments_received += other.segments_received;
+        self.local_ends_gone += other.local_ends_gone;
         self.queue_dropped += other.queue_dropped;
     }
 }
@@ -358,6 +417,7 @@ struct Counts {
     gro_receives: AtomicU64,
     plain_receives: AtomicU64,
     segments_received: AtomicU64,
+    local_ends_gone: AtomicU64,
 }
 
 impl Counts {
@@ -374,6 +434,7 @@ impl Counts {
             gro_receives: read(&self.gro_receives),
             plain_receives: read(&self.plain_receives),
             segments_received: read(&self.segments_received),
+            local_ends_gone: read(&self.local_ends_gone),
             queue_dropped: 0,
         }
     }

@@ -10,7 +10,9 @@ use rustix::net::sockopt::{set_ip_tos, set_ipv6_tclass};
 use weft_os::netlink::Netlink;
 use weft_os::netns::NetNs;
 use weft_os::test_support::{in_namespaces, send_without_checksum, wait_until};
-use weft_os::udp::{BindError, BindOptions, MAX_SEGMENTS, RECEIVE_BUFFER_LEN, Received, UdpSocket, is_too_long};
+use weft_os::udp::{
+    BindError, BindOptions, LocalEnd, MAX_SEGMENTS, RECEIVE_BUFFER_LEN, Received, UdpSocket, is_too_long,
+};
 
 fn bind(address: &str, options: BindOptions) -> UdpSocket {
     UdpSocket::bind(address.parse().unwrap(), options).unwrap()
@@ -245,6 +247,66 @@ fn check_dual_stack() {
     // The port is taken in both versions.
     let taken = UdpSocket::bind(to("127.0.0.1", &both), BindOptions::default()).unwrap_err();
     assert!(matches!(taken, BindError::InUse(address) if address == to("127.0.0.1", &both)));
+}
+
+#[test]
+fn an_answer_leaves_from_the_address_that_was_asked() {
+    in_namespaces(|| {
+        NetNs::new().unwrap().run(check_local_ends).unwrap();
+    });
+}
+
+fn check_local_ends() {
+    let mut netlink = Netlink::open().unwrap();
+    let loopback = netlink.interface("lo").unwrap().index;
+    let ipv6 = common::address(loopback, "fd00::9/128");
+    netlink.add_address(ipv6).unwrap();
+    netlink.wait_until_local(ipv6.address).unwrap();
+    let mut buf = vec![0; RECEIVE_BUFFER_LEN];
+    for (any, client, asked) in [
+        ("0.0.0.0:0", "127.0.0.1:0", "127.0.0.2"),
+        ("[::]:0", "127.0.0.1:0", "127.0.0.3"),
+        ("[::]:0", "[::1]:0", "fd00::9"),
+    ] {
+        let [server, client] = [any, client].map(|at| bind(at, BindOptions::default()));
+        client.send(to(asked, &server), b"question", None).unwrap();
+        let question = receive(&server, &mut buf);
+        let local = question.local.unwrap();
+        assert_eq!((local.ip, local.device), (asked.parse().unwrap(), loopback), "{any}");
+        // One datagram, and several that the kernel cuts.
+        for size in [None, Some(600)] {
+            let sent = server.send_from(Some(local), question.from, &payload(1_500), size);
+            assert_eq!(sent.unwrap(), 1_500);
+            let mut len = 0;
+            while len < 1_500 {
+                let answer = receive(&client, &mut buf);
+                assert_eq!(answer.from, to(asked, &server));
+                assert_eq!(answer.local, None, "the socket has an address of its own");
+                len += answer.len;
+            }
+        }
+        assert_eq!(server.counters().local_ends_gone, 0);
+        // An address of nobody: the answer leaves all the same.
+        let gone = if local.ip.is_ipv6() { "fd00::10" } else { "192.0.2.1" };
+        let gone = LocalEnd {
+            ip: gone.parse().unwrap(),
+            ..local
+        };
+        for size in [None, Some(600)] {
+            assert_eq!(
+                server
+                    .send_from(Some(gone), question.from, &payload(1_200), size)
+                    .unwrap(),
+                1_200
+            );
+        }
+        assert_eq!(datagrams(&client, 3).concat().len(), 2_400);
+        assert_eq!(server.counters().local_ends_gone, 2);
+        assert!(
+            server.gso() || server.counters().gso_refusals == 0,
+            "an address switched GSO off"
+        );
+    }
 }
 
 #[test]

@@ -75,6 +75,11 @@ impl RawAddress {
         self.bytes.as_ptr().cast()
     }
 
+    /// Whether it is for an IPv6 socket.
+    pub(super) fn is_ipv6(&self) -> bool {
+        self.len as usize == V6_LEN
+    }
+
     pub(super) fn len(&self) -> libc::socklen_t {
         self.len
     }
