@@ -1,13 +1,12 @@
 //! What every state machine of the node receives with an event, and where its effects go.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rand_core::{CryptoRng, Rng};
 use weft_noise::tag::TAG_MASK;
 use weft_noise::{Identity, PublicKey};
-use weft_packet::{Command, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
+use weft_packet::{Command, Endpoint, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::session::{DataPorts, TraversalType};
 
@@ -28,7 +27,7 @@ pub enum Output {
     /// authenticated.
     Outside {
         /// The source of the datagram.
-        from: SocketAddr,
+        from: Endpoint,
         /// The whole datagram.
         datagram: Vec<u8>,
     },
@@ -147,7 +146,7 @@ impl Context {
         self.outputs.push_back(output);
     }
 
-    pub(crate) fn outside(&mut self, from: SocketAddr, datagram: Vec<u8>) {
+    pub(crate) fn outside(&mut self, from: Endpoint, datagram: Vec<u8>) {
         self.outputs.push_back(Output::Outside { from, datagram });
     }
 
@@ -179,7 +178,7 @@ impl Context {
     }
 
     /// Reports the peer and the address of a link to the lanes that do not own it.
-    pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: SocketAddr) {
+    pub(crate) fn place_link(&mut self, link: LinkId, peer: NodeAddr, path: Endpoint) {
         if self.config.lanes > 1 {
             let left = None;
             self.change_link(link, LinkCommand::Place { peer, path, left });

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
 use weft_noise::tag::TagKeys;
-use weft_packet::{LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand, plain};
+use weft_packet::{Endpoint, LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_wire::address;
 use weft_wire::link::{
     Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE_ANSWER, SPARE,
@@ -129,11 +129,11 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) peer: PublicKey,
     we_are_smaller: bool,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Endpoint>,
     /// Where the peer was last seen, by this process or an earlier one.
-    last_path: Option<SocketAddr>,
+    last_path: Option<Endpoint>,
     /// The address of the peer, while the link is up.
-    path: Option<SocketAddr>,
+    path: Option<Endpoint>,
     epochs: Vec<Epoch>,
     /// The random number that the peer drew at its start, as last proven. If the link comes up
     /// again with another number, the peer has lost its state.
@@ -197,7 +197,7 @@ impl Link {
             id,
             peer,
             we_are_smaller: ctx.me < peer.node_addr(),
-            addresses,
+            addresses: addresses.into_iter().map(Endpoint::from).collect(),
             last_path: None,
             path: None,
             epochs: Vec::new(),
@@ -242,7 +242,7 @@ impl Link {
         self.current().is_some()
     }
 
-    pub(crate) fn path(&self) -> Option<SocketAddr> {
+    pub(crate) fn path(&self) -> Option<Endpoint> {
         self.path
     }
 
@@ -261,7 +261,7 @@ impl Link {
         ctx: &mut Context,
         now: u64,
         index: ReceiverIndex,
-        path: SocketAddr,
+        path: Endpoint,
         proven: bool,
     ) -> Effect {
         if !self
@@ -280,7 +280,7 @@ impl Link {
     }
 
     /// Makes an epoch the current one and lets the others drain.
-    fn promote(&mut self, ctx: &mut Context, now: u64, index: ReceiverIndex, path: SocketAddr) -> Effect {
+    fn promote(&mut self, ctx: &mut Context, now: u64, index: ReceiverIndex, path: Endpoint) -> Effect {
         let was_up = self.is_up();
         let (mut remote_epoch, mut rekey, mut began, mut answered) = (None, false, now, None);
         for epoch in &mut self.epochs {
@@ -307,14 +307,14 @@ impl Link {
             self.moved(ctx, now, path);
         }
         self.path = Some(path);
-        self.last_path = Some(path);
+        self.last_path = Some(path.without_local());
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
         self.renew_agreement();
         let restarted = self.known_start.is_some() && self.known_start != remote_epoch;
         self.known_start = remote_epoch;
         self.overdue_told = false;
-        let path = plain(path);
+        let path = path.remote();
         self.watch_for_twins(ctx, now, remote_epoch, began, path);
         self.tell_observed(ctx);
         if !was_up || restarted {

@@ -1,13 +1,12 @@
 //! The node: its peers, and the dispatch of each event to the peer that it belongs to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rand_core::CryptoRng;
 use weft_noise::Identity;
 use weft_packet::firewall::Policy;
-use weft_packet::{Expected, LinkId, TableCommand};
+use weft_packet::{Endpoint, Expected, LinkId, TableCommand};
 use weft_wire::NodeAddr;
 use weft_wire::link::DisconnectReason;
 
@@ -345,7 +344,7 @@ impl Node {
         self.ctx.lane(TableCommand::Expect(expected));
     }
 
-    fn path_of(&self, link: LinkId) -> Option<SocketAddr> {
+    fn path_of(&self, link: LinkId) -> Option<Endpoint> {
         self.peers.get(self.by_link.get(&link)?)?.link.path()
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
-use weft_packet::{Totals, plain};
+use weft_packet::{Endpoint, Totals};
 use weft_wire::NodeAddr;
 
 use crate::node::Peer;
@@ -266,8 +266,8 @@ pub struct PeerStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkPath {
     /// The peer's address and the underlay socket that it is reached through
-    /// ([`SocketId::of`](weft_packet::SocketId::of)).
-    pub at: SocketAddr,
+    /// ([`Endpoint::socket`]), and the address of this host if the peer has asked one.
+    pub at: Endpoint,
     /// The link uses it.
     pub used: bool,
     /// The peer answered there when it was last probed.
@@ -290,7 +290,7 @@ impl PeerStatus {
 
     pub(crate) fn of(peer: &Peer, config: &Config, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
-        let targets = link.targets().into_iter().map(plain).collect();
+        let targets = link.targets().into_iter().map(Endpoint::remote).collect();
         let path = peer.paths.path();
         let look = Look::at(peer, config, now);
         Self {

@@ -1,9 +1,9 @@
 //! The further uplinks of the host: underlay sockets through which the addresses of peers are reached
 //! by other networks than that which the system prefers. docs/decisions/0053-uplinks.md.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use weft_packet::{ProbeKind, SocketId, plain};
+use weft_packet::{Endpoint, ProbeKind, SocketId};
 
 /// An underlay socket that leads through one interface of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ impl Uplinks {
     }
 
     /// The paths to an address through each of them; none to a host that only one interface reaches.
-    pub(crate) fn paths(&self, to: SocketAddr) -> impl Iterator<Item = SocketAddr> {
-        let to = plain(to);
+    pub(crate) fn paths(&self, to: Endpoint) -> impl Iterator<Item = Endpoint> {
+        let to = to.remote();
         let bound = match to.ip() {
             IpAddr::V4(ip) => ip.is_loopback() || ip.is_link_local(),
             IpAddr::V6(ip) => ip.is_loopback() || ip.is_unicast_link_local(),
@@ -37,7 +37,7 @@ impl Uplinks {
     }
 
     /// What a probe says about a path, if the link is bonded or not: one with a bond has no spare paths.
-    pub(crate) fn probe_kind(&self, path: SocketAddr, bonded: bool) -> ProbeKind {
+    pub(crate) fn probe_kind(&self, path: Endpoint, bonded: bool) -> ProbeKind {
         if !bonded && self.is_spare(path) {
             ProbeKind::Spare
         } else {
@@ -46,14 +46,16 @@ impl Uplinks {
     }
 
     /// Whether a path leads through a spare one.
-    pub(crate) fn is_spare(&self, path: SocketAddr) -> bool {
-        let socket = SocketId::of(path);
+    pub(crate) fn is_spare(&self, path: Endpoint) -> bool {
+        let socket = path.socket();
         self.0.iter().any(|uplink| uplink.socket == socket && uplink.spare)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     #[test]
@@ -66,8 +68,9 @@ mod tests {
             spare: socket != sockets[2],
         });
         let uplinks = Uplinks::new(list.to_vec());
-        let paths = |at: &str| uplinks.paths(at.parse().unwrap()).collect::<Vec<_>>();
-        let v4: SocketAddr = "192.0.2.1:7".parse().unwrap();
+        let addr = |at: &str| Endpoint::from(at.parse::<SocketAddr>().unwrap());
+        let paths = |at: &str| uplinks.paths(addr(at)).collect::<Vec<_>>();
+        let v4 = addr("192.0.2.1:7");
         assert_eq!(paths("192.0.2.1:7"), [sockets[0].path(v4), sockets[2].path(v4)]);
         assert_eq!(paths("[2001:db8::1]:7").len(), 1);
         for only_here in ["127.0.0.1:7", "169.254.1.1:7", "[::1]:7", "[fe80::1%3]:7"] {

@@ -199,7 +199,7 @@ impl Net {
         for id in 0..HONEST {
             let src = self.hosts[id].addr;
             for sent in self.hosts[id].take_sent() {
-                self.launch(src, sent.to, sent.bytes);
+                self.launch(src, sent.to.remote(), sent.bytes);
             }
             let src = self.hostile[id].addr;
             for (dst, bytes) in self.hostile[id].take_sent() {
@@ -373,12 +373,12 @@ impl Net {
         };
         let report = match input.below(15) {
             0 => Report::Handshake {
-                from,
+                from: from.into(),
                 datagram: input.bytes().to_vec(),
             },
             1 => match self.history.iter().rev().nth(input.below(64)) {
                 Some(old) => Report::Handshake {
-                    from,
+                    from: from.into(),
                     datagram: old.bytes.clone(),
                 },
                 None => return,
@@ -393,7 +393,7 @@ impl Net {
                 link,
                 LinkReport::Proven {
                     index: ReceiverIndex(index),
-                    path: from,
+                    path: from.into(),
                     proven: input.flag(),
                 },
             ),
@@ -421,14 +421,14 @@ impl Net {
             11 => Report::Link(
                 link,
                 LinkReport::Roamed {
-                    path: from,
+                    path: from.into(),
                     room: u32::from(input.u8()),
                 },
             ),
             12 => Report::Link(
                 link,
                 LinkReport::Probed {
-                    from,
+                    from: from.into(),
                     number: u64::from(input.u32()),
                     kind: match input.u8() % 3 {
                         0 => ProbeKind::Plain,

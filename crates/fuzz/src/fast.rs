@@ -191,7 +191,7 @@ impl Trio {
                 link,
                 LinkCommand::Install {
                     peer,
-                    path,
+                    path: path.into(),
                     proven: true,
                     keys,
                     usage,

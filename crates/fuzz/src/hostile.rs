@@ -26,9 +26,9 @@ const MAX_KEPT: usize = 64;
 struct Outbox(Vec<(SocketAddr, Vec<u8>)>);
 
 impl Transmit for Outbox {
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: weft_packet::Endpoint, train: &[u8], segment: usize) {
         self.0
-            .extend(train.chunks(segment).map(|datagram| (to, datagram.to_vec())));
+            .extend(train.chunks(segment).map(|datagram| (to.remote(), datagram.to_vec())));
     }
 }
 
@@ -145,7 +145,7 @@ impl Hostile {
                 LINK,
                 LinkCommand::Install {
                     peer: self.target.node_addr(),
-                    path: self.target_addr,
+                    path: self.target_addr.into(),
                     proven: true,
                     keys,
                     usage: EpochUse::Send,
@@ -257,7 +257,13 @@ impl Hostile {
             ),
         );
         let to = self.target_addr;
-        self.apply(now, Command::Send(SendCommand::Transmit { to, datagram }));
+        self.apply(
+            now,
+            Command::Send(SendCommand::Transmit {
+                to: to.into(),
+                datagram,
+            }),
+        );
     }
 
     fn answer(&mut self, now: u64, input: &mut Input<'_>) {
@@ -279,7 +285,13 @@ impl Hostile {
         msg2.emit(&mut datagram).unwrap();
         self.install_link(now, self.next_index, msg1.sender_idx, keys);
         let to = self.target_addr;
-        self.apply(now, Command::Send(SendCommand::Transmit { to, datagram }));
+        self.apply(
+            now,
+            Command::Send(SendCommand::Transmit {
+                to: to.into(),
+                datagram,
+            }),
+        );
     }
 
     fn link_message(&mut self, now: u64, msg_type: u8, body: Vec<u8>) {

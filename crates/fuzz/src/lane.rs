@@ -50,9 +50,9 @@ pub fn lane(data: &[u8]) {
 pub(super) struct Sent(pub(super) Vec<(SocketAddr, Vec<u8>)>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: weft_packet::Endpoint, train: &[u8], segment: usize) {
         assert!(!train.is_empty() && segment > 0);
-        self.0.extend(train.chunks(segment).map(|d| (to, d.to_vec())));
+        self.0.extend(train.chunks(segment).map(|d| (to.remote(), d.to_vec())));
     }
 }
 
@@ -139,8 +139,8 @@ impl Pair {
                 },
             )
         };
-        self.command(install(PEER, self.path, mine, usage));
-        self.tell_peer(install(ME, address(1), theirs, EpochUse::Send));
+        self.command(install(PEER, self.path.into(), mine, usage));
+        self.tell_peer(install(ME, address(1).into(), theirs, EpochUse::Send));
     }
 
     fn rekey_session(&mut self, usage: EpochUse) {

@@ -133,7 +133,7 @@ impl Pair {
         };
         let link = LinkCommand::Install {
             peer,
-            path: address(other),
+            path: address(other).into(),
             proven: true,
             keys,
             usage,

@@ -18,7 +18,6 @@ mod hops;
 mod rules;
 
 use std::hint::black_box;
-use std::net::SocketAddr;
 
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
@@ -28,7 +27,7 @@ use weft_packet::coalesce::Coalescer;
 use weft_packet::flow::FlowHasher;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    Command, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
     ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::NodeAddr;
@@ -333,7 +332,7 @@ fn received(sent: &mut Train<Sent>, count: usize) -> Vec<Vec<u8>> {
 struct Sent(Vec<Vec<u8>>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, _: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
         self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
 }
@@ -405,8 +404,8 @@ fn send(lane: &mut Lane, train: &mut Train<Sent>, packet: &[u8], count: usize) {
     train.flush();
 }
 
-fn address(host: u8) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, host], 2121))
+fn address(host: u8) -> Endpoint {
+    Endpoint::from(([192, 0, 2, host], 2121))
 }
 
 /// Makes a TCP packet from A whose checksum is left to complete.

@@ -19,14 +19,13 @@
 )]
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::time::Instant;
 
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+    Command, DropReason, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId,
+    LinkKeys, ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
 };
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
@@ -42,7 +41,7 @@ const BURST: u64 = 60;
 struct Sent(Vec<(Vec<u8>, usize)>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, _: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
         self.0.push((train.to_vec(), segment));
     }
 }
@@ -134,8 +133,8 @@ impl End {
     }
 }
 
-fn address() -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, 1], 2121))
+fn address() -> Endpoint {
+    Endpoint::from(([192, 0, 2, 1], 2121))
 }
 
 fn secret(of: u8) -> Secret {

@@ -8,7 +8,7 @@
 //! Messages about one link begin with its [`LinkId`], messages about one session with the address
 //! of its peer.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::NodeAddr;
 
@@ -81,14 +81,14 @@ pub enum Report {
     /// A handshake datagram (FMP phase 1 or 2). Nothing of it is authenticated.
     Handshake {
         /// The source of the datagram.
-        from: SocketAddr,
+        from: Endpoint,
         /// The whole datagram.
         datagram: Vec<u8>,
     },
     /// A datagram outside of links with a token that the node awaits. Nothing of it is authenticated.
     Outside {
         /// The source of the datagram.
-        from: SocketAddr,
+        from: Endpoint,
         /// The whole datagram.
         datagram: Vec<u8>,
     },

@@ -8,7 +8,7 @@
 //! gets all. If there are too many, some pass by a random draw ([`Bucket::take_by_lot`]).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
 use weft_noise::tag::{Digest, TAG_MASK, TagKey};
@@ -185,20 +185,20 @@ impl Gate {
     }
 
     /// Returns whether a msg1 goes to the core.
-    pub(crate) fn admits_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) -> bool {
+    pub(crate) fn admits_msg1(&mut self, now: u64, host: IpAddr, msg1: &fmp::Msg1<'_>) -> bool {
         let digest = Digest::of_msg1(msg1.noise);
-        let known = self.sender_of(now, host_of(from), msg1.sender_idx, digest);
+        let known = self.sender_of(now, host, msg1.sender_idx, digest);
         if known.is_some_and(|peer| self.admits_tagged(now, peer, digest)) {
             return true;
         }
         let draws = [self.draw(), self.draw()];
         let pool = self.pool;
-        if let Some(host) = self.hosts.get_mut(&host_of(from)) {
+        if let Some(host) = self.hosts.get_mut(&host) {
             let of_host = host.bucket.take_by_lot(part(pool, OF_HOST), now, draws[0]);
             let admitted = of_host && self.known.take_by_lot(pool, now, draws[1]);
             return admitted || host.reserve.take(RESERVE, now, 1) == 1 && self.reserve.take(pool, now, 1) == 1;
         }
-        let slot = self.hash(&prefix(from.ip())) as usize % PREFIXES;
+        let slot = self.hash(&prefix(host)) as usize % PREFIXES;
         let Some(bucket) = self.prefixes.get_mut(slot) else {
             return false;
         };
@@ -206,7 +206,7 @@ impl Gate {
     }
 
     /// Returns whether a msg2 goes to the core.
-    pub(crate) fn admits_msg2(&mut self, now: u64, from: SocketAddr, msg2: &fmp::Msg2<'_>) -> bool {
+    pub(crate) fn admits_msg2(&mut self, now: u64, host: IpAddr, msg2: &fmp::Msg2<'_>) -> bool {
         let draws = [self.draw(), self.draw()];
         let pool = self.pool;
         let Some(armed) = self.armed.get_mut(&msg2.receiver_idx) else {
@@ -217,7 +217,7 @@ impl Gate {
         if tag.is_some_and(|tag| tag.tag(digest()) == msg2.sender_idx & TAG_MASK) {
             return armed.tagged.take(ANSWERS, now, 1) == 1;
         }
-        let known = self.hosts.contains_key(&host_of(from));
+        let known = self.hosts.contains_key(&host);
         let bucket = if known { &mut armed.known } else { &mut armed.others };
         bucket.take_by_lot(ANSWERS, now, draws[0]) && self.answers.take_by_lot(pool, now, draws[1])
     }
@@ -306,11 +306,6 @@ fn part(pool: Rate, of: u64) -> Rate {
         per_second: (pool.per_second / of).max(1),
         burst: (pool.burst / of).max(1),
     }
-}
-
-/// Returns the host of a path, whichever socket that has.
-fn host_of(path: SocketAddr) -> IpAddr {
-    path.ip().to_canonical()
 }
 
 /// Returns what hosts of one owner have in common: the first 24 bits of an IPv4 address, the first

@@ -1,6 +1,6 @@
 //! From the wire: each datagram to the owner of its keys.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 use std::ops::Range;
 
 use weft_wire::fast::{self, HEADROOM};
@@ -40,7 +40,7 @@ struct Ingress<'a, T> {
     /// The present time, in ms.
     now: u64,
     /// The source address of the datagrams.
-    from: SocketAddr,
+    from: Endpoint,
     train: &'a mut Train<T>,
 }
 
@@ -52,7 +52,7 @@ impl Lane {
     pub fn inbound_train<T: Transmit>(
         &mut self,
         now: u64,
-        from: SocketAddr,
+        from: impl Into<Endpoint>,
         room: &mut [u8],
         step: usize,
         train: &mut Train<T>,
@@ -66,7 +66,7 @@ impl Lane {
         let mut ingress = Ingress {
             lane: self,
             now,
-            from,
+            from: from.into(),
             train,
         };
         while let Some(head) = received.head() {
@@ -92,7 +92,7 @@ impl Lane {
     pub fn inbound<T: Transmit>(
         &mut self,
         now: u64,
-        from: SocketAddr,
+        from: impl Into<Endpoint>,
         room: &mut [u8],
         train: &mut Train<T>,
     ) -> Inbound {
@@ -107,7 +107,7 @@ impl Lane {
         let mut ingress = Ingress {
             lane: self,
             now,
-            from,
+            from: from.into(),
             train,
         };
         ingress.take(&owner, &mut received, &mut |_, range, checksum| {
@@ -121,7 +121,7 @@ impl Lane {
     pub fn inbound_alone<T: Transmit>(
         &mut self,
         now: u64,
-        from: SocketAddr,
+        from: impl Into<Endpoint>,
         datagram: &[u8],
         train: &mut Train<T>,
     ) -> Option<Vec<u8>> {

@@ -39,6 +39,7 @@ mod control;
 mod counters;
 mod echo;
 mod ecn;
+mod endpoint;
 mod fast;
 mod fips;
 pub mod firewall;
@@ -64,7 +65,6 @@ mod sender;
 mod service;
 mod session;
 mod shares;
-mod socket_id;
 pub mod split;
 mod tables;
 mod train;
@@ -77,6 +77,7 @@ pub use control::{
     Totals,
 };
 pub use counters::{Counters, DropReason, Drops};
+pub use endpoint::{Endpoint, LocalEnd, SocketId};
 pub use fips::IPV6_OVERHEAD;
 pub use inbound::Inbound;
 pub use lane::{Inspection, Lane, LaneConfig, relayed_payload};
@@ -85,7 +86,6 @@ pub use paths::PATH_PROBE_LEN;
 pub use reports::{Cause, ReportQueue};
 pub use service::MAX_SERVICE;
 pub use shares::{Load, Shares};
-pub use socket_id::{SocketId, plain};
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
 /// Bytes of room that a datagram needs before its start when it is passed to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

@@ -1,7 +1,7 @@
 //! One link: its keys, its paths, and the accounts of its traffic.
 
+use crate::endpoint::Endpoint;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
 
@@ -21,7 +21,7 @@ pub(crate) struct Link {
     pub(crate) paths: Paths,
     /// For each epoch that is not proven: its index, the address in its handshake, and whether its
     /// answer went to no other.
-    answered: Vec<(u32, SocketAddr, bool)>,
+    answered: Vec<(u32, Endpoint, bool)>,
     /// Whether the link has had an epoch that seals.
     in_use: bool,
     pub(crate) epochs: Epochs,
@@ -49,7 +49,7 @@ pub(crate) struct Link {
 impl Link {
     /// Makes a link with `peer` at `path`. Unless `proven`, the peer still has to prove that it is
     /// at that address.
-    pub(crate) fn new(id: LinkId, peer: NodeAddr, path: SocketAddr, proven: bool) -> Self {
+    pub(crate) fn new(id: LinkId, peer: NodeAddr, path: Endpoint, proven: bool) -> Self {
         Self {
             id,
             peer,
@@ -111,7 +111,7 @@ impl Link {
     pub(crate) fn install(
         &mut self,
         now: u64,
-        path: SocketAddr,
+        path: Endpoint,
         proven: bool,
         keys: &LinkKeys,
         usage: EpochUse,
@@ -146,7 +146,7 @@ impl Link {
     /// Records the address that the handshake of an epoch shows for the peer. Only a handshake of
     /// this node changes the path of a link in use, since the initiator of any other may be any
     /// host until its keys are proven.
-    fn note_path(&mut self, index: u32, path: SocketAddr, proven: bool, usage: EpochUse) {
+    fn note_path(&mut self, index: u32, path: Endpoint, proven: bool, usage: EpochUse) {
         let fresh = !self.in_use;
         self.in_use |= usage == EpochUse::Send;
         match usage {
@@ -173,16 +173,20 @@ impl Link {
 
     /// Records that a frame from `from` has proven the candidate `index`, which seals from now on:
     /// the sender of the frame has received the answer to its handshake. That proves the sender's
-    /// address if the answer went to one address only.
-    pub(crate) fn settle_path(&mut self, index: u32, from: SocketAddr) {
+    /// address if the answer went to one address only. Of the addresses of this host that it may have
+    /// asked, it uses the one that the frame came to.
+    pub(crate) fn settle_path(&mut self, index: u32, from: Endpoint) {
         let was_in_use = std::mem::replace(&mut self.in_use, true);
         let Some(at) = self.answered.iter().position(|(known, ..)| *known == index) else {
             return;
         };
         let (_, path, proven) = self.answered.swap_remove(at);
         self.answered.shrink_to_fit();
+        let path = if path.is_to(from) { from } else { path };
         if proven && (path == from || !was_in_use) {
-            self.paths.place(path, None);
+            let used = self.paths.is_proven().then(|| self.paths.proven());
+            let same = used.filter(|used| was_in_use && used.covers(path));
+            self.paths.place(same.unwrap_or(path), None);
         } else if !was_in_use {
             self.paths = Paths::new(from, false);
         }

@@ -8,7 +8,7 @@
 //! and the link goes to it when the peer answers ([`Paths::place`]).
 //! docs/decisions/0022-path-validation.md.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use crate::control::{LinkId, LinkReport, Report};
 use crate::counters::{Counters, DropReason};
@@ -30,18 +30,19 @@ const REPORT_AGAIN: u64 = 500;
 /// The addresses of one link.
 #[derive(Debug)]
 pub(crate) struct Paths {
-    proven: SocketAddr,
-    beside: Option<Beside>,
+    proven: Endpoint,
+    /// Few links have one.
+    beside: Option<Box<Beside>>,
     /// The last address that was reported, and when it was, in ms. Few peers ever roam.
-    reported: Option<Box<(SocketAddr, u64)>>,
+    reported: Option<Box<(Endpoint, u64)>>,
     /// The paths that data goes on at the same time, if there are several; all are proven.
-    bond: Option<Box<[SocketAddr]>>,
+    bond: Option<Box<[Endpoint]>>,
 }
 
 /// The address beside the proven one.
 #[derive(Debug)]
 struct Beside {
-    to: SocketAddr,
+    to: Endpoint,
     role: Role,
     /// The number of bytes that may still go to it.
     room: u64,
@@ -59,7 +60,7 @@ enum Role {
 
 impl Paths {
     /// Makes a link whose peer is at `path`, which is either `proven` or still has to be.
-    pub(crate) fn new(path: SocketAddr, proven: bool) -> Self {
+    pub(crate) fn new(path: Endpoint, proven: bool) -> Self {
         let mut paths = Self {
             proven: path,
             beside: None,
@@ -73,7 +74,7 @@ impl Paths {
     }
 
     /// Returns the address that all frames go to.
-    pub(crate) fn proven(&self) -> SocketAddr {
+    pub(crate) fn proven(&self) -> Endpoint {
         self.proven
     }
 
@@ -85,27 +86,29 @@ impl Paths {
     /// Returns whether all frames go to `from` and to no other address, so that a frame from it
     /// changes nothing.
     #[inline]
-    pub(crate) fn is_settled(&self, from: SocketAddr) -> bool {
-        self.proven == from && self.beside.is_none()
+    pub(crate) fn is_settled(&self, from: Endpoint) -> bool {
+        self.beside.is_none() && self.proven.covers(from)
     }
 
     /// Records that the peer has proven that it is at `path`. Copies of all frames go to `left`, if
     /// there is one.
-    pub(crate) fn place(&mut self, path: SocketAddr, left: Option<SocketAddr>) {
+    pub(crate) fn place(&mut self, path: Endpoint, left: Option<Endpoint>) {
         let tried = self.beside.as_ref().is_some_and(|beside| beside.role == Role::Tried);
         if self.proven == path && left.is_none() && tried {
             return;
         }
         self.proven = path;
-        self.beside = left.filter(|left| *left != path).map(|to| Beside {
-            to,
-            role: Role::Left,
-            room: u64::MAX,
+        self.beside = left.filter(|left| *left != path).map(|to| {
+            Box::new(Beside {
+                to,
+                role: Role::Left,
+                room: u64::MAX,
+            })
         });
     }
 
     /// Sets the paths that data goes on at the same time, if there are several.
-    pub(crate) fn bond(&mut self, paths: Vec<SocketAddr>) {
+    pub(crate) fn bond(&mut self, paths: Vec<Endpoint>) {
         self.bond = (paths.len() > 1).then(|| paths.into_boxed_slice());
     }
 
@@ -116,7 +119,7 @@ impl Paths {
 
     /// Sends on the path for flows with this hash until [`Paths::leave_flow`] is called with the value
     /// that is returned.
-    pub(crate) fn enter_flow(&mut self, hash: u64) -> SocketAddr {
+    pub(crate) fn enter_flow(&mut self, hash: u64) -> Endpoint {
         let main = self.proven;
         if let Some(bond) = &self.bond {
             // The high bits, since others choose the lane.
@@ -127,24 +130,24 @@ impl Paths {
     }
 
     /// Sends on the path of the link again.
-    pub(crate) fn leave_flow(&mut self, main: SocketAddr) {
+    pub(crate) fn leave_flow(&mut self, main: Endpoint) {
         self.proven = main;
     }
 
     /// Records that nothing proves that the peer is at the link's address.
     pub(crate) fn doubt(&mut self) {
-        self.beside = Some(Beside {
+        self.beside = Some(Box::new(Beside {
             to: self.proven,
             role: Role::Alone,
             room: 0,
-        });
+        }));
     }
 
     /// Records that the newest frame of the link came from `from`. `bytes` is the length of that
     /// frame and those that arrived with it. Returns how many bytes of probes the core may send to
     /// it, if the address is to be reported.
     #[inline]
-    pub(crate) fn came_from(&mut self, now: u64, from: SocketAddr, bytes: usize) -> Option<u32> {
+    pub(crate) fn came_from(&mut self, now: u64, from: Endpoint, bytes: usize) -> Option<u32> {
         if self.is_settled(from) {
             return None;
         }
@@ -152,8 +155,12 @@ impl Paths {
     }
 
     #[cold]
-    fn came_from_elsewhere(&mut self, now: u64, from: SocketAddr, bytes: u64) -> Option<u32> {
-        if self.bond.as_ref().is_some_and(|bond| bond.contains(&from)) {
+    fn came_from_elsewhere(&mut self, now: u64, from: Endpoint, bytes: u64) -> Option<u32> {
+        if self
+            .bond
+            .as_ref()
+            .is_some_and(|bond| bond.iter().any(|path| path.covers(from)))
+        {
             return None;
         }
         let earned = FACTOR.saturating_mul(bytes);
@@ -164,16 +171,16 @@ impl Paths {
                 self.proven = from;
                 (beside.to, beside.room) = (from, earned);
             }
-            _ if self.proven == from => {
+            _ if self.proven.covers(from) => {
                 self.beside = None;
                 return None;
             }
             beside => {
-                *beside = Some(Beside {
+                *beside = Some(Box::new(Beside {
                     to: from,
                     role: Role::Tried,
                     room: earned,
-                });
+                }));
             }
         }
         let due = self.reported.as_deref().is_none_or(|(last, at)| {
@@ -223,7 +230,7 @@ impl Paths {
     /// Sends a copy to the address beside the proven one, if its bound allows the length. Returns
     /// whether the datagram also goes to the proven one.
     #[cold]
-    fn copy(&mut self, counters: &mut Counters, len: usize, send: impl FnOnce(SocketAddr)) -> bool {
+    fn copy(&mut self, counters: &mut Counters, len: usize, send: impl FnOnce(Endpoint)) -> bool {
         let Some(beside) = &mut self.beside else { return true };
         let fits = beside.room >= len as u64;
         if fits && beside.role != Role::Left {
@@ -248,7 +255,7 @@ impl Paths {
 }
 
 /// Returns the report of a new address that the newest frame of a link came from.
-pub(crate) fn moved(link: LinkId, path: SocketAddr, room: u32) -> Report {
+pub(crate) fn moved(link: LinkId, path: Endpoint, room: u32) -> Report {
     Report::Link(link, LinkReport::Roamed { path, room })
 }
 
@@ -259,17 +266,17 @@ mod tests {
     use weft_wire::fmp;
 
     #[derive(Default)]
-    struct Sent(Vec<(SocketAddr, usize)>);
+    struct Sent(Vec<(Endpoint, usize)>);
 
     impl Transmit for Sent {
-        fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+        fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
             self.0
                 .extend(train.chunks(segment).map(|datagram| (to, datagram.len())));
         }
     }
 
-    fn at(port: u16) -> SocketAddr {
-        SocketAddr::from(([192, 0, 2, 1], port))
+    fn at(port: u16) -> Endpoint {
+        Endpoint::from(([192, 0, 2, 1], port))
     }
 
     /// Sends `count` datagrams of `len` bytes, and returns the bytes that went to each of two

@@ -95,6 +95,6 @@ impl<T: Transmit> Sender<'_, T> {
         // A listening address of the configuration may be another one than those of the interface.
         let link = egress.link.and_then(|link| self.tables.links.get(link));
         let path = link.map(|link| link.paths.proven());
-        path.is_some_and(|path| path.ip().to_canonical() == dest && ports.is_none_or(|[_, port]| port == path.port()))
+        path.is_some_and(|path| path.ip() == dest && ports.is_none_or(|[_, port]| port == path.port()))
     }
 }

@@ -4,7 +4,7 @@
 //! ([`Encapsulate`]). Messages are sealed one by one: those of a link here, those of a session in
 //! FIPS frames here and in fast frames in `fast/message.rs`.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::link::LinkMessageType;
 use weft_wire::session::{DataPorts, SessionMessageType};
@@ -122,7 +122,7 @@ impl<T: Transmit> Sender<'_, T> {
     }
 
     /// Sends a probe of a path, or the answer to one, to `to`, if the link has keys.
-    pub(crate) fn probe_link(&mut self, key: LinkKey, to: SocketAddr, msg_type: u8, body: &[u8]) {
+    pub(crate) fn probe_link(&mut self, key: LinkKey, to: Endpoint, msg_type: u8, body: &[u8]) {
         let Some(link) = self.tables.links.get_mut(key) else {
             return;
         };

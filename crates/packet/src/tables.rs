@@ -10,8 +10,8 @@ mod egress;
 mod routes;
 mod slab;
 
+use crate::endpoint::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 
 use weft_wire::NodeAddr;
 
@@ -131,7 +131,7 @@ impl Tables {
 
     /// Returns a link, which is made if there is none, with its peer at `path`. Unless `proven`,
     /// the peer still has to prove that it is there.
-    pub(crate) fn link_with(&mut self, id: LinkId, peer: NodeAddr, path: SocketAddr, proven: bool) -> LinkKey {
+    pub(crate) fn link_with(&mut self, id: LinkId, peer: NodeAddr, path: Endpoint, proven: bool) -> LinkKey {
         self.links.key_or_insert(id, || Link::new(id, peer, path, proven))
     }
 
@@ -140,7 +140,7 @@ impl Tables {
         &mut self,
         now: u64,
         key: LinkKey,
-        path: SocketAddr,
+        path: Endpoint,
         proven: bool,
         keys: &LinkKeys,
         usage: EpochUse,

@@ -1,7 +1,7 @@
 //! The send batch: datagrams sealed one behind the other into one buffer, so that a train of equal
 //! ones leaves in one system call (UDP_SEGMENT).
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::fast::HEADROOM;
 
@@ -15,7 +15,7 @@ pub const MAX_TRAIN_SEGMENTS: usize = 64;
 pub trait Transmit {
     /// Sends `train` to `to`, cut into datagrams of `segment` bytes; the last may be shorter.
     /// `train` is never empty.
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize);
+    fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize);
 
     /// Returns nanoseconds on a monotonic clock if the packet path is measured; otherwise 0, at no
     /// cost.
@@ -46,7 +46,7 @@ pub struct Train<T> {
     count: usize,
     /// Set by a shorter segment, which ends a train.
     closed: bool,
-    to: Option<SocketAddr>,
+    to: Option<Endpoint>,
     max_segments: usize,
 }
 
@@ -80,7 +80,7 @@ impl<T: Transmit> Train<T> {
 
     /// Sends the `len` bytes just written into the reserved room to `to`, at once and alone. They
     /// stay in place, and may then be committed.
-    pub fn send_aside(&mut self, to: SocketAddr, len: usize) {
+    pub fn send_aside(&mut self, to: Endpoint, len: usize) {
         let start = HEADROOM + self.len;
         let len = len.min(MAX_TRAIN_BYTES);
         if len > 0 {
@@ -89,7 +89,7 @@ impl<T: Transmit> Train<T> {
     }
 
     /// Adds the `len` bytes just written into the reserved room as one datagram to `to`.
-    pub fn commit(&mut self, to: SocketAddr, len: usize) {
+    pub fn commit(&mut self, to: Endpoint, len: usize) {
         let len = len.min(MAX_TRAIN_BYTES);
         if !self.takes(to, len) {
             let start = HEADROOM + self.len;
@@ -119,7 +119,7 @@ impl<T: Transmit> Train<T> {
 
     /// Sends datagrams of `segment` bytes each but the last from where they are, after those that
     /// wait.
-    pub fn send_from(&mut self, to: SocketAddr, datagrams: &[u8], segment: usize) {
+    pub fn send_from(&mut self, to: Endpoint, datagrams: &[u8], segment: usize) {
         self.flush();
         let segment = segment.clamp(1, MAX_TRAIN_BYTES);
         let most = self.max_segments.min(MAX_TRAIN_BYTES / segment) * segment;
@@ -153,7 +153,7 @@ impl<T: Transmit> Train<T> {
         &mut self.out
     }
 
-    fn takes(&self, to: SocketAddr, len: usize) -> bool {
+    fn takes(&self, to: Endpoint, len: usize) -> bool {
         self.count == 0
             || (self.to == Some(to) && !self.closed && len <= self.segment && self.len + len <= MAX_TRAIN_BYTES)
     }
@@ -166,18 +166,18 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Seen(Vec<(SocketAddr, Vec<u8>)>, usize);
+    struct Seen(Vec<(Endpoint, Vec<u8>)>, usize);
 
     impl Transmit for Seen {
-        fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+        fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
             assert!(train.len() <= MAX_TRAIN_BYTES && train.chunks(segment).count() <= MAX_TRAIN_SEGMENTS);
             self.1 += 1;
             self.0.extend(train.chunks(segment).map(|d| (to, d.to_vec())));
         }
     }
 
-    fn addr(n: u8) -> SocketAddr {
-        SocketAddr::from(([192, 0, 2, n], 2121))
+    fn addr(n: u8) -> Endpoint {
+        Endpoint::from(([192, 0, 2, n], 2121))
     }
 
     proptest! {

@@ -8,7 +8,6 @@
 )]
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use weft_noise::Key;
@@ -17,9 +16,9 @@ use weft_packet::checksum::{self, Checksum};
 use weft_packet::coalesce::Coalescer;
 use weft_packet::split::Splitter;
 use weft_packet::{
-    Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId,
-    LinkKeys, LinkReport, ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, SessionReport, TableCommand,
-    Train, Transmit,
+    Command, DropReason, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand,
+    LinkId, LinkKeys, LinkReport, ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, SessionReport,
+    TableCommand, Train, Transmit,
 };
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, fast};
@@ -39,7 +38,7 @@ const CE: u8 = 3;
 struct Sent(Vec<Vec<u8>>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, _: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
         self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
 }
@@ -51,8 +50,8 @@ struct End {
     train: Train<Sent>,
 }
 
-fn address(of: NodeAddr) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
+fn address(of: NodeAddr) -> Endpoint {
+    Endpoint::from(([192, 0, 2, of.as_bytes()[0]], 2121))
 }
 
 /// The key with which one end sends and the other receives.
@@ -585,7 +584,7 @@ fn only_the_newest_keys_move_a_peer() {
     agree(&mut a, &mut b, 1, 1000);
     a.send(VirtioNetHdr::default(), &probe);
     let fresh = a.take_sent().remove(0);
-    let elsewhere = |port: u16| SocketAddr::from(([198, 51, 100, 1], port));
+    let elsewhere = |port: u16| Endpoint::from(([198, 51, 100, 1], port));
     let roamed = |end: &mut End| {
         end.reports()
             .into_iter()

@@ -12,7 +12,7 @@
 #[path = "offload/model.rs"]
 mod model;
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::Ipv6Addr;
 
 use model::{Packet, UDP, V4};
 use proptest::prelude::*;
@@ -20,8 +20,8 @@ use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
-    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit, bounds,
+    Command, Counters, DropReason, Endpoint, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId,
+    LinkKeys, ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit, bounds,
 };
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
@@ -43,7 +43,7 @@ const WHOLE: VirtioNetHdr = VirtioNetHdr {
 struct Sent(Vec<Vec<u8>>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, _: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
         self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
 }
@@ -56,8 +56,8 @@ struct End {
     train: Train<Sent>,
 }
 
-fn address(of: NodeAddr) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
+fn address(of: NodeAddr) -> Endpoint {
+    Endpoint::from(([192, 0, 2, of.as_bytes()[0]], 2121))
 }
 
 fn key(kind: u8, from: NodeAddr) -> Key {

@@ -6,16 +6,14 @@
     reason = "a test ends where its ground is missing"
 )]
 
-use std::net::SocketAddr;
-
 use proptest::prelude::*;
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
 use weft_packet::{
-    Audience, Command, DropReason, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId,
-    LinkKeys, Outbound, Place, ReceiverIndex, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
-    Transmit, lane_of,
+    Audience, Command, DropReason, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand,
+    LinkId, LinkKeys, Outbound, Place, ReceiverIndex, Report, SessionCommand, SessionKeys, SessionReport, TableCommand,
+    Train, Transmit, lane_of,
 };
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
@@ -30,11 +28,11 @@ const LATER: u64 = NOW + 20;
 #[derive(Default)]
 struct Sent {
     datagrams: Vec<Vec<u8>>,
-    to: Option<SocketAddr>,
+    to: Option<Endpoint>,
 }
 
 impl Transmit for Sent {
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
         self.to = Some(to);
         self.datagrams.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
@@ -50,8 +48,8 @@ struct Node {
 /// The packets of a receive, and the datagrams for other lanes, with their owner.
 type Received = (Vec<Vec<u8>>, Vec<(u8, Vec<u8>)>);
 
-fn address(of: NodeAddr) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
+fn address(of: NodeAddr) -> Endpoint {
+    Endpoint::from(([192, 0, 2, of.as_bytes()[0]], 2121))
 }
 
 fn index(of: NodeAddr, lane: u8) -> u32 {
@@ -321,7 +319,7 @@ fn what_is_no_fast_frame_is_for_the_first() {
 #[test]
 fn who_moves_is_followed_in_every_lane_by_what_the_core_says() {
     let [mut a, _] = proven(2);
-    let moved = SocketAddr::from(([198, 51, 100, 1], 9));
+    let moved = Endpoint::from(([198, 51, 100, 1], 9));
     a.apply(&Command::Link(
         LINK,
         LinkCommand::Place {

@@ -1,20 +1,33 @@
 //! What carries a lane's datagrams.
 
 use std::io;
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use weft_os::clock::monotonic_ns;
-use weft_os::udp::{Received, UdpCounters, UdpSocket};
+use weft_os::udp::{self, UdpCounters, UdpSocket};
+use weft_packet::{Endpoint, LocalEnd};
 
-/// A local address that sends and receives datagrams: a UDP socket, another carrier, or in tests a
+/// What one receive brought: datagrams of one length from one sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Bytes of each datagram; the last may be shorter. Equal to `len` if there is one datagram.
+    pub segment_size: usize,
+    /// The path that they came by: the sender, and the local end that it has sent to.
+    pub from: Endpoint,
+    /// The ECN bits of the IP headers (RFC 3168): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    pub ecn: u8,
+}
+
+/// A local end that sends and receives datagrams: a UDP socket, another carrier, or in tests a
 /// network in memory. Its descriptor is readable while a receive would succeed.
 pub trait Bind: AsFd {
-    /// The local address. Its IP version is that of the destinations.
-    fn local_address(&self) -> SocketAddr;
+    /// Whether its destinations are of IPv6, or else of IPv4.
+    fn is_ipv6(&self) -> bool;
 
-    /// Sends `bytes` to `to` as datagrams of `segment_size` bytes, the last of which may be
+    /// Sends `bytes` by the path `to` as datagrams of `segment_size` bytes, the last of which may be
     /// shorter, or as one. Returns how many bytes were accepted: all, or a multiple of
     /// `segment_size`.
     ///
@@ -22,7 +35,7 @@ pub trait Bind: AsFd {
     /// Nothing was sent. `WouldBlock`: wait for room. Otherwise as
     /// [`is_transient`](weft_os::udp::is_transient) and [`is_too_long`](weft_os::udp::is_too_long)
     /// say; any other error concerns the destination.
-    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize>;
+    fn send(&self, to: Endpoint, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize>;
 
     /// Receives into `buf`, which holds any receive
     /// ([`RECEIVE_BUFFER_LEN`](weft_os::udp::RECEIVE_BUFFER_LEN) bytes): one datagram, or several of
@@ -30,7 +43,7 @@ pub trait Bind: AsFd {
     ///
     /// # Errors
     /// `WouldBlock` if there is none. After any other error the lane waits for readiness again.
-    fn recv(&self, buf: &mut [u8]) -> io::Result<Received>;
+    fn recv(&self, buf: &mut [u8]) -> io::Result<Arrival>;
 
     /// Waits until a send may succeed, at most for `time`.
     fn wait_for_room(&self, time: Duration);
@@ -53,18 +66,28 @@ pub trait Bind: AsFd {
 }
 
 impl Bind for UdpSocket {
-    fn local_address(&self) -> SocketAddr {
-        UdpSocket::local_address(self)
+    fn is_ipv6(&self) -> bool {
+        self.local_address().is_ipv6()
     }
 
     #[inline(always)]
-    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
-        UdpSocket::send(self, to, bytes, segment_size)
+    fn send(&self, to: Endpoint, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
+        let local = to.local().map(|LocalEnd { ip, device }| udp::LocalEnd { ip, device });
+        self.send_from(local, to.remote(), bytes, segment_size)
     }
 
     #[inline(always)]
-    fn recv(&self, buf: &mut [u8]) -> io::Result<Received> {
-        UdpSocket::recv(self, buf)
+    fn recv(&self, buf: &mut [u8]) -> io::Result<Arrival> {
+        let received = UdpSocket::recv(self, buf)?;
+        let local = received
+            .local
+            .map(|udp::LocalEnd { ip, device }| LocalEnd { ip, device });
+        Ok(Arrival {
+            len: received.len,
+            segment_size: received.segment_size,
+            from: Endpoint::from(received.from).with_local(local),
+            ecn: received.ecn,
+        })
     }
 
     fn wait_for_room(&self, time: Duration) {

@@ -5,14 +5,13 @@
 //! is enough for any number of lanes, and a lane without such sockets does nothing for them.
 //! docs/decisions/0048-underlay-sockets.md.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use weft_os::poll::{Interest, Poller};
-use weft_os::udp::{Received, UdpCounters};
+use weft_os::udp::UdpCounters;
 use weft_packet::SocketId;
 
-use crate::bind::Bind;
+use crate::bind::{Arrival, Bind};
 use crate::underlay::Full;
 
 /// A socket that the threads of all lanes have.
@@ -89,11 +88,11 @@ impl Further {
 
     /// Receives from one of them.
     #[cold]
-    pub(crate) fn recv(&self, at: usize, buf: &mut [u8]) -> Option<Received> {
+    pub(crate) fn recv(&self, at: usize, buf: &mut [u8]) -> Option<Arrival> {
         let entry = self.list.get(..self.readable)?.get(at)?;
-        let received = entry.socket.recv(buf).ok()?;
-        let from: SocketAddr = entry.id.path(received.from);
-        Some(Received { from, ..received })
+        let arrival = entry.socket.recv(buf).ok()?;
+        let from = entry.id.path(arrival.from);
+        Some(Arrival { from, ..arrival })
     }
 
     /// The socket with this number, and how full it is.

@@ -2,13 +2,12 @@
 //! buffer changes its owner without a copy.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weft_os::tun::READ_BUFFER_LEN;
 use weft_os::udp::RECEIVE_BUFFER_LEN;
-use weft_packet::{HEADROOM, bounds};
+use weft_packet::{Endpoint, HEADROOM, bounds};
 
 /// Empty buffers kept for reuse.
 const MAX_SPARE: usize = 8;
@@ -39,7 +38,7 @@ pub(crate) enum Content {
     /// Datagrams from one address: their bytes behind the headroom, the length `step` of each but
     /// the last, and their ECN bits.
     Datagrams {
-        from: SocketAddr,
+        from: Endpoint,
         len: usize,
         step: usize,
         ecn: u8,
@@ -214,7 +213,7 @@ mod tests {
     fn a_flood_of_datagrams_keeps_no_packet_out() {
         let inbox = Inbox::default();
         let flood = Content::Datagrams {
-            from: SocketAddr::from(([192, 0, 2, 1], 2121)),
+            from: Endpoint::from(([192, 0, 2, 1], 2121)),
             len: 60_000,
             step: 1_400,
             ecn: 0,

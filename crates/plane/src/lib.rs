@@ -30,7 +30,7 @@ mod tunnel;
 mod underlay;
 mod worker;
 
-pub use bind::Bind;
+pub use bind::{Arrival, Bind};
 pub use counters::{PlaneCounters, Snapshot};
 pub use device::Device;
 pub use handle::StartError;

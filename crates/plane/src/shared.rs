@@ -188,7 +188,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use weft_packet::Endpoint;
 
     use weft_packet::{LinkCommand, LinkId, SendCommand};
 
@@ -199,7 +199,7 @@ mod tests {
         let mut commands = Commands::default();
         let message = || {
             Command::Send(SendCommand::Transmit {
-                to: SocketAddr::from(([192, 0, 2, 1], 2121)),
+                to: Endpoint::from(([192, 0, 2, 1], 2121)),
                 datagram: vec![0; 1_400],
             })
         };

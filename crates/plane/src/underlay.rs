@@ -1,13 +1,12 @@
 //! The sockets of a lane: its ordinary ones, and further ones that come and go.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use weft_os::udp::{Received, UdpCounters, is_too_long, is_transient};
-use weft_packet::{SocketId, Transmit, plain};
+use weft_os::udp::{UdpCounters, is_too_long, is_transient};
+use weft_packet::{Endpoint, Transmit};
 
-use crate::bind::Bind;
+use crate::bind::{Arrival, Bind};
 use crate::counters::PlaneCounters;
 use crate::further::Further;
 use crate::trace::{Queue, Stage, Tracer};
@@ -77,7 +76,7 @@ impl<R: Tracer, B: Bind> Underlay<R, B> {
 
     /// Receives from one of them: the ordinary ones come first.
     #[inline(always)]
-    pub(crate) fn recv(&self, at: usize, buf: &mut [u8]) -> Option<Received> {
+    pub(crate) fn recv(&self, at: usize, buf: &mut [u8]) -> Option<Arrival> {
         match self.sockets.get(at) {
             Some(socket) => socket.recv(buf).ok(),
             None => self.further.recv(at - self.sockets.len(), buf),
@@ -92,8 +91,8 @@ impl<R: Tracer, B: Bind> Underlay<R, B> {
 
     /// Sends a train from a further socket.
     #[cold]
-    fn transmit_further(&mut self, path: SocketAddr, train: &[u8], segment: usize) {
-        let Some((socket, full)) = self.further.get(SocketId::of(path)) else {
+    fn transmit_further(&mut self, path: Endpoint, train: &[u8], segment: usize) {
+        let Some((socket, full)) = self.further.get(path.socket()) else {
             self.counters.send_no_socket += train.len().div_ceil(segment) as u64;
             return;
         };
@@ -103,7 +102,7 @@ impl<R: Tracer, B: Bind> Underlay<R, B> {
             tracer: &mut self.tracer,
             full,
         };
-        sending.all(plain(path), train, segment);
+        sending.all(path, train, segment);
     }
 }
 
@@ -118,15 +117,11 @@ impl<R: Tracer, B: Bind> Transmit for Underlay<R, B> {
         self.tracer.sealed(split, seal);
     }
 
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
-        if !SocketId::of(to).is_ordinary() {
+    fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
+        if !to.socket().is_ordinary() {
             return self.transmit_further(to, train, segment);
         }
-        let Some(socket) = self
-            .sockets
-            .iter()
-            .find(|socket| socket.local_address().is_ipv6() == to.is_ipv6())
-        else {
+        let Some(socket) = self.sockets.iter().find(|socket| socket.is_ipv6() == to.is_ipv6()) else {
             self.counters.send_no_socket += train.len().div_ceil(segment) as u64;
             return;
         };
@@ -150,7 +145,7 @@ struct Sending<'a, R, S: ?Sized> {
 
 impl<R: Tracer, S: Bind + ?Sized> Sending<'_, R, S> {
     #[inline]
-    fn all(self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn all(self, to: Endpoint, train: &[u8], segment: usize) {
         let Self {
             socket,
             counters,
@@ -208,14 +203,18 @@ impl<R: Tracer, S: Bind + ?Sized> Sending<'_, R, S> {
 mod tests {
     use std::cell::{Cell, RefCell};
     use std::collections::VecDeque;
+    use std::net::Ipv6Addr;
     use std::os::fd::{AsFd, BorrowedFd};
 
-    use weft_os::udp::{Received, UdpCounters};
+    use weft_os::udp::UdpCounters;
 
     use super::*;
     use crate::trace::Off;
 
-    const TO: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
+    fn to() -> Endpoint {
+        Endpoint::from(([127, 0, 0, 1], 9))
+    }
+
     const WOULD_BLOCK: i32 = 11;
     const NO_BUFFERS: i32 = 105;
     const NO_MEMORY: i32 = 12;
@@ -241,11 +240,11 @@ mod tests {
     }
 
     impl Bind for &Fake {
-        fn local_address(&self) -> SocketAddr {
-            TO
+        fn is_ipv6(&self) -> bool {
+            false
         }
 
-        fn send(&self, _: SocketAddr, bytes: &[u8], segment: Option<u16>) -> io::Result<usize> {
+        fn send(&self, _: Endpoint, bytes: &[u8], segment: Option<u16>) -> io::Result<usize> {
             let failure = self.failures.borrow_mut().pop_front().or(self.always.get());
             if let Some(code) = failure {
                 return Err(io::Error::from_raw_os_error(code));
@@ -259,7 +258,7 @@ mod tests {
             Ok(len)
         }
 
-        fn recv(&self, _: &mut [u8]) -> io::Result<Received> {
+        fn recv(&self, _: &mut [u8]) -> io::Result<Arrival> {
             Err(io::ErrorKind::WouldBlock.into())
         }
 
@@ -312,7 +311,7 @@ mod tests {
         );
         fake.at_once.set(Some(3));
         let mut underlay = underlay(&fake);
-        underlay.transmit(TO, &train(10), 100);
+        underlay.transmit(to(), &train(10), 100);
         assert_eq!(*fake.taken.borrow(), train(10));
         let expected = PlaneCounters {
             send_waits: 2,
@@ -329,18 +328,18 @@ mod tests {
             let fake = Fake::default();
             fake.always.set(Some(code));
             let mut underlay = underlay(&fake);
-            underlay.transmit(TO, &train(10), 100);
+            underlay.transmit(to(), &train(10), 100);
             let waited = fake.now.get();
             assert!((1_000_000_000..1_020_000_000).contains(&waited), "{code}: {waited}");
-            underlay.transmit(TO, &train(7), 100);
+            underlay.transmit(to(), &train(7), 100);
             assert!(fake.now.get() - waited < 10_000, "the second train does not wait");
             assert_eq!(underlay.counters.send_dropped, 17);
             fake.always.set(None);
-            underlay.transmit(TO, &train(5), 100);
+            underlay.transmit(to(), &train(5), 100);
             assert_eq!(*fake.taken.borrow(), train(5));
             // The next send waits again.
             fake.failures.borrow_mut().push_back(code);
-            underlay.transmit(TO, &train(5), 100);
+            underlay.transmit(to(), &train(5), 100);
             assert_eq!(fake.taken.borrow().len(), 2 * train(5).len());
             let counters = underlay.counters;
             assert_eq!(
@@ -357,10 +356,10 @@ mod tests {
         let fake = Fake::default();
         let mut underlay = underlay(&fake);
         fake.failures.borrow_mut().push_back(TOO_LONG);
-        underlay.transmit(TO, &train(10), 100);
+        underlay.transmit(to(), &train(10), 100);
         fake.failures.borrow_mut().push_back(IO);
-        underlay.transmit(TO, &train(9), 100);
-        underlay.transmit("[::1]:9".parse().unwrap(), &train(8), 100);
+        underlay.transmit(to(), &train(9), 100);
+        underlay.transmit(Endpoint::from((Ipv6Addr::LOCALHOST, 9)), &train(8), 100);
         assert!(fake.taken.borrow().is_empty());
         let expected = PlaneCounters {
             send_too_long: 10,
@@ -369,7 +368,7 @@ mod tests {
             ..PlaneCounters::default()
         };
         assert_eq!(underlay.counters, expected);
-        underlay.transmit(TO, &train(2), 100);
+        underlay.transmit(to(), &train(2), 100);
         assert_eq!(*fake.taken.borrow(), train(2));
     }
 }

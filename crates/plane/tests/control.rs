@@ -28,7 +28,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Nowhere;
 
 impl Transmit for Nowhere {
-    fn transmit(&mut self, _: SocketAddr, _: &[u8], _: usize) {}
+    fn transmit(&mut self, _: weft_packet::Endpoint, _: &[u8], _: usize) {}
 }
 
 /// An empty frame for this index, which no keys open.

@@ -1,13 +1,15 @@
 //! A simulated host.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig, ServiceError, TraversalError};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
+use weft_packet::{
+    Command, Endpoint, Lane, LaneConfig, LocalEnd, Place, Report, ReportQueue, SendCommand, Train, Transmit,
+};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::outside::Token;
@@ -23,8 +25,8 @@ const SAMPLE: u64 = 250;
 
 /// A datagram that a lane has sent.
 pub struct Sent {
-    /// Its destination.
-    pub to: SocketAddr,
+    /// The path that it leaves by.
+    pub to: Endpoint,
     /// Its payload.
     pub bytes: Vec<u8>,
     /// What it contains.
@@ -41,7 +43,7 @@ pub(crate) struct Outbox {
 }
 
 impl Transmit for Outbox {
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
         let kind = self.kind;
         self.sent.extend(train.chunks(segment).map(|datagram| Sent {
             to,
@@ -325,24 +327,26 @@ impl Host {
     }
 
     /// Receives a datagram that the world delivers, and records the trail of what is inside.
-    pub(crate) fn receive_on_trail(&mut self, now: u64, me: HostId, datagram: &mut Datagram) {
+    pub(crate) fn receive_on_trail(&mut self, now: u64, me: HostId, local: IpAddr, datagram: &mut Datagram) {
         if datagram.trail.len() > usize::from(SessionDatagram::DEFAULT_TTL) {
             self.complaint = Some(format!("a datagram was carried along {:?}", datagram.trail));
         }
         self.carrying = std::mem::take(&mut datagram.trail);
         self.carrying.push(me);
-        self.receive(now, datagram.src, &datagram.bytes);
+        let local = LocalEnd { ip: local, device: 1 };
+        let from = Endpoint::from(datagram.src).with_local(Some(local));
+        self.receive(now, from, &datagram.bytes);
         self.carrying.clear();
     }
 
     /// Receives a datagram at the socket of the lane that owns it.
-    pub fn receive(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+    pub fn receive(&mut self, now: u64, from: impl Into<Endpoint>, datagram: &[u8]) {
         let socket = self.place().owner(datagram);
-        self.receive_at(now, socket, from, datagram);
+        self.receive_at(now, socket, from.into(), datagram);
     }
 
     /// Receives it at the socket of this lane, whichever lane owns it.
-    pub(crate) fn receive_at(&mut self, now: u64, socket: u8, from: SocketAddr, datagram: &[u8]) {
+    pub(crate) fn receive_at(&mut self, now: u64, socket: u8, from: Endpoint, datagram: &[u8]) {
         self.train.out_mut().kind = Kind::Data;
         let carried = |lane: &Lane| lane.counters().forwarded + lane.counters().relayed;
         let before = carried(&self.lane);
@@ -430,7 +434,7 @@ impl Host {
                 quiet = false;
                 match output {
                     Output::Event(event) => self.events.push((now, event)),
-                    Output::Outside { from, datagram } => self.outside.push((from, datagram)),
+                    Output::Outside { from, datagram } => self.outside.push((from.remote(), datagram)),
                     Output::Service { peer, ports, bytes } => self.services.push((peer, ports, bytes)),
                     Output::Traversal { peer, kind, text } => self.traversals.push((peer, kind, text)),
                     Output::Lane(mut command) => {

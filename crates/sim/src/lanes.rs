@@ -2,10 +2,9 @@
 //! the daemon.
 
 use std::iter;
-use std::net::SocketAddr;
 
 use weft_packet::checksum::{self, Checksum};
-use weft_packet::{Audience, Command, HEADROOM, Lane, Outbound, Place};
+use weft_packet::{Audience, Command, Endpoint, HEADROOM, Lane, Outbound, Place};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::host::Host;
@@ -54,7 +53,7 @@ impl Host {
 
     /// A datagram arrives at the socket of a lane, which hands what it does not own to the owner.
     /// Returns the IP packets in it.
-    pub(crate) fn inbound(&mut self, now: u64, socket: u8, from: SocketAddr, datagram: &[u8]) -> Vec<Vec<u8>> {
+    pub(crate) fn inbound(&mut self, now: u64, socket: u8, from: Endpoint, datagram: &[u8]) -> Vec<Vec<u8>> {
         if self.others.is_empty() {
             let packet = self.lane.inbound_alone(now, from, datagram, &mut self.train);
             return packet.into_iter().collect();

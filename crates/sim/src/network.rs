@@ -50,6 +50,8 @@ struct Attachment {
     addr: SocketAddr,
     /// Its address in the second network.
     second: Option<SocketAddr>,
+    /// Its further addresses in the first network.
+    aliases: Vec<SocketAddr>,
     nat: Option<Nat>,
     /// Hosts of different sides do not reach each other.
     side: u32,
@@ -96,6 +98,7 @@ impl Network {
         self.hosts.push(Attachment {
             addr,
             second: None,
+            aliases: Vec::new(),
             nat: None,
             side: 0,
         });
@@ -106,6 +109,25 @@ impl Network {
     pub(crate) fn attach_second(&mut self, host: HostId, addr: SocketAddr) {
         self.hosts[host].second = Some(addr);
         self.by_addr.insert(addr, host);
+    }
+
+    /// Gives a host a further address in the first network.
+    pub(crate) fn add_alias(&mut self, host: HostId, addr: SocketAddr) {
+        self.hosts[host].aliases.push(addr);
+        self.by_addr.insert(addr, host);
+    }
+
+    /// Takes a further address from a host.
+    pub(crate) fn remove_alias(&mut self, host: HostId, addr: SocketAddr) {
+        self.hosts[host].aliases.retain(|alias| *alias != addr);
+        self.by_addr.remove(&addr);
+    }
+
+    /// The address of a host with this IP address, beside its first one.
+    pub(crate) fn further_of(&self, host: HostId, ip: IpAddr) -> Option<SocketAddr> {
+        let attachment = &self.hosts[host];
+        let mut all = attachment.second.iter().chain(&attachment.aliases);
+        all.find(|addr| addr.ip() == ip).copied()
     }
 
     /// Whether an address is one of the second network.
@@ -173,7 +195,8 @@ impl Network {
         let to = self.find(datagram.dst).filter(|to| {
             let (from, to) = (self.hosts.get(datagram.from), &self.hosts[*to]);
             let together = from.is_none_or(|from| from.side == to.side);
-            let inner = to.addr == datagram.dst || to.second == Some(datagram.dst);
+            let inner =
+                to.addr == datagram.dst || to.second == Some(datagram.dst) || to.aliases.contains(&datagram.dst);
             let behind = to.nat.as_ref().filter(|_| !inner);
             together && behind.is_none_or(|nat| nat.admits(now, datagram.src, datagram.dst.port()))
         });

@@ -130,6 +130,18 @@ impl World {
         addr
     }
 
+    /// Gives a host a further address in the first network. What is sent from there arrives from it.
+    pub fn add_alias(&mut self, host: HostId) -> SocketAddr {
+        let addr = SocketAddr::from(([198, 51, 100, host as u8 + 1], 2121));
+        self.network.add_alias(host, addr);
+        addr
+    }
+
+    /// Takes that address from it. What is sent from there leaves from its first address.
+    pub fn remove_alias(&mut self, host: HostId, addr: SocketAddr) {
+        self.network.remove_alias(host, addr);
+    }
+
     /// Sets the conditions of the second network.
     pub fn set_second(&mut self, conditions: Conditions) {
         self.network.second = conditions;
@@ -257,7 +269,7 @@ impl World {
     /// them.
     pub fn inject_at(&mut self, host: HostId, socket: u8, src: SocketAddr, bytes: &[u8]) {
         let now = self.now;
-        self.hosts[host].receive_at(now, socket, src, bytes);
+        self.hosts[host].receive_at(now, socket, src.into(), bytes);
         self.after(host);
     }
 
@@ -385,7 +397,11 @@ impl World {
             return Ok(Datagram::NOBODY);
         };
         self.traffic.loops += u64::from(datagram.trail.contains(&id));
-        self.hosts[id].receive_on_trail(self.now, id, &mut datagram);
+        let local = self
+            .network
+            .further_of(id, datagram.dst.ip())
+            .unwrap_or_else(|| home(id));
+        self.hosts[id].receive_on_trail(self.now, id, local.ip(), &mut datagram);
         self.moved(id)
     }
 
@@ -423,10 +439,11 @@ impl World {
         let host = &mut self.hosts[id];
         let src = host.addr;
         for sent in host.take_sent() {
+            let further = sent.to.local().and_then(|local| self.network.further_of(id, local.ip));
             self.put(Datagram {
                 from: id,
-                src,
-                dst: sent.to,
+                src: further.unwrap_or(src),
+                dst: sent.to.remote(),
                 kind: sent.kind,
                 bytes: sent.bytes,
                 trail: sent.trail,

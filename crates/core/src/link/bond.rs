@@ -6,9 +6,7 @@
 //! the peer arrive: then the peer uses it, too, and does not take frames from there for roaming.
 //! docs/decisions/0053-uplinks.md, "Bonding".
 
-use std::net::SocketAddr;
-
-use weft_packet::SocketId;
+use weft_packet::Endpoint;
 
 /// Paths of one link at a time.
 const MOST: usize = 4;
@@ -34,27 +32,27 @@ pub(super) enum Step {
     /// Send a probe with this number on this path.
     Probe {
         /// The path.
-        to: SocketAddr,
+        to: Endpoint,
         /// A number that no other node can know.
         number: u64,
     },
     /// Send the data of each flow on one of these paths; without any, all on the path of the link.
-    Use(Vec<SocketAddr>),
+    Use(Vec<Endpoint>),
     /// Use this path for all else, since that of the link has failed.
-    Move(SocketAddr),
+    Move(Endpoint),
 }
 
 /// The paths of one link that may be used at once.
 #[derive(Debug, Default)]
 pub(super) struct Bond {
     members: Vec<Member>,
-    used: Vec<SocketAddr>,
+    used: Vec<Endpoint>,
 }
 
 /// A path. Times are ms.
 #[derive(Debug)]
 struct Member {
-    at: SocketAddr,
+    at: Endpoint,
     /// It leads through an uplink of this host.
     own: bool,
     /// Number and time of the probes that are not answered.
@@ -68,7 +66,7 @@ struct Member {
 }
 
 impl Member {
-    const fn new(at: SocketAddr, own: bool) -> Self {
+    const fn new(at: Endpoint, own: bool) -> Self {
         Self {
             at,
             own,
@@ -95,13 +93,13 @@ impl Member {
 
 impl Bond {
     /// Sets the paths through the uplinks of this host. A bond needs two of them.
-    pub(super) fn set_own(&mut self, paths: &[SocketAddr]) {
+    pub(super) fn set_own(&mut self, paths: &[Endpoint]) {
         let paths = if paths.len() < 2 { &[] } else { paths };
         for member in &mut self.members {
             member.own = paths.contains(&member.at);
         }
         // A path of the peer stays; one through a socket of this host may be closed.
-        let of_peer = |member: &Member| member.asked.is_some() && SocketId::of(member.at).is_ordinary();
+        let of_peer = |member: &Member| member.asked.is_some() && member.at.socket().is_ordinary();
         self.members.retain(|member| member.own || of_peer(member));
         for at in paths {
             if self.members.len() < MOST && self.members.iter().all(|member| member.at != *at) {
@@ -112,12 +110,12 @@ impl Bond {
 
     /// Handles a probe of the peer. `proven`: the peer has answered there before, so that a large probe
     /// may go there.
-    pub(super) fn handle_probe(&mut self, now: u64, from: SocketAddr, proven: bool) {
-        let known = self.members.iter().any(|member| member.at == from);
+    pub(super) fn handle_probe(&mut self, now: u64, from: Endpoint, proven: bool) {
+        let known = self.members.iter().any(|member| member.at.covers(from));
         if !known && proven && self.makes_room(now) {
             self.members.push(Member::new(from, false));
         }
-        if let Some(member) = self.members.iter_mut().find(|member| member.at == from) {
+        if let Some(member) = self.members.iter_mut().find(|member| member.at.covers(from)) {
             member.asked = Some(now);
             if !member.own {
                 member.next = member.next.min(now);
@@ -174,8 +172,8 @@ impl Bond {
     pub(super) fn poll(
         &mut self,
         now: u64,
-        (path, payload): (SocketAddr, u64),
-        proven: impl Fn(SocketAddr) -> bool,
+        (path, payload): (Endpoint, u64),
+        proven: impl Fn(Endpoint) -> bool,
         mut number: impl FnMut() -> u64,
     ) -> Vec<Step> {
         let mut steps = Vec::new();
@@ -202,7 +200,7 @@ impl Bond {
             steps.push(Step::Probe { to: member.at, number });
         }
         let working = self.members.iter().filter(|member| now < member.works_until());
-        let working: Vec<SocketAddr> = working.map(|member| member.at).collect();
+        let working: Vec<Endpoint> = working.map(|member| member.at).collect();
         if let Some(other) = working.first().filter(|_| self.has_failed(now, path)) {
             steps.push(Step::Move(*other));
         }
@@ -217,12 +215,12 @@ impl Bond {
     }
 
     /// Whether data goes on this path beside others.
-    pub(super) fn uses(&self, at: SocketAddr) -> bool {
+    pub(super) fn uses(&self, at: Endpoint) -> bool {
         self.used.contains(&at)
     }
 
     /// Whether a path was used and no longer works.
-    fn has_failed(&self, now: u64, path: SocketAddr) -> bool {
+    fn has_failed(&self, now: u64, path: Endpoint) -> bool {
         let member = self.members.iter().find(|member| member.at == path);
         self.used.contains(&path) && member.is_none_or(|member| now >= member.works_until())
     }

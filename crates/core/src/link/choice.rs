@@ -15,13 +15,15 @@
 //! works: *spare* ones. Its probes of such a path say so. Both ends leave a spare path as soon as another
 //! one works, and neither takes one for its round trip.
 //!
+//! A link that has just come up has a path that works. Its other addresses are compared a few seconds
+//! later, but for those that promise a better path: local ones, and those through further uplinks.
+//!
 //! An idle link is not probed. What goes to an address that has never answered is bounded: one round in
 //! 30 s at first, and in 10 min at last.
 
 use std::cmp::Ordering;
-use std::net::SocketAddr;
 
-use weft_packet::{SocketId, plain};
+use weft_packet::{Endpoint, SocketId};
 use weft_wire::address;
 
 /// Addresses of a peer that are known at a time, the one in use among them.
@@ -37,6 +39,8 @@ const MIN_WAIT: u64 = 300;
 const MAX_WAIT: u64 = 1_000;
 /// The time from one round to the next, in ms.
 const PAUSE: u64 = 2_000;
+/// The time for which a link that has come up is left alone with its path, in ms.
+const CALM: u64 = 5_000;
 /// The time between two probes of an address that answers, while payload passes, in ms.
 const WARM: u64 = 20_000;
 /// Payload within this time counts as passing, in ms.
@@ -58,11 +62,13 @@ const PENALTY_MEMORY: u64 = 600_000;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct View {
     /// The address in use.
-    pub(super) path: SocketAddr,
+    pub(super) path: Endpoint,
     /// Whether this node decides between addresses that work.
     pub(super) decides: bool,
     /// The smoothed round trip of the address in use.
     pub(super) srtt: u64,
+    /// When the link came up.
+    pub(super) up: u64,
     /// When payload was last sent or received.
     pub(super) payload: u64,
     /// When sent payload will have been unanswered for long enough to look for another address.
@@ -75,14 +81,14 @@ pub(super) enum Step {
     /// Send a probe with this number to this address.
     Probe {
         /// The address.
-        to: SocketAddr,
+        to: Endpoint,
         /// A number that no other node can know.
         number: u64,
     },
     /// Use this address from now on.
     Move {
         /// The address.
-        to: SocketAddr,
+        to: Endpoint,
     },
 }
 
@@ -114,7 +120,7 @@ impl Default for Choice {
 /// What is known about an address. Times are ms.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    at: SocketAddr,
+    at: Endpoint,
     /// Whether the peer, the user or the LAN named it. Otherwise frames of the peer came from it,
     /// which another party may have forwarded.
     named: bool,
@@ -124,8 +130,8 @@ struct Known {
     rtt: Option<u64>,
     /// Whether the peer answered there in the last round.
     works: bool,
-    /// Whether it was not probed since it became known, or since the network changed.
-    fresh: bool,
+    /// Why it is probed although no payload passes.
+    fresh: Option<Fresh>,
     /// Rounds without an answer since the last one with.
     failures: u32,
     /// When it is in an ordinary round again.
@@ -134,6 +140,15 @@ struct Known {
     penalty_until: u64,
     /// How long that was the last time.
     penalty: u64,
+}
+
+/// Why an address is probed soon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fresh {
+    /// It was not probed since it became known.
+    New,
+    /// It was not probed since the network of one end changed.
+    Moved,
 }
 
 /// The ends that use an address only while no other works.
@@ -163,7 +178,7 @@ struct Round {
 /// The probes to one address in a round.
 #[derive(Debug)]
 struct Asked {
-    at: SocketAddr,
+    at: Endpoint,
     volleys: u8,
     /// Number and time of each probe that is not answered.
     open: Vec<(u64, u64)>,
@@ -173,14 +188,14 @@ struct Asked {
 }
 
 impl Known {
-    fn new(at: SocketAddr) -> Self {
+    fn new(at: Endpoint) -> Self {
         Self {
             at,
             named: true,
             spare: Spare::default(),
             rtt: None,
             works: false,
-            fresh: true,
+            fresh: Some(Fresh::New),
             failures: 0,
             next: 0,
             penalty_until: 0,
@@ -188,10 +203,19 @@ impl Known {
         }
     }
 
+    /// When it is probed by an ordinary round.
+    fn due(&self, view: &View) -> u64 {
+        let better = is_local(self.at) && !is_local(view.path) || !self.at.socket().is_ordinary();
+        match better || self.fresh != Some(Fresh::New) {
+            true => self.next,
+            false => self.next.max(view.up + CALM),
+        }
+    }
+
     /// Notes the outcome of a round. `rtt`: the shortest round trip, if there was an answer.
     /// `longest`: the longest time to the next round, if there was none.
     fn note(&mut self, now: u64, rtt: Option<u64>, longest: u64) {
-        (self.works, self.fresh) = (rtt.is_some(), false);
+        (self.works, self.fresh) = (rtt.is_some(), None);
         if rtt.is_some() {
             (self.failures, self.next, self.rtt) = (0, now + WARM, rtt);
         } else {
@@ -212,7 +236,7 @@ impl Known {
 }
 
 impl Asked {
-    const fn new(at: SocketAddr, volleys: u8) -> Self {
+    const fn new(at: Endpoint, volleys: u8) -> Self {
         Self {
             at,
             volleys,
@@ -269,14 +293,14 @@ fn patience(srtt: u64) -> u64 {
 }
 
 /// Whether an address is one of a local network, by its form.
-fn is_local(at: SocketAddr) -> bool {
+fn is_local(at: Endpoint) -> bool {
     address::is_local(at.ip())
 }
 
 /// Whether an address with the round trip `theirs` is to be used instead of the one in use, with the
 /// round trip `ours`, in ms. The difference has to be clear, a fifth and 2 ms: each change may reorder
 /// packets. A local address that was named may be that much slower, since its path loads no uplink.
-fn is_better((other, theirs, named): (SocketAddr, u64, bool), (used, ours): (SocketAddr, u64)) -> bool {
+fn is_better((other, theirs, named): (Endpoint, u64, bool), (used, ours): (Endpoint, u64)) -> bool {
     let margin = (ours / 5).max(2);
     match (is_local(other), is_local(used)) {
         (true, false) if named => theirs <= ours + margin,
@@ -287,11 +311,18 @@ fn is_better((other, theirs, named): (SocketAddr, u64, bool), (used, ours): (Soc
 
 impl Choice {
     /// Takes an address into account, which the caller has checked. A new one is probed soon.
-    pub(super) fn offer(&mut self, path: Option<SocketAddr>, at: SocketAddr) {
-        if let Some(known) = self.known.iter_mut().find(|known| known.at == at) {
+    /// One from no address of this host in particular adds nothing to one from the address that the
+    /// peer has asked.
+    pub(super) fn offer(&mut self, path: Option<Endpoint>, at: Endpoint) {
+        let same = |known: Endpoint| known == at || at.local().is_none() && known.is_to(at);
+        if let Some(known) = self.known.iter_mut().find(|known| same(known.at)) {
             known.named = true;
             return;
         }
+        self.add(path, path.filter(|path| same(*path)).unwrap_or(at), true);
+    }
+
+    fn add(&mut self, path: Option<Endpoint>, at: Endpoint, named: bool) {
         if self.known.len() == MAX_KNOWN {
             // The oldest one, of those that do not work if there are any.
             let others = self
@@ -303,70 +334,80 @@ impl Choice {
                 self.known.remove(worst);
             }
         }
-        self.known.push(Known::new(at));
+        self.known.push(Known {
+            named,
+            ..Known::new(at)
+        });
     }
 
     /// The peer has just answered at an address from which its frames came.
-    pub(super) fn note_works(&mut self, now: u64, path: SocketAddr, at: SocketAddr) {
+    pub(super) fn note_works(&mut self, now: u64, path: Endpoint, at: Endpoint) {
         self.note_source(Some(path), at);
-        if let Some(known) = self.known.iter_mut().find(|known| known.at == at && !known.works) {
+        if let Some(known) = self.find(at).filter(|known| !known.works) {
             (known.works, known.failures) = (true, 0);
             known.next = known.next.min(now);
         }
     }
 
     /// Takes an address into account that nothing but frames of the peer have named.
-    fn note_source(&mut self, path: Option<SocketAddr>, at: SocketAddr) {
-        if self.known.iter().all(|known| known.at != at) {
-            self.offer(path, at);
-            if let Some(known) = self.known.last_mut() {
-                known.named = false;
+    fn note_source(&mut self, path: Option<Endpoint>, at: Endpoint) {
+        if let Some(known) = self.find(at) {
+            if known.at != at {
+                known.at = at;
+                self.round = None;
             }
+            return;
         }
+        self.add(path, at, false);
+    }
+
+    /// The entry of the path that a frame has come by.
+    fn find(&mut self, came: Endpoint) -> Option<&mut Known> {
+        self.known.iter_mut().find(|known| known.at.covers(came))
     }
 
     /// Whether the peer has answered at an address.
-    pub(super) fn works(&self, at: SocketAddr) -> bool {
-        self.known.iter().any(|known| known.at == at && known.works)
+    pub(super) fn works(&self, at: Endpoint) -> bool {
+        self.known.iter().any(|known| known.at.covers(at) && known.works)
     }
 
     /// The addresses, without their sockets: those first that work, and local ones only if they do.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Endpoint> {
         let working = self.known.iter().filter(|known| known.works);
         let others = self.known.iter().filter(|known| !known.works && !is_local(known.at));
-        working.chain(others).map(|known| plain(known.at))
+        working.chain(others).map(|known| known.at.ordinary())
     }
 
     /// An address that works beside the one in use, one that is not spare if there is any, with the
     /// shortest round trip.
-    pub(super) fn any_that_works(&self) -> Option<SocketAddr> {
+    pub(super) fn any_that_works(&self) -> Option<Endpoint> {
         let works = self.known.iter().filter(|known| known.works);
         let best = works.min_by_key(|known| (known.spare.ends(), known.rtt.unwrap_or(u64::MAX)));
         best.map(|known| known.at)
     }
 
     /// Sets which addresses this end uses only while no other works.
-    pub(super) fn set_spare(&mut self, is_spare: impl Fn(SocketAddr) -> bool) {
+    pub(super) fn set_spare(&mut self, is_spare: impl Fn(Endpoint) -> bool) {
         for known in &mut self.known {
             known.spare.here = is_spare(known.at);
         }
     }
 
     /// The peer says whether it uses an address only while no other works.
-    pub(super) fn note_spare(&mut self, at: SocketAddr, spare: bool) {
-        if let Some(known) = self.known.iter_mut().find(|known| known.at == at) {
+    pub(super) fn note_spare(&mut self, at: Endpoint, spare: bool) {
+        if let Some(known) = self.find(at) {
             known.spare.there = spare;
         }
     }
 
-    fn spare(&self, at: SocketAddr) -> Spare {
+    fn spare(&self, at: Endpoint) -> Spare {
         let known = self.known.iter().find(|known| known.at == at);
         known.map_or_else(Spare::default, |known| known.spare)
     }
 
     /// What is known about each address: where it is, whether the peer answers there, and the shortest
     /// round trip, ms.
-    pub(super) fn outcomes(&self) -> impl Iterator<Item = (SocketAddr, bool, Option<u64>)> {
+    pub(super) fn outcomes(&self) -> impl Iterator<Item = (Endpoint, bool, Option<u64>)> {
         self.known.iter().map(|known| (known.at, known.works, known.rtt))
     }
 
@@ -379,19 +420,37 @@ impl Choice {
     pub(super) fn hurry(&mut self) {
         self.next_urgent = 0;
         for known in &mut self.known {
-            (known.next, known.failures, known.fresh) = (0, 0, true);
+            (known.next, known.failures, known.fresh) = (0, 0, Some(Fresh::Moved));
         }
     }
 
     /// Forgets the addresses that only this underlay socket reaches.
     pub(super) fn forget_socket(&mut self, socket: SocketId) {
-        self.known.retain(|known| SocketId::of(known.at) != socket);
+        self.known.retain(|known| known.at.socket() != socket);
         self.round
-            .take_if(|round| round.asked().any(|asked| SocketId::of(asked.at) == socket));
+            .take_if(|round| round.asked().any(|asked| asked.at.socket() == socket));
+    }
+
+    /// Paths from an address of this host that is `gone` lead from any of its addresses from now on.
+    pub(super) fn forget_local(&mut self, gone: impl Fn(Endpoint) -> bool) {
+        for at in 0..self.known.len() {
+            let Some(known) = self.known.get_mut(at).filter(|known| gone(known.at)) else {
+                continue;
+            };
+            known.at = known.at.without_local();
+            self.round = None;
+        }
+        let mut kept: Vec<Known> = Vec::with_capacity(self.known.len());
+        for known in self.known.drain(..) {
+            if kept.iter().all(|other| other.at != known.at) {
+                kept.push(known);
+            }
+        }
+        self.known = kept;
     }
 
     /// The link uses another address from now on.
-    pub(super) fn handle_moved(&mut self, now: u64, from: Option<SocketAddr>, to: SocketAddr) {
+    pub(super) fn handle_moved(&mut self, now: u64, from: Option<Endpoint>, to: Endpoint) {
         self.round = None;
         self.next = self.next.max(now + PAUSE);
         for at in [Some(to), from].into_iter().flatten() {
@@ -423,8 +482,8 @@ impl Choice {
     fn ordinary_at(&self, view: &View) -> u64 {
         let passing_until = view.payload.saturating_add(RECENT);
         let due = self.others(view).filter_map(|other| {
-            let at = other.next.max(self.next);
-            (other.fresh || at <= passing_until).then_some(at)
+            let at = other.due(view).max(self.next);
+            (other.fresh.is_some() || at <= passing_until).then_some(at)
         });
         due.min().unwrap_or(u64::MAX)
     }
@@ -451,7 +510,7 @@ impl Choice {
             true => URGENT_VOLLEYS,
             false => VOLLEYS,
         };
-        let others = self.others(view).filter(|other| other.works || other.next <= now);
+        let others = self.others(view).filter(|other| other.works || other.due(view) <= now);
         let others = others.map(|other| Asked::new(other.at, volleys(other))).collect();
         let used = Asked::new(view.path, if urgent { URGENT_VOLLEYS } else { VOLLEYS });
         self.round = Some(Box::new(Round {
@@ -510,7 +569,7 @@ impl Choice {
     }
 
     /// The address to use since the one in use does not answer.
-    fn fallback(&mut self, now: u64, round: &Round) -> Option<SocketAddr> {
+    fn fallback(&mut self, now: u64, round: &Round) -> Option<Endpoint> {
         let works = round.others.iter().filter(|asked| asked.works());
         let best = works.min_by_key(|asked| (self.spare(asked.at).ends(), asked.rtt))?;
         if let Some(known) = self.known.iter_mut().find(|known| known.at == round.used.at) {
@@ -521,7 +580,7 @@ impl Choice {
 
     /// The address that is better than the one in use, which works. An end that does not decide leaves
     /// an address that is spare for itself alone.
-    fn preferred(&self, now: u64, round: &Round, decides: bool) -> Option<SocketAddr> {
+    fn preferred(&self, now: u64, round: &Round, decides: bool) -> Option<Endpoint> {
         let used = Some(&round.used).filter(|used| used.works())?;
         let left = self.spare(used.at);
         let better = round.others.iter().filter(|asked| {

@@ -1,11 +1,9 @@
 //! Noise IK on a link: dialling, answering, and the outcome of two handshakes at once.
 
-use std::net::SocketAddr;
-
 use weft_noise::fast::Seed;
 use weft_noise::tag::{Digest, TagKeys};
 use weft_noise::{Role, ik};
-use weft_packet::{EpochUse, LinkCommand, LinkKeys, ReceiverIndex, SendCommand};
+use weft_packet::{Endpoint, EpochUse, LinkCommand, LinkKeys, ReceiverIndex, SendCommand};
 use weft_wire::fmp;
 use weft_wire::link::DisconnectReason;
 
@@ -51,7 +49,7 @@ pub(super) struct Answered {
     msg2: Vec<u8>,
     /// The first destination of the answer, and whether it was sent to another one too. In that
     /// case the keys do not prove the address of the peer.
-    to: SocketAddr,
+    to: Endpoint,
     elsewhere: bool,
 }
 
@@ -70,7 +68,7 @@ pub(super) struct Attempt {
     pub(super) rekey: bool,
     pub(super) started: u64,
     /// The destinations of msg1.
-    asked: Vec<SocketAddr>,
+    asked: Vec<Endpoint>,
     sends: u32,
     next_send: u64,
     /// When the peer was first seen to use these keys although its answer has not arrived.
@@ -92,7 +90,7 @@ impl Link {
     pub(crate) fn repeat_answer(
         &mut self,
         ctx: &mut Context,
-        from: SocketAddr,
+        from: Endpoint,
         noise: &[u8; fmp::NOISE_MSG1_LEN],
     ) -> bool {
         let known = self.epochs.iter_mut().find_map(|e| {
@@ -100,7 +98,7 @@ impl Link {
             Some((e.index, answered))
         });
         let Some((index, answered)) = known else { return false };
-        if answered.to != from && !std::mem::replace(&mut answered.elsewhere, true) {
+        if !answered.to.is_to(from) && !std::mem::replace(&mut answered.elsewhere, true) {
             ctx.change_link(self.id, LinkCommand::SuspectPath { index });
         }
         ctx.lane(SendCommand::Transmit {
@@ -116,7 +114,7 @@ impl Link {
         &mut self,
         ctx: &mut Context,
         now: u64,
-        from: SocketAddr,
+        from: Endpoint,
         their_index: ReceiverIndex,
         noise: &[u8; fmp::NOISE_MSG1_LEN],
         received: ik::Received,
@@ -175,13 +173,7 @@ impl Link {
     }
 
     /// Handles the answer to msg1 if it is genuine; otherwise nothing changes.
-    pub(crate) fn handle_msg2(
-        &mut self,
-        ctx: &mut Context,
-        now: u64,
-        from: SocketAddr,
-        msg2: &fmp::Msg2<'_>,
-    ) -> Effect {
+    pub(crate) fn handle_msg2(&mut self, ctx: &mut Context, now: u64, from: Endpoint, msg2: &fmp::Msg2<'_>) -> Effect {
         let Some(attempt) = self.attempt.take_if(|a| a.index.0 == msg2.receiver_idx) else {
             return Effect::None;
         };
@@ -194,12 +186,9 @@ impl Link {
         let usage = self.settle_crossing(ctx, now, attempt.index);
         // The answer proves the peer's address if its source is one that msg1 was sent to. From
         // elsewhere another host may have forwarded it.
-        let asked = attempt.asked.contains(&from);
-        let path = match self.path {
-            Some(path) if !asked => path,
-            _ => from,
-        };
-        let proven = asked || self.path.is_some() && !self.moves.is_unproven();
+        let asked = attempt.asked.iter().find(|asked| asked.covers(from)).copied();
+        let path = asked.or(self.path).unwrap_or(from);
+        let proven = asked.is_some() || self.path.is_some() && !self.moves.is_unproven();
         let keys = LinkKeys {
             our_index: attempt.index,
             their_index: ReceiverIndex(msg2.sender_idx),
@@ -370,7 +359,7 @@ impl Link {
         for to in targets {
             // Where the peer was, it answers again.
             let known = self.path == Some(to) || self.last_path == Some(to);
-            if !known && !ctx.unconfirmed.admits(now, to, attempt.msg1.len()) {
+            if !known && !ctx.unconfirmed.admits(now, to.remote(), attempt.msg1.len()) {
                 continue;
             }
             if !attempt.asked.contains(&to) {
@@ -442,7 +431,7 @@ impl Link {
         }
     }
 
-    fn install(&self, ctx: &mut Context, path: SocketAddr, proven: bool, keys: LinkKeys, usage: EpochUse) {
+    fn install(&self, ctx: &mut Context, path: Endpoint, proven: bool, keys: LinkKeys, usage: EpochUse) {
         let peer = self.peer.node_addr();
         ctx.change_link(
             self.id,

@@ -10,7 +10,6 @@
 //! before. So a peer that is needed and gone is noticed as soon. A late peer is probed before it counts
 //! as gone, so that no lost datagram ends a link.
 
-use weft_packet::plain;
 use weft_wire::keepalive::Keepalive;
 use weft_wire::link::{LinkMessageType, PROBE};
 
@@ -91,7 +90,7 @@ impl Link {
     /// The interval that this node's own NAT needs on the way to the peer, in s.
     fn wanted_interval(&self, ctx: &Context) -> u16 {
         self.path
-            .map_or(ctx.keepalive.ipv4, |path| ctx.keepalive.to(plain(path)))
+            .map_or(ctx.keepalive.ipv4, |path| ctx.keepalive.to(path.remote()))
     }
 
     /// Returns when this node will have sent nothing for too long.

@@ -7,10 +7,8 @@
 //! bystander that sends copies of frames from elsewhere, and forwards the probe, gains nothing (RFC
 //! 9000 section 9.3.3). docs/decisions/0022-path-validation.md.
 
-use std::net::SocketAddr;
-
 use rand_core::Rng as _;
-use weft_packet::{LinkCommand, plain};
+use weft_packet::{Endpoint, LinkCommand};
 use weft_wire::fmp;
 
 use super::Link;
@@ -46,13 +44,13 @@ pub(super) struct Moves {
     unproven: bool,
     announced_until: u64,
     /// The presumed address of a peer that answers no probes, and the bytes that may be sent to it.
-    elsewhere: Option<Box<(SocketAddr, u32)>>,
+    elsewhere: Option<Box<(Endpoint, u32)>>,
 }
 
 /// One address in question. Times are ms.
 #[derive(Debug)]
 struct Move {
-    to: SocketAddr,
+    to: Endpoint,
     number: u64,
     /// The number of the probe to the address in use.
     here: u64,
@@ -68,8 +66,8 @@ struct Move {
 /// An address that has answered before the one in use has.
 #[derive(Debug)]
 struct Settling {
-    to: SocketAddr,
-    from: SocketAddr,
+    to: Endpoint,
+    from: Endpoint,
     here: u64,
     /// The change of address is complete once this time is past.
     at: u64,
@@ -96,15 +94,22 @@ impl Moves {
         (self.settling, self.elsewhere, self.unproven) = (None, None, false);
     }
 
+    /// Ends all questions about a link whose address is proven.
+    pub(super) fn settle_if_proven(&mut self) {
+        if !self.unproven {
+            self.settle();
+        }
+    }
+
     /// The peer has said whether it uses an address in question only while no other works.
-    pub(super) fn note_spare(&mut self, at: SocketAddr, spare: bool) {
+    pub(super) fn note_spare(&mut self, at: Endpoint, spare: bool) {
         if let Some(asked) = self.list.iter_mut().find(|asked| asked.to == at) {
             asked.spare = spare;
         }
     }
 
     /// Takes bytes of what may be sent to an address in question. Returns whether there were enough.
-    pub(super) fn take_room_at(&mut self, to: SocketAddr, bytes: u32) -> bool {
+    pub(super) fn take_room_at(&mut self, to: Endpoint, bytes: u32) -> bool {
         let asked = self.list.iter_mut().find(|asked| asked.to == to);
         let left = asked.and_then(|asked| Some((asked.room.checked_sub(bytes)?, asked)));
         left.map(|(left, asked)| asked.room = left).is_some()
@@ -112,7 +117,7 @@ impl Moves {
 
     /// Returns the other address to which a request for new keys of `len` bytes is sent, if its
     /// budget allows.
-    pub(super) fn take_room(&mut self, len: usize) -> Option<SocketAddr> {
+    pub(super) fn take_room(&mut self, len: usize) -> Option<Endpoint> {
         let (to, room) = self.elsewhere.as_deref_mut()?;
         *room = room.checked_sub(u32::try_from(len).ok()?)?;
         Some(*to)
@@ -122,13 +127,13 @@ impl Moves {
 impl Link {
     /// Handles a frame from an address that the peer has not proven; `room` bytes may be sent to
     /// it.
-    pub(crate) fn handle_roamed(&mut self, ctx: &mut Context, now: u64, to: SocketAddr, room: u32) {
+    pub(crate) fn handle_roamed(&mut self, ctx: &mut Context, now: u64, to: Endpoint, room: u32) {
         if !self.is_up() {
             return;
         }
-        if self.path == Some(to) && !self.moves.unproven {
+        if let Some(path) = self.path.filter(|path| path.covers(to) && !self.moves.unproven) {
             // The lane does not know yet that the address is proven.
-            return self.place(ctx, to, None);
+            return self.place(ctx, path, None);
         }
         if let Some(known) = self.moves.list.iter_mut().find(|known| known.to == to) {
             known.room = known.room.saturating_add(room);
@@ -201,7 +206,7 @@ impl Link {
     }
 
     /// Probes by a handshake, which a peer that answers no probes does answer.
-    fn ask_by_handshake(&mut self, now: u64, to: SocketAddr, room: u32) {
+    fn ask_by_handshake(&mut self, now: u64, to: Endpoint, room: u32) {
         let before = self.moves.elsewhere.as_deref().filter(|(known, _)| *known == to);
         let room = before.map_or(room, |(_, so_far)| so_far.saturating_add(room));
         self.moves.elsewhere = Some(Box::new((to, room)));
@@ -267,29 +272,31 @@ impl Link {
         }
     }
 
-    pub(super) fn place(&self, ctx: &mut Context, path: SocketAddr, left: Option<SocketAddr>) {
+    pub(super) fn place(&self, ctx: &mut Context, path: Endpoint, left: Option<Endpoint>) {
         let (link, peer) = (self.id, self.peer.node_addr());
         ctx.change_link(link, LinkCommand::Place { peer, path, left });
     }
 
     /// Sets the address of the link, which the peer has proven.
-    pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: SocketAddr) {
+    pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: Endpoint) {
         let left = self.path.replace(path);
         let known = left == Some(path);
-        self.last_path = Some(path);
+        self.last_path = Some(path.without_local());
         if !known {
             self.choice.get_or_insert_default().handle_moved(now, left, path);
             self.offer_uplinks(ctx);
             self.metrics.handle_moved();
             self.reports.handle_moved();
             self.tell_observed(ctx);
-            let path = plain(path);
-            ctx.event(Event::Roamed { peer: self.peer, path });
+            if left.is_none_or(|left| left.remote() != path.remote()) {
+                let path = path.remote();
+                ctx.event(Event::Roamed { peer: self.peer, path });
+            }
         }
     }
 
     /// Returns the other address to send a msg1 to, if its budget allows.
-    pub(super) fn elsewhere(&mut self) -> Option<SocketAddr> {
+    pub(super) fn elsewhere(&mut self) -> Option<Endpoint> {
         self.moves.take_room(fmp::Msg1::LEN)
     }
 }

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::Bucket;
+use weft_packet::{Bucket, Endpoint};
 use weft_wire::address;
 use weft_wire::link::{OBSERVED, SIGHTING, SIGHTING_REQUEST};
 use weft_wire::sighting::Sighting;
@@ -58,12 +58,12 @@ impl Link {
     /// Says the neighbour at which address it is seen, if it has proven that address.
     pub(super) fn tell_observed(&mut self, ctx: &mut Context) {
         if let Some(path) = self.path.filter(|_| !self.moves.is_unproven()) {
-            self.send(ctx, OBSERVED, address::to_bytes(path).to_vec());
+            self.send(ctx, OBSERVED, address::to_bytes(path.remote()).to_vec());
         }
     }
 
     /// Returns the address of the neighbour, if it has proven it.
-    pub(crate) fn proven_path(&self) -> Option<SocketAddr> {
+    pub(crate) fn proven_path(&self) -> Option<Endpoint> {
         self.path.filter(|_| self.is_up() && !self.moves.is_unproven())
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use rand_core::Rng as _;
-use weft_packet::{LinkCommand, PATH_PROBE_LEN, ProbeKind, SocketId, plain};
+use weft_packet::{Endpoint, LinkCommand, PATH_PROBE_LEN, ProbeKind, SocketId};
 
 use super::choice::{Step, View};
 use super::{ANNOUNCEMENTS, Link, bond};
@@ -18,14 +18,14 @@ const THROUGH_UPLINKS: usize = 4;
 
 impl Link {
     /// Returns every address at which the peer may be, the most likely first.
-    pub(crate) fn targets(&self) -> Vec<SocketAddr> {
-        let mut targets: Vec<SocketAddr> = self.path.into_iter().chain(self.last_path).collect();
-        for addr in &self.addresses {
-            if !targets.contains(addr) {
-                targets.push(*addr);
+    pub(crate) fn targets(&self) -> Vec<Endpoint> {
+        let mut targets: Vec<Endpoint> = Vec::new();
+        let known = self.path.into_iter().chain(self.last_path);
+        for at in known.chain(self.addresses.iter().copied()) {
+            if !targets.iter().any(|target| target.is_to(at)) {
+                targets.push(at);
             }
         }
-        targets.dedup();
         targets
     }
 
@@ -34,14 +34,14 @@ impl Link {
         self.path.is_some() || self.last_path.is_some() || !self.addresses.is_empty()
     }
 
-    pub(crate) fn hint(&mut self, now: u64, addr: SocketAddr) {
+    pub(crate) fn hint(&mut self, now: u64, addr: Endpoint) {
         self.last_path = Some(addr);
         self.next_dial = self.next_dial.min(now);
     }
 
     /// Tries an address where the peer has just answered, or was just seen: dials it there at once, or
     /// considers it for the link that is up.
-    pub(crate) fn dial(&mut self, now: u64, at: SocketAddr) {
+    pub(crate) fn dial(&mut self, now: u64, at: Endpoint) {
         if self.is_up() {
             self.choice.get_or_insert_default().offer(self.path, at);
         } else {
@@ -54,8 +54,8 @@ impl Link {
     /// that goes through this socket goes to another path, one that works if there is any. Returns
     /// whether it did.
     pub(crate) fn forget_socket(&mut self, ctx: &mut Context, now: u64, socket: SocketId) -> bool {
-        self.last_path = self.last_path.map(|at| match SocketId::of(at) == socket {
-            true => plain(at),
+        self.last_path = self.last_path.map(|at| match at.socket() == socket {
+            true => at.ordinary(),
             false => at,
         });
         let choice = self.choice.as_mut();
@@ -63,15 +63,31 @@ impl Link {
             choice.forget_socket(socket);
             choice.any_that_works()
         });
-        let Some(path) = self.path.filter(|path| SocketId::of(*path) == socket) else {
+        let Some(path) = self.path.filter(|path| path.socket() == socket) else {
             return false;
         };
-        self.use_address(ctx, now, other.unwrap_or(plain(path)));
+        self.use_address(ctx, now, other.unwrap_or(path.ordinary()));
         // Also that path leads through a socket, which is open.
         if let Some(choice) = &mut self.choice {
             choice.forget_socket(socket);
         }
         true
+    }
+
+    /// Leads the link from any address of this host if the one that the peer has asked is `gone`.
+    pub(crate) fn forget_local(&mut self, ctx: &mut Context, gone: impl Fn(Endpoint) -> bool) {
+        if let Some(choice) = &mut self.choice {
+            choice.forget_local(&gone);
+        }
+        let Some(path) = self.path.filter(|path| gone(*path)) else {
+            return;
+        };
+        let path = path.without_local();
+        self.path = Some(path);
+        self.moves.settle_if_proven();
+        self.metrics.handle_moved();
+        self.reports.handle_moved();
+        self.place(ctx, path, None);
     }
 
     /// Considers the paths through the further uplinks, [`THROUGH_UPLINKS`] at most: to the address in
@@ -81,24 +97,29 @@ impl Link {
             return;
         };
         let known = self.choice.iter().flat_map(|choice| choice.addresses());
-        let mut paths: Vec<SocketAddr> = Vec::new();
-        for at in std::iter::once(plain(path)).chain(known) {
+        let ordinary = if path.socket().is_ordinary() {
+            path
+        } else {
+            path.ordinary()
+        };
+        let mut paths: Vec<Endpoint> = Vec::new();
+        for at in std::iter::once(path).chain(known) {
             let new = ctx.uplinks.paths(at).filter(|new| !paths.contains(new));
-            let new: Vec<SocketAddr> = new.take(THROUGH_UPLINKS - paths.len()).collect();
+            let new: Vec<Endpoint> = new.take(THROUGH_UPLINKS - paths.len()).collect();
             paths.extend(new);
         }
         if paths.is_empty() && self.choice.is_none() {
             return;
         }
         let choice = self.choice.get_or_insert_default();
-        let ordinary = (!paths.is_empty()).then_some(plain(path));
-        for at in paths.into_iter().chain(ordinary) {
+        let also = (!paths.is_empty()).then_some(ordinary);
+        for at in paths.into_iter().chain(also) {
             choice.offer(self.path, at);
         }
         let bonds = self.bond.is_some();
         choice.set_spare(|at| !bonds && ctx.uplinks.is_spare(at));
         if let Some(bond) = &mut self.bond {
-            let own: Vec<SocketAddr> = std::iter::once(plain(path)).chain(ctx.uplinks.paths(path)).collect();
+            let own: Vec<Endpoint> = std::iter::once(ordinary).chain(ctx.uplinks.paths(path)).collect();
             bond.set_own(&own);
         }
     }
@@ -145,11 +166,11 @@ impl Link {
 
     /// Returns every path on which the peer is dialled. `again`: it has not answered, so that the
     /// uplink that the system prefers may be of no use, and the others are tried, too.
-    pub(super) fn dial_paths(&self, ctx: &Context, again: bool) -> Vec<SocketAddr> {
+    pub(super) fn dial_paths(&self, ctx: &Context, again: bool) -> Vec<Endpoint> {
         let mut paths = self.targets();
         if again {
             let others = paths.iter().flat_map(|at| ctx.uplinks.paths(*at));
-            let others: Vec<SocketAddr> = others.take(THROUGH_UPLINKS).collect();
+            let others: Vec<Endpoint> = others.take(THROUGH_UPLINKS).collect();
             paths.extend(others);
         }
         paths.dedup();
@@ -158,6 +179,7 @@ impl Link {
 
     /// Replaces the configured addresses. A peer without a link is dialled there soon.
     pub(crate) fn set_addresses(&mut self, now: u64, addresses: Vec<SocketAddr>) {
+        let addresses: Vec<Endpoint> = addresses.into_iter().map(Endpoint::from).collect();
         if self.addresses == addresses {
             return;
         }
@@ -200,6 +222,7 @@ impl Link {
             path,
             decides: self.we_are_smaller,
             srtt: self.metrics.srtt().unwrap_or(0),
+            up: self.up_since.unwrap_or(0),
             payload: self.liveness.last_payload(),
             unanswered_at: self.liveness.unanswered_at(LOOK_AFTER),
         })
@@ -227,7 +250,7 @@ impl Link {
     }
 
     /// Probes the peer on a path, and says whether that is a spare one.
-    pub(super) fn probe(&self, ctx: &mut Context, to: SocketAddr, number: u64) {
+    pub(super) fn probe(&self, ctx: &mut Context, to: Endpoint, number: u64) {
         let kind = ctx.uplinks.probe_kind(to, self.bond.is_some());
         ctx.change_link(self.id, LinkCommand::Probe { to, number, kind });
     }
@@ -248,17 +271,17 @@ impl Link {
     }
 
     /// Whether the peer has answered at an address beside the one in use.
-    fn works_at(&self, at: SocketAddr) -> bool {
+    fn works_at(&self, at: Endpoint) -> bool {
         self.choice.as_ref().is_some_and(|choice| choice.works(at))
     }
 
-    fn admits_probe(&self, ctx: &mut Context, now: u64, to: SocketAddr) -> bool {
+    fn admits_probe(&self, ctx: &mut Context, now: u64, to: Endpoint) -> bool {
         let len = ctx.uplinks.probe_kind(to, self.bond.is_some()).probe_len();
-        self.path == Some(to) || self.works_at(to) || ctx.unconfirmed.admits(now, to, len)
+        self.path == Some(to) || self.works_at(to) || ctx.unconfirmed.admits(now, to.remote(), len)
     }
 
     /// Uses an address where the peer has answered, and has the peer do the same.
-    fn use_address(&mut self, ctx: &mut Context, now: u64, to: SocketAddr) {
+    fn use_address(&mut self, ctx: &mut Context, now: u64, to: Endpoint) {
         self.moves.settle();
         self.place(ctx, to, None);
         self.moved(ctx, now, to);
@@ -274,7 +297,7 @@ impl Link {
         &mut self,
         ctx: &mut Context,
         now: u64,
-        from: SocketAddr,
+        from: Endpoint,
         (number, kind): (u64, ProbeKind),
     ) {
         let spare = kind == ProbeKind::Spare;
@@ -284,11 +307,16 @@ impl Link {
         }
         if let Some(bond) = self.bond.as_mut().filter(|_| kind == ProbeKind::Bonded) {
             let works = self.choice.as_ref().is_some_and(|choice| choice.works(from));
-            bond.handle_probe(now, from, works || self.path == Some(from));
+            bond.handle_probe(now, from, works || self.path.is_some_and(|path| path.covers(from)));
             self.drive_bond(ctx, now);
         }
-        let elsewhere = self.path != Some(from) || self.moves.is_unproven();
-        if elsewhere && (self.works_at(from) || self.moves.take_room_at(from, PATH_PROBE_LEN as u32)) {
+        let aside = match self.path.filter(|_| !self.moves.is_unproven()) {
+            Some(path) if path == from => false,
+            // The peer has asked another address of this host than it has a link with.
+            Some(path) if path.is_to(from) => true,
+            _ => self.works_at(from) || self.moves.take_room_at(from, PATH_PROBE_LEN as u32),
+        };
+        if aside {
             self.liveness.said(now);
             ctx.change_link(self.id, LinkCommand::AnswerProbe { to: from, number });
         } else {
@@ -316,12 +344,12 @@ mod tests {
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
         let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), Vec::new());
-        let at = SocketAddr::from(([192, 0, 2, 1], 2121));
+        let at = Endpoint::from(([192, 0, 2, 1], 2121));
         let socket = SocketId::ORDINARY.following();
         link.dial(1_000, socket.path(at));
         link.start_attempt(&mut ctx, 1_000, false);
         let outputs = std::iter::from_fn(|| ctx.next_output());
-        let sent: Vec<SocketAddr> = outputs
+        let sent: Vec<Endpoint> = outputs
             .filter_map(|output| match output {
                 Output::Lane(Command::Send(SendCommand::Transmit { to, .. })) => Some(to),
                 _ => None,

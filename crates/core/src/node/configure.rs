@@ -135,7 +135,7 @@ impl Node {
     pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
         let node = peer.node_addr();
         if let Some(peer) = self.peers.get_mut(&node) {
-            peer.link.hint(now, addr);
+            peer.link.hint(now, addr.into());
             self.expect(node);
         }
     }

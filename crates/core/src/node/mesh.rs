@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
-use weft_packet::{LinkId, SendCommand, TableCommand, plain};
+use weft_packet::{Endpoint, LinkId, SendCommand, TableCommand};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionSetup};
 use weft_wire::{NodeAddr, fmp, fsp};
@@ -88,9 +88,9 @@ impl Node {
 
     /// Records a node that is not configured, asked to link and gets no answer. A denied node is
     /// not reported to the user.
-    pub(super) fn note_turned_away(&mut self, now: u64, key: PublicKey, from: SocketAddr) {
+    pub(super) fn note_turned_away(&mut self, now: u64, key: PublicKey, from: Endpoint) {
         self.counters.strangers += 1;
-        let from = plain(from);
+        let from = from.remote();
         if !self.denied.contains(&key.node_addr()) && self.turned_away.note(now, key, from) {
             self.ctx.event(Event::TurnedAway { key, from });
         }
@@ -101,7 +101,7 @@ impl Node {
         let strangers = self.peers.values().filter(|peer| !peer.configured);
         strangers.filter(|peer| peer.link.is_up()).map(move |peer| Stranger {
             key: peer.key(),
-            path: peer.link.path().map(plain),
+            path: peer.link.path().map(Endpoint::remote),
             up: peer.link.up_since.map_or(0, |at| now.saturating_sub(at)),
             totals: *peer.link.liveness.totals(),
             quality: peer.link.metrics.quality(now),

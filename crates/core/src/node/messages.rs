@@ -1,9 +1,7 @@
 //! Handshake datagrams and link messages: each goes to the part of the node that it is for.
 
-use std::net::SocketAddr;
-
 use weft_noise::ik;
-use weft_packet::{LinkId, ReceiverIndex};
+use weft_packet::{Endpoint, LinkId, ReceiverIndex};
 use weft_wire::keepalive::Keepalive;
 use weft_wire::link::{
     BIND, BOUND, Disconnect, HOP, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, HOPS_REQUEST, KEY_IN_TWO, LinkMessageType,
@@ -17,7 +15,7 @@ use super::{Node, Peer};
 use crate::link::First;
 
 impl Node {
-    pub(super) fn handle_handshake(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) {
+    pub(super) fn handle_handshake(&mut self, now: u64, from: Endpoint, datagram: &[u8]) {
         if let Ok(msg1) = fmp::Msg1::parse(datagram) {
             self.handle_msg1(now, from, &msg1);
         } else if let Ok(msg2) = fmp::Msg2::parse(datagram) {
@@ -34,7 +32,7 @@ impl Node {
         }
     }
 
-    fn handle_msg1(&mut self, now: u64, from: SocketAddr, msg1: &fmp::Msg1<'_>) {
+    fn handle_msg1(&mut self, now: u64, from: Endpoint, msg1: &fmp::Msg1<'_>) {
         match self.ctx.first_messages.get(msg1.noise) {
             Some(First::Spent) => {
                 self.counters.handshakes_replayed += 1;
@@ -55,7 +53,7 @@ impl Node {
         let addr = received.remote.node_addr();
         if addr == self.ctx.me {
             // Only a holder of this node's own key can have sent it, and only to this node.
-            self.note_twin(now, None, from);
+            self.note_twin(now, None, from.remote());
             return;
         }
         if !self.peers.contains_key(&addr) && !self.admit_stranger(now, received.remote) {

@@ -1,10 +1,8 @@
 //! Datagrams outside of links, for the caller: probes of addresses, and STUN. The core neither makes
 //! nor reads them; they share its sockets.
 
-use std::net::SocketAddr;
-
 use weft_noise::PublicKey;
-use weft_packet::{SendCommand, SocketId, TableCommand};
+use weft_packet::{Endpoint, LocalEnd, SendCommand, SocketId, TableCommand};
 use weft_wire::outside::Token;
 
 use super::Node;
@@ -25,7 +23,8 @@ impl Node {
     }
 
     /// Sends a datagram as it is, from the socket of the links.
-    pub fn send_outside(&mut self, to: SocketAddr, datagram: Vec<u8>) {
+    pub fn send_outside(&mut self, to: impl Into<Endpoint>, datagram: Vec<u8>) {
+        let to = to.into();
         self.ctx.lane(SendCommand::Transmit { to, datagram });
     }
 
@@ -40,10 +39,10 @@ impl Node {
     /// Tries an address where a peer has answered, or was seen: dials it there, or considers the
     /// address for the link that is up; through a further underlay socket if `at` is a path of one
     /// ([`SocketId::path`]). A key that belongs to no peer changes nothing.
-    pub fn dial(&mut self, now: u64, peer: &PublicKey, at: SocketAddr) {
+    pub fn dial(&mut self, now: u64, peer: &PublicKey, at: impl Into<Endpoint>) {
         let addr = peer.node_addr();
         if let Some(peer) = self.peers.get_mut(&addr) {
-            peer.link.dial(now, at);
+            peer.link.dial(now, at.into());
             self.expect(addr);
         }
     }
@@ -64,7 +63,7 @@ impl Node {
     #[must_use]
     pub fn uses_socket(&self, socket: SocketId) -> bool {
         let paths = self.peers.values().filter_map(|peer| peer.link.path());
-        paths.into_iter().any(|path| SocketId::of(path) == socket)
+        paths.into_iter().any(|path| path.socket() == socket)
     }
 
     /// Whether the link with a peer, if there is one, goes through another than the ordinary underlay
@@ -73,11 +72,11 @@ impl Node {
     pub fn goes_aside(&self, peer: &PublicKey) -> bool {
         let peer = self.peers.get(&peer.node_addr());
         let path = peer.and_then(|peer| peer.link.path());
-        path.is_some_and(|path| !SocketId::of(path).is_ordinary())
+        path.is_some_and(|path| !path.socket().is_ordinary())
     }
 
-    /// Returns the address to which a peer's link goes, while it is up.
-    pub fn link_path(&self, peer: &PublicKey) -> Option<SocketAddr> {
+    /// Returns the path of a peer's link, while it is up.
+    pub fn link_path(&self, peer: &PublicKey) -> Option<Endpoint> {
         let peer = self.peers.get(&peer.node_addr())?;
         peer.link.path().filter(|_| peer.link.is_up())
     }
@@ -88,6 +87,16 @@ impl Node {
         self.ctx.uplinks = Uplinks::new(uplinks);
         for peer in self.peers.values_mut() {
             peer.link.offer_uplinks(&self.ctx);
+        }
+    }
+
+    /// Ends the use of local ends of this host that are `gone`: an address that it no longer has, or an
+    /// interface that no longer leads to other networks. Links that a peer had asked there go on from
+    /// any address.
+    pub fn forget_local_ends(&mut self, gone: impl Fn(LocalEnd) -> bool) {
+        let gone = |path: Endpoint| path.local().is_some_and(&gone);
+        for peer in self.peers.values_mut() {
+            peer.link.forget_local(&mut self.ctx, gone);
         }
     }
 

@@ -2,7 +2,7 @@
 //! is none.
 
 use weft_noise::PublicKey;
-use weft_packet::{LinkId, SessionCommand, plain};
+use weft_packet::{LinkId, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::session::PathMtuNotification;
 
@@ -101,7 +101,7 @@ impl Node {
         let relay = route.and_then(|route| self.peers.get(self.by_link.get(&route)?));
         let relay = relay.filter(|p| p.link.is_up()).map(|p| Path::Relayed(p.key()));
         let standing = Standing {
-            path: relay.or(peer.link.path().map(|path| Path::Direct(plain(path)))),
+            path: relay.or(peer.link.path().map(|path| Path::Direct(path.remote()))),
             link: match peer.link.up_since {
                 Some(since) => Ok(since),
                 None => Err(peer.link.last_down.map(|(_, why)| why)),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
-use weft_packet::{LinkId, Rate, plain};
+use weft_packet::{Endpoint, LinkId, Rate};
 use weft_wire::NodeAddr;
 use weft_wire::sighting::Sighting;
 
@@ -92,7 +92,7 @@ impl Node {
         }
         let seen = self.peers.get(&asked.of).and_then(|peer| peer.link.proven_path());
         let seen = seen
-            .map(plain)
+            .map(Endpoint::remote)
             .filter(|at| at.ip() == asked.at.ip() && asked.of != from);
         if let (Some(at), Some(peer)) = (seen, self.peers.get_mut(&from)) {
             peer.link.tell_sighting(&mut self.ctx, &Sighting { of: asked.of, at });

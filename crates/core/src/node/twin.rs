@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
-use weft_packet::{LinkId, plain};
+use weft_packet::LinkId;
 use weft_wire::address;
 
 use super::{Node, Peer};
@@ -55,7 +55,7 @@ impl Node {
     }
 
     pub(super) fn note_twin(&mut self, now: u64, told_by: Option<PublicKey>, seen: SocketAddr) {
-        let (news, seen) = (self.twin(now).is_none(), plain(seen));
+        let news = self.twin(now).is_none();
         self.twin = Some(Twin { told_by, seen, at: now });
         if news {
             self.ctx.event(Event::OwnKeyInTwo { told_by, seen });

@@ -1,9 +1,7 @@
 //! The size of a session's frames: the limit for sent frames, and the reports to the peer on the
 //! frames that it sends.
 
-use std::net::SocketAddr;
-
-use weft_packet::{PathSize, Relay, SendCommand, SessionCommand};
+use weft_packet::{Endpoint, PathSize, Relay, SendCommand, SessionCommand};
 use weft_wire::fast::LARGEST_PROBED;
 use weft_wire::session::{PathMtuNotification, SessionMessageType};
 
@@ -27,7 +25,7 @@ pub(super) struct Probing {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FastPath {
     /// To this address of the peer.
-    Direct(SocketAddr),
+    Direct(Endpoint),
     /// Through other nodes.
     Relayed(Relay),
 }
@@ -37,7 +35,7 @@ impl FastPath {
     /// behind a relay is not known.
     fn ceiling(self) -> u16 {
         match self {
-            Self::Direct(path) if path.ip().to_canonical().is_ipv6() => CEILING_V6,
+            Self::Direct(path) if path.is_ipv6() => CEILING_V6,
             Self::Direct(_) => LARGEST_PROBED,
             Self::Relayed(relay) => relay.mtu.min(LARGEST_PROBED),
         }
@@ -163,7 +161,7 @@ impl Session {
 
     /// Handles the path of packets: the direct address of the peer, or the label of the relay. Another
     /// path than before has another size, which is not known.
-    pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, direct: Option<SocketAddr>) {
+    pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, direct: Option<Endpoint>) {
         let path = match self.is_fast() {
             true => direct.map(FastPath::Direct),
             false => self.relay().map(FastPath::Relayed),

@@ -10,7 +10,7 @@ use weft_discovery::probe_sockets::{Arrived, ProbeSockets, send_aside};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
-use weft_packet::{SocketId, plain};
+use weft_packet::Endpoint;
 use weft_reach::lifetime::request::BadRequest;
 use weft_reach::lifetime::{self, DELAYS, Filtering, Lifetime, Output, SOCKETS, Scope};
 use weft_wire::NodeAddr;
@@ -63,7 +63,7 @@ impl Lifetimes {
 
     /// Handles a datagram that an ordinary socket has received. Returns whether it belongs here.
     pub(super) fn handle_datagram(&mut self, now: u64, from: SocketAddr, datagram: &[u8]) -> bool {
-        self.state.handle_datagram(now, None, plain(from), datagram)
+        self.state.handle_datagram(now, None, from, datagram)
     }
 
     /// Handles a request of a peer.
@@ -163,7 +163,7 @@ impl Daemon {
             return;
         };
         let path = self.node.link_path(peer);
-        let path = path.filter(|path| SocketId::of(*path).is_ordinary()).map(plain);
+        let path = path.filter(|path| path.socket().is_ordinary()).map(Endpoint::remote);
         // Strangers neither help nor are helped.
         let path = path.filter(|_| self.desired.members.contains(peer));
         if neighbour.path.is_some() && neighbour.path != path {

@@ -13,7 +13,7 @@ use weft_noise::PublicKey;
 use weft_nostr::signal::Own;
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
-use weft_packet::{SocketId, plain};
+use weft_packet::{Endpoint, SocketId};
 use weft_reach::lifetime::request::Request;
 use weft_reach::message::{Candidate, Kind};
 use weft_reach::nat64::Nat64;
@@ -191,8 +191,8 @@ impl Reaching {
 
 impl Daemon {
     /// Handles a datagram outside of links.
-    pub(super) fn handle_outside(&mut self, from: SocketAddr, datagram: &[u8]) {
-        let (now, socket) = (boottime_ms(), SocketId::of(from));
+    pub(super) fn handle_outside(&mut self, from: Endpoint, datagram: &[u8]) {
+        let (now, socket, from) = (boottime_ms(), from.socket(), from.remote());
         let Reaching {
             reach, further, nat64, ..
         } = &mut self.reaching;
@@ -204,7 +204,7 @@ impl Daemon {
                 reach.handle_datagram(now, nat64.inward(from), datagram);
             }
         } else if let Some(number) = further.in_search(socket) {
-            reach.handle_socket_datagram(now, number, plain(from), datagram);
+            reach.handle_socket_datagram(now, number, from, datagram);
         }
     }
 

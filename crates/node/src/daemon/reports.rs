@@ -80,7 +80,7 @@ mod tests {
             LinkReport::Proven {
                 index: ReceiverIndex(index),
                 proven: true,
-                path: SocketAddr::from(([192, 0, 2, 1], 2121)),
+                path: SocketAddr::from(([192, 0, 2, 1], 2121)).into(),
             },
         )
     }

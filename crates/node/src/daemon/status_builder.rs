@@ -30,7 +30,7 @@ use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
 use weft_os::udp::UdpSocket;
-use weft_packet::{IPV6_OVERHEAD, SocketId, Totals, plain};
+use weft_packet::{IPV6_OVERHEAD, SocketId, Totals};
 use weft_plane::Snapshot;
 use weft_store::fast_peers::FastPeers;
 use weft_wire::Subnet;
@@ -380,7 +380,7 @@ impl Facts {
             return Vec::new();
         }
         let status = |path: &LinkPath| {
-            let (socket, addr) = (SocketId::of(path.at), plain(path.at));
+            let (socket, addr) = (path.at.socket(), path.at.remote());
             LinkPathStatus {
                 addr,
                 device: match socket.is_ordinary() {

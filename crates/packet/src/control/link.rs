@@ -1,6 +1,6 @@
 //! Commands to a link, and its reports.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::NodeAddr;
 use weft_wire::link::{BONDED, SPARE};
@@ -54,7 +54,7 @@ pub enum LinkCommand {
         peer: NodeAddr,
         /// The address of the peer in the handshake: the destination of this node's answer, or the
         /// source of the peer's answer.
-        path: SocketAddr,
+        path: Endpoint,
         /// Whether the handshake shows that the peer receives what is sent to `path`, once the
         /// epoch is proven.
         proven: bool,
@@ -69,9 +69,9 @@ pub enum LinkCommand {
         /// The address of the neighbour.
         peer: NodeAddr,
         /// The address to send to from now on.
-        path: SocketAddr,
+        path: Endpoint,
         /// The address that the link has left, if a copy of every frame still goes to it.
-        left: Option<SocketAddr>,
+        left: Option<Endpoint>,
     },
     /// The answer to the handshake of this candidate was also sent to another address, so its proof
     /// does not show where the peer is.
@@ -84,7 +84,7 @@ pub enum LinkCommand {
     /// unproven address.
     Probe {
         /// The address that the probe goes to.
-        to: SocketAddr,
+        to: Endpoint,
         /// A number that the answer returns; unpredictable.
         number: u64,
         /// What the probe says about the path.
@@ -94,7 +94,7 @@ pub enum LinkCommand {
     /// [`PROBE_ANSWER`](weft_wire::link::PROBE_ANSWER), to the address that the probe came from.
     AnswerProbe {
         /// The address that the answer goes to.
-        to: SocketAddr,
+        to: Endpoint,
         /// The number of the probe.
         number: u64,
     },
@@ -102,7 +102,7 @@ pub enum LinkCommand {
     /// them for no sign of roaming. An empty list ends that.
     Bond {
         /// The paths, at most four.
-        paths: Vec<SocketAddr>,
+        paths: Vec<Endpoint>,
     },
     /// Ends an epoch: its drain is over, or its candidate was never proven.
     RetireEpoch {
@@ -251,7 +251,7 @@ pub enum LinkReport {
         /// The receiver index of the epoch at this node.
         index: ReceiverIndex,
         /// The address to which the lane now sends.
-        path: SocketAddr,
+        path: Endpoint,
         /// Whether the peer has proven that it is at `path`. If not, no more goes to it than
         /// [`LinkReport::Roamed`] grants.
         proven: bool,
@@ -261,7 +261,7 @@ pub enum LinkReport {
     /// 100 ms, and the same address at most every 500 ms.
     Roamed {
         /// The new address.
-        path: SocketAddr,
+        path: Endpoint,
         /// How much the core may send to that address until the next report, in bytes.
         room: u32,
     },
@@ -269,7 +269,7 @@ pub enum LinkReport {
     /// whether this node is reached on the path from `from`.
     Probed {
         /// The source of the datagram.
-        from: SocketAddr,
+        from: Endpoint,
         /// The number, which the answer returns.
         number: u64,
         /// What the peer says about the path.

@@ -1,6 +1,6 @@
 //! Commands that send a message, in order with the data.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
@@ -106,7 +106,7 @@ pub enum SendCommand {
     /// Sends bytes as they are: handshake messages, and datagrams outside of links.
     Transmit {
         /// The destination address.
-        to: SocketAddr,
+        to: Endpoint,
         /// One datagram.
         datagram: Vec<u8>,
     },

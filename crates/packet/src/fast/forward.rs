@@ -6,7 +6,7 @@
 //! that one receive brought under one label leave in one train, uncopied. docs/protocol/fast.md,
 //! "Relayed".
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 use std::ops::Range;
 
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader};
@@ -93,7 +93,7 @@ pub(crate) struct HopIngress<'a, T> {
     /// The present time, in ms.
     pub(crate) now: u64,
     /// The source address of the datagrams.
-    pub(crate) from: SocketAddr,
+    pub(crate) from: Endpoint,
     /// The link of the hop.
     pub(crate) key: LinkKey,
     pub(crate) train: &'a mut Train<T>,

@@ -4,7 +4,7 @@
 //! once. A frame that proves keys, begins a phase or is not a packet ends the run, because what it
 //! requires needs the whole lane.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 use std::ops::Range;
 
 use weft_noise::aead::TAG_LEN;
@@ -33,7 +33,7 @@ pub(super) const CONTENT_AT: usize = fast::Header::LEN + fast::TIMESTAMP_LEN;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source {
     /// The source address of the datagram.
-    pub(crate) from: SocketAddr,
+    pub(crate) from: Endpoint,
     /// The neighbour that relayed the frames, unless the session's peer sent the datagram itself.
     pub(crate) via: Option<Via>,
 }

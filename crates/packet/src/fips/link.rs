@@ -1,6 +1,6 @@
 //! FIPS frames of links, from the wire: handshake messages, and frames under the keys of a link.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 use std::ops::Range;
 
 use weft_wire::fmp;
@@ -24,7 +24,7 @@ pub(crate) const MAX_CONTROL: usize = 4096;
 impl<T: Transmit> FipsIngress<'_, T> {
     /// Processes a datagram, and opens it in place. A packet for the TUN is at the range that is
     /// returned.
-    pub(crate) fn datagram(&mut self, from: SocketAddr, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
+    pub(crate) fn datagram(&mut self, from: Endpoint, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
         let prefix = fmp::CommonPrefix::parse(datagram).map_err(|_| DropReason::Malformed)?;
         if prefix.phase != fmp::Phase::Established as u8 {
             match self.lane.awaited.judge(self.now, datagram) {
@@ -45,13 +45,13 @@ impl<T: Transmit> FipsIngress<'_, T> {
     }
 
     /// Passes a well-formed handshake message to the core, at a bounded rate.
-    fn handshake(&mut self, from: SocketAddr, datagram: &[u8]) -> Result<Inbound, DropReason> {
+    fn handshake(&mut self, from: Endpoint, datagram: &[u8]) -> Result<Inbound, DropReason> {
         let gate = &mut self.lane.gate;
         let wanted = if let Ok(msg1) = fmp::Msg1::parse(datagram) {
-            gate.admits_msg1(self.now, from, &msg1)
+            gate.admits_msg1(self.now, from.ip(), &msg1)
         } else {
             // An answer is examined only if a handshake of this node waits for it.
-            fmp::Msg2::parse(datagram).is_ok_and(|msg2| gate.admits_msg2(self.now, from, &msg2))
+            fmp::Msg2::parse(datagram).is_ok_and(|msg2| gate.admits_msg2(self.now, from.ip(), &msg2))
         };
         if !wanted {
             return Err(DropReason::Handshake);
@@ -61,7 +61,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         Ok(Inbound::Done)
     }
 
-    fn established(&mut self, from: SocketAddr, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
+    fn established(&mut self, from: Endpoint, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
         let mut header = fmp::EstablishedHeader::parse(datagram).map_err(|_| DropReason::Malformed)?;
         let Some(key) = self.classify(header.receiver_idx)? else {
             return Ok(Inbound::Done);
@@ -143,7 +143,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         &mut self,
         key: LinkKey,
         header: &fmp::EstablishedHeader,
-        from: SocketAddr,
+        from: Endpoint,
         datagram: &mut [u8],
     ) -> Result<Inbound, DropReason> {
         let end = datagram.len().checked_sub(fmp::TAG_LEN).ok_or(DropReason::Malformed)?;

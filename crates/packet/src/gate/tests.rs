@@ -20,14 +20,14 @@ fn addr(number: u8) -> NodeAddr {
     identity(number).node_addr()
 }
 
-fn host(last: u8) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, last], 2121))
+fn host(last: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, last])
 }
 
 fn expected(number: u8) -> Expected {
     Expected {
         peer: addr(number),
-        hosts: vec![host(number).ip()],
+        hosts: vec![host(number)],
         tag: Some(TagKeys::new(&identity(ME), &identity(number).public()).theirs),
     }
 }
@@ -72,17 +72,17 @@ fn tagged(peer: u8, number: u64) -> Message {
     message
 }
 
-fn sender(gate: &mut Gate, now: u64, from: SocketAddr, message: &Message) -> Option<NodeAddr> {
-    gate.sender_of(now, from.ip(), message.index, Digest::of_msg1(&message.noise))
+fn sender(gate: &mut Gate, now: u64, from: IpAddr, message: &Message) -> Option<NodeAddr> {
+    gate.sender_of(now, from, message.index, Digest::of_msg1(&message.noise))
 }
 
 /// Returns how many messages of a flood of 5,000 a second pass. `source` gives the source of each
 /// by its number.
-fn flood(gate: &mut Gate, seconds: u64, source: impl Fn(u64) -> SocketAddr) -> u64 {
+fn flood(gate: &mut Gate, seconds: u64, source: impl Fn(u64) -> IpAddr) -> u64 {
     flood_from(gate, 0, seconds, source)
 }
 
-fn flood_from(gate: &mut Gate, start: u64, seconds: u64, source: impl Fn(u64) -> SocketAddr) -> u64 {
+fn flood_from(gate: &mut Gate, start: u64, seconds: u64, source: impl Fn(u64) -> IpAddr) -> u64 {
     let admitted = (0..5_000 * seconds).filter(|n| gate.admits_msg1(start + n / 5, source(*n), &junk(*n).msg1()));
     admitted.count() as u64
 }
@@ -90,7 +90,7 @@ fn flood_from(gate: &mut Gate, start: u64, seconds: u64, source: impl Fn(u64) ->
 #[test]
 fn a_flood_costs_no_more_than_the_budget() {
     let seconds = 10;
-    let spoofed = |n: u64| SocketAddr::from(([10, n as u8, (n >> 8) as u8, 1], 1));
+    let spoofed = |n: u64| IpAddr::from([10, n as u8, (n >> 8) as u8, 1]);
     let strangers = flood(&mut gate(8), seconds, spoofed);
     assert!((900..=100 * (seconds + 1)).contains(&strangers), "{strangers}");
     let known = flood(&mut gate(8), seconds, |n| host(1 + (n % 8) as u8));
@@ -101,11 +101,11 @@ fn a_flood_costs_no_more_than_the_budget() {
 #[test]
 fn one_network_prefix_leaves_room_for_others() {
     let mut gate = gate(1);
-    let one = flood(&mut gate, 10, |n| SocketAddr::from(([203, 0, 113, n as u8], 1)));
+    let one = flood(&mut gate, 10, |n| IpAddr::from([203, 0, 113, n as u8]));
     assert!(one <= 100 / OF_PREFIX * (10 + 1) + 2, "{one}");
-    let other = SocketAddr::from(([198, 51, 100, 9], 1));
+    let other = IpAddr::from([198, 51, 100, 9]);
     assert!(gate.admits_msg1(10_000, other, &junk(0).msg1()));
-    let ipv6 = |last: u16| SocketAddr::from(([0x2001, 0xdb8, 0, 0x4200, 0, 0, 0, last], 1));
+    let ipv6 = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0x4200, 0, 0, 0, last]);
     let one = (0..1_000).filter(|n| gate.admits_msg1(20_000, ipv6(*n), &junk(0).msg1()));
     assert!(one.count() <= 13);
 }
@@ -116,7 +116,7 @@ fn one_known_host_leaves_room_for_others_and_strangers_for_all_of_them() {
     flood(&mut gate, 10, |_| host(1));
     assert!(gate.admits_msg1(10_000, host(2), &junk(0).msg1()));
     flood_from(&mut gate, 10_000, 10, |n| {
-        SocketAddr::from(([10, n as u8, (n >> 8) as u8, 1], 1))
+        IpAddr::from([10, n as u8, (n >> 8) as u8, 1])
     });
     assert!(gate.admits_msg1(20_000, host(3), &junk(0).msg1()));
 }
@@ -124,7 +124,7 @@ fn one_known_host_leaves_room_for_others_and_strangers_for_all_of_them() {
 #[test]
 fn a_tag_passes_any_flood_from_any_address() {
     let mut gate = gate(8);
-    let sources = [host(1), host(2), host(77), SocketAddr::from(([203, 0, 113, 1], 9))];
+    let sources = [host(1), host(2), host(77), IpAddr::from([203, 0, 113, 1])];
     for (n, from) in (0..).zip(sources) {
         flood_from(&mut gate, n * 2_000, 2, |_| from);
         assert!(gate.admits_msg1((n + 1) * 2_000, from, &tagged(1, n).msg1()), "{from}");
@@ -265,7 +265,7 @@ fn answers_with_a_tag_have_a_rate_that_no_others_use() {
 fn what_is_forgotten_leaves_nothing() {
     let mut gate = gate(3);
     let together = Expected {
-        hosts: vec![host(1).ip(), host(2).ip()],
+        hosts: vec![host(1), host(2)],
         ..expected(3)
     };
     gate.expect(0, together);
@@ -305,7 +305,7 @@ fn a_quiet_host_of_a_peer_is_served_though_others_use_up_the_pool() {
 
 #[test]
 fn a_host_of_a_peer_gets_half_of_a_burst_and_a_network_an_eighth() {
-    let at_once = |from: SocketAddr| {
+    let at_once = |from: IpAddr| {
         let mut gate = gate(1);
         (0..1_000)
             .filter(|n| gate.admits_msg1(0, from, &junk(*n).msg1()))
@@ -313,7 +313,7 @@ fn a_host_of_a_peer_gets_half_of_a_burst_and_a_network_an_eighth() {
     };
     let known = at_once(host(1));
     assert!((26..=54).contains(&known), "{known}");
-    let stranger = at_once(SocketAddr::from(([198, 51, 100, 9], 1)));
+    let stranger = at_once(IpAddr::from([198, 51, 100, 9]));
     assert!((7..=12).contains(&stranger), "{stranger}");
 }
 
@@ -325,10 +325,10 @@ fn strangers_that_ask_seldom_get_their_part_beside_a_flood() {
     let mut seldom = 0;
     for n in 0..30_000_u64 {
         let now = n * 9;
-        let from = SocketAddr::from(([10, n as u8, (n >> 8) as u8, 1], 1));
+        let from = IpAddr::from([10, n as u8, (n >> 8) as u8, 1]);
         gate.admits_msg1(now, from, &junk(n).msg1());
         if n % 100 == 0 {
-            let from = SocketAddr::from(([198, 51, 100, 9], 1));
+            let from = IpAddr::from([198, 51, 100, 9]);
             seldom += u32::from(gate.admits_msg1(now + 1, from, &junk(n).msg1()));
         }
     }
@@ -354,7 +354,7 @@ fn as_many_messages_of_a_peer_are_known_as_recordings_as_are_kept() {
 fn a_peer_keeps_its_host_when_another_one_there_is_forgotten() {
     let mut gate = gate(1);
     let there = Expected {
-        hosts: vec![host(1).ip()],
+        hosts: vec![host(1)],
         ..expected(2)
     };
     gate.expect(0, there);

@@ -1,6 +1,6 @@
 //! Commands of the core: each changes the tables, or sends.
 
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::fast::SURE_PAYLOAD;
 use weft_wire::link::{PROBE, PROBE_ANSWER};
@@ -104,7 +104,7 @@ impl Lane {
         &mut self,
         now: u64,
         id: LinkId,
-        to: SocketAddr,
+        to: Endpoint,
         (msg_type, body): (u8, &[u8]),
         train: &mut Train<T>,
     ) {

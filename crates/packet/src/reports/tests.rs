@@ -1,4 +1,4 @@
-use std::net::SocketAddr;
+use crate::endpoint::Endpoint;
 
 use weft_wire::session::DataPorts;
 
@@ -22,14 +22,14 @@ fn proof(link: u32) -> Report {
         LinkReport::Proven {
             index: ReceiverIndex(0),
             proven: true,
-            path: SocketAddr::from(([192, 0, 2, 1], 2121)),
+            path: Endpoint::from(([192, 0, 2, 1], 2121)),
         },
     )
 }
 
 fn handshake() -> Report {
     Report::Handshake {
-        from: SocketAddr::from(([192, 0, 2, 1], 2121)),
+        from: Endpoint::from(([192, 0, 2, 1], 2121)),
         datagram: vec![1; 114],
     }
 }
@@ -119,7 +119,7 @@ fn a_proof_of_a_link_takes_the_place_of_earlier_moves() {
         Report::Link(
             LinkId(link),
             LinkReport::Roamed {
-                path: SocketAddr::from(([192, 0, 2, 9], 2121)),
+                path: Endpoint::from(([192, 0, 2, 9], 2121)),
                 room: 0,
             },
         )

@@ -2,12 +2,10 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use std::net::SocketAddr;
-
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::{
-    Command, EpochId, EpochUse, FastKeys, Label, LabelRoute, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    Command, Endpoint, EpochId, EpochUse, FastKeys, Label, LabelRoute, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
     LinkReport, ReceiverIndex, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
     Transmit,
 };
@@ -24,10 +22,10 @@ pub(crate) const FIRST: u32 = 7;
 pub(crate) const SECOND: u32 = 9;
 
 #[derive(Default)]
-pub(crate) struct Sent(pub(crate) Vec<(SocketAddr, Vec<u8>)>);
+pub(crate) struct Sent(pub(crate) Vec<(Endpoint, Vec<u8>)>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
         self.0.extend(train.chunks(segment).map(|frame| (to, frame.to_vec())));
     }
 }
@@ -43,8 +41,8 @@ pub(crate) fn number(of: NodeAddr) -> u32 {
     of.as_bytes()[0].into()
 }
 
-pub(crate) fn address(of: NodeAddr) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, of.as_bytes()[0]], 2121))
+pub(crate) fn address(of: NodeAddr) -> Endpoint {
+    Endpoint::from(([192, 0, 2, of.as_bytes()[0]], 2121))
 }
 
 /// The link with a node has the number of the node.
@@ -178,7 +176,7 @@ impl Host {
             .outbound(self.now, VirtioNetHdr::default(), packet, &mut self.train);
     }
 
-    pub(crate) fn sent(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+    pub(crate) fn sent(&mut self) -> Vec<(Endpoint, Vec<u8>)> {
         self.train.flush();
         std::mem::take(&mut self.train.out_mut().0)
     }
@@ -284,7 +282,7 @@ impl Line {
         }
     }
 
-    pub(crate) fn at(&mut self, address: SocketAddr) -> &mut Host {
+    pub(crate) fn at(&mut self, address: Endpoint) -> &mut Host {
         let at = self.0.iter().position(|h| self::address(h.me) == address).unwrap();
         &mut self.0[at]
     }

@@ -8,12 +8,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use weft_os::udp::Received;
 use weft_packet::{HEADROOM, Outbound};
 use weft_wire::virtio::VirtioNetHdr;
 
 use super::Worker;
-use crate::bind::Bind;
+use crate::bind::{Arrival, Bind};
 use crate::device::Device;
 use crate::inbox::{Content, Given, Parcel, buffer};
 use crate::trace::{Queue as Waits, Stage, Tracer};
@@ -60,7 +59,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
     }
 
     /// Hands those datagrams of the last receive that belong to other lanes to their owners.
-    pub(super) fn give_foreign(&mut self, received: &Received) {
+    pub(super) fn give_foreign(&mut self, received: &Arrival) {
         if self.lane.foreign().next().is_none() {
             return;
         }
@@ -71,7 +70,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
         }
     }
 
-    fn give_datagrams(&mut self, owner: u8, received: &Received) {
+    fn give_datagrams(&mut self, owner: u8, received: &Arrival) {
         let Some(lane) = self.lanes.get(usize::from(owner)) else {
             return;
         };

@@ -4,15 +4,14 @@
 
 mod memory;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weft_noise::Key;
 use weft_os::tun::Offloads;
 use weft_packet::{
-    Command, EpochId, EpochUse, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
-    SendCommand, SessionCommand, SessionKeys, SocketId, TableCommand, Train, Transmit,
+    Command, Endpoint, EpochId, EpochUse, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    ReceiverIndex, SendCommand, SessionCommand, SessionKeys, SocketId, TableCommand, Train, Transmit,
 };
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
@@ -41,7 +40,7 @@ const LONG: Duration = Duration::from_mins(1);
 struct Nowhere;
 
 impl Transmit for Nowhere {
-    fn transmit(&mut self, _: SocketAddr, _: &[u8], _: usize) {}
+    fn transmit(&mut self, _: Endpoint, _: &[u8], _: usize) {}
 }
 
 /// A node of one lane, and what is at both ends of it.
@@ -63,7 +62,7 @@ impl Node {
         other: NodeAddr,
         network: [&Arc<Address>; 2],
         offloads: Offloads,
-        path: SocketAddr,
+        path: Endpoint,
     ) -> Self {
         let mut lane = Lane::new(LaneConfig {
             me,
@@ -103,7 +102,7 @@ impl Node {
 }
 
 /// The commands with which the core gives a lane its keys.
-fn commands(me: NodeAddr, other: NodeAddr, path: SocketAddr) -> [Command; 4] {
+fn commands(me: NodeAddr, other: NodeAddr, path: Endpoint) -> [Command; 4] {
     let key = |kind, from: NodeAddr| {
         Key::from_bytes(core::array::from_fn(|i| match i {
             0 => kind,
@@ -140,7 +139,7 @@ fn commands(me: NodeAddr, other: NodeAddr, path: SocketAddr) -> [Command; 4] {
 
 /// The addresses of the two nodes in the network.
 fn network() -> [Arc<Address>; 2] {
-    [1, 2].map(|n| Address::new(SocketAddr::from(([192, 0, 2, n], 2121))))
+    [1, 2].map(|n| Address::new(Endpoint::from(([192, 0, 2, n], 2121))))
 }
 
 fn pair(offloads: Offloads) -> [Node; 2] {
@@ -313,7 +312,7 @@ fn a_lane_executes_what_was_commanded_before_it_is_stopped() {
 #[test]
 fn a_link_goes_through_a_further_socket_while_there_is_one() {
     let [ordinary, b] = &network();
-    let own = Address::new(SocketAddr::from(([192, 0, 2, 1], 40_001)));
+    let own = Address::new(Endpoint::from(([192, 0, 2, 1], 40_001)));
     let id = SocketId::ORDINARY.following();
     let path = id.path(b.address);
     let a = Node::start_with_path(A, B, [ordinary, b], PLAIN, path);

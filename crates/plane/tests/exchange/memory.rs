@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -10,8 +9,9 @@ use std::time::Duration;
 
 use weft_os::poll::EventFd;
 use weft_os::tun::Offloads;
-use weft_os::udp::{Received, UdpCounters};
-use weft_plane::{Bind, Device};
+use weft_os::udp::UdpCounters;
+use weft_packet::Endpoint;
+use weft_plane::{Arrival, Bind, Device};
 
 /// The error of a device that is gone, and of one that is full.
 const EIO: i32 = 5;
@@ -123,11 +123,11 @@ impl Device for MemoryDevice {
 }
 
 /// A train on its way: source, bytes, and the length of each datagram but the last.
-pub(crate) type InFlight = (SocketAddr, Vec<u8>, usize);
+pub(crate) type InFlight = (Endpoint, Vec<u8>, usize);
 
 /// An address of the network, with the queue of what was sent to it.
 pub(crate) struct Address {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Endpoint,
     arrived: Queue<InFlight>,
     /// How many trains the queue holds at most.
     most: Mutex<usize>,
@@ -136,7 +136,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn new(address: SocketAddr) -> Arc<Self> {
+    pub(crate) fn new(address: Endpoint) -> Arc<Self> {
         Arc::new(Self {
             address,
             arrived: Queue::new(),
@@ -172,12 +172,12 @@ impl AsFd for MemoryBind {
 }
 
 impl Bind for MemoryBind {
-    fn local_address(&self) -> SocketAddr {
-        self.own.address
+    fn is_ipv6(&self) -> bool {
+        self.own.address.is_ipv6()
     }
 
-    fn send(&self, to: SocketAddr, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
-        assert_eq!(to, self.other.address);
+    fn send(&self, to: Endpoint, bytes: &[u8], segment_size: Option<u16>) -> io::Result<usize> {
+        assert_eq!(to.remote(), self.other.address.remote());
         let step = segment_size.map_or(bytes.len(), usize::from);
         let train = (self.own.address, bytes.to_vec(), step);
         if !self.other.arrived.push(train, *self.other.most.lock().unwrap()) {
@@ -187,15 +187,14 @@ impl Bind for MemoryBind {
         Ok(bytes.len())
     }
 
-    fn recv(&self, buf: &mut [u8]) -> io::Result<Received> {
+    fn recv(&self, buf: &mut [u8]) -> io::Result<Arrival> {
         let (from, bytes, step) = self.own.arrived.pop()?;
         buf[..bytes.len()].copy_from_slice(&bytes);
-        Ok(Received {
+        Ok(Arrival {
             len: bytes.len(),
             segment_size: step,
             from,
             ecn: 0,
-            truncated: false,
         })
     }
 

@@ -110,7 +110,7 @@ impl Node {
                 link,
                 LinkCommand::Install {
                     peer: keys.remote.node_addr(),
-                    path,
+                    path: path.into(),
                     proven: true,
                     keys: LinkKeys {
                         our_index: ReceiverIndex(our_index),
@@ -152,7 +152,7 @@ impl Node {
 pub struct Wire(pub Vec<Vec<u8>>);
 
 impl Transmit for Wire {
-    fn transmit(&mut self, _to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, _to: weft_packet::Endpoint, train: &[u8], segment: usize) {
         self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
 }

@@ -1,10 +1,11 @@
 //! Two ends with paths between them that deliver or not: which are used, when, and what it costs.
 
 use super::*;
+use weft_packet::SocketId;
 
 /// The path with this number, as the end with several uplinks and the other one see it.
-fn path(end: usize, n: usize) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, end as u8], 1 + n as u16))
+fn path(end: usize, n: usize) -> Endpoint {
+    Endpoint::from(([192, 0, 2, end as u8], 1 + n as u16))
 }
 
 /// What is under way on a path: when it arrives, at which end, and whether it is an answer.
@@ -36,7 +37,7 @@ struct Bench {
 impl Bench {
     fn new(delays: &[u64]) -> Self {
         let mut first = Bond::default();
-        let own: Vec<SocketAddr> = (0..delays.len()).map(|n| path(0, n)).collect();
+        let own: Vec<Endpoint> = (0..delays.len()).map(|n| path(0, n)).collect();
         first.set_own(&own);
         Self {
             now: 1_000_000,

@@ -9,26 +9,26 @@ struct Bench {
     now: u64,
     choice: Choice,
     view: View,
-    rtt: BTreeMap<SocketAddr, u64>,
+    rtt: BTreeMap<Endpoint, u64>,
     /// Whether payload passes, of which the address in use answers if it works.
     payload: bool,
     numbers: u64,
     answers: Vec<(u64, u64)>,
-    probes: BTreeMap<SocketAddr, usize>,
-    moves: Vec<(u64, SocketAddr)>,
+    probes: BTreeMap<Endpoint, usize>,
+    moves: Vec<(u64, Endpoint)>,
 }
 
-fn wan(port: u16) -> SocketAddr {
-    SocketAddr::from(([203, 0, 113, 1], port))
+fn wan(port: u16) -> Endpoint {
+    Endpoint::from(([203, 0, 113, 1], port))
 }
 
-fn lan(port: u16) -> SocketAddr {
-    SocketAddr::from(([192, 168, 1, 2], port))
+fn lan(port: u16) -> Endpoint {
+    Endpoint::from(([192, 168, 1, 2], port))
 }
 
 impl Bench {
     /// A link at the first address that knows the others, too.
-    fn new(decides: bool, addresses: &[(SocketAddr, Option<u64>)]) -> Self {
+    fn new(decides: bool, addresses: &[(Endpoint, Option<u64>)]) -> Self {
         let now = 1_000_000;
         let path = addresses[0].0;
         let mut choice = Choice::default();
@@ -40,6 +40,7 @@ impl Bench {
                 path,
                 decides,
                 srtt: 0,
+                up: 0,
                 payload: 0,
                 unanswered_at: u64::MAX,
             },
@@ -52,7 +53,7 @@ impl Bench {
         }
     }
 
-    fn set(&mut self, at: SocketAddr, rtt: Option<u64>) {
+    fn set(&mut self, at: Endpoint, rtt: Option<u64>) {
         match rtt {
             Some(rtt) => self.rtt.insert(at, rtt),
             None => self.rtt.remove(&at),
@@ -88,7 +89,7 @@ impl Bench {
     }
 
     /// Runs for `ms`, and returns the moves of that time: when, relative to its beginning, and where to.
-    fn run(&mut self, ms: u64) -> Vec<(u64, SocketAddr)> {
+    fn run(&mut self, ms: u64) -> Vec<(u64, Endpoint)> {
         let (start, before) = (self.now, self.moves.len());
         while self.now < start + ms {
             self.now += 1;
@@ -296,8 +297,8 @@ fn a_spare_address_is_used_while_the_other_one_is_silent() {
         bench.run(3_600_000);
         bench.set(wan(1), Some(30));
         let moves = bench.run(40_000);
-        let expected: &[SocketAddr] = if returns { &[wan(1)] } else { &[] };
-        let moves: Vec<SocketAddr> = moves.into_iter().map(|(_, to)| to).collect();
+        let expected: &[Endpoint] = if returns { &[wan(1)] } else { &[] };
+        let moves: Vec<Endpoint> = moves.into_iter().map(|(_, to)| to).collect();
         assert_eq!(moves, expected, "{decides} {here}");
     }
 }

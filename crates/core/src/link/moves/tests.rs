@@ -19,8 +19,8 @@ const PROBE: u32 = PATH_PROBE_LEN as u32;
 /// The port of the link's first address.
 const HOME: u16 = 1;
 
-fn at(port: u16) -> SocketAddr {
-    SocketAddr::from(([192, 0, 2, 1], port))
+fn at(port: u16) -> Endpoint {
+    Endpoint::from(([192, 0, 2, 1], port))
 }
 
 /// A link that is up.
