@@ -32,6 +32,7 @@ mod known_flows;
 mod lan;
 mod lanes;
 mod lifetimes;
+mod local_ends;
 mod looks;
 mod member_routes;
 mod membership;

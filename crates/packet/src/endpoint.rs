@@ -4,7 +4,7 @@
 //! has asked that one: then the answer leaves from there, and through the interface that the question
 //! came by. Through another socket, or from another address, the remote address may be unreachable,
 //! or another host, and a firewall or a NAT in front of the peer lets the answer pass only from where
-//! it sent the question. docs/decisions/0071-endpoints.md.
+//! it sent the question. docs/decisions/0072-endpoints.md.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};

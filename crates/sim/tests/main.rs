@@ -25,6 +25,7 @@ mod hostile;
 mod idle;
 mod lanes;
 mod links;
+mod local_ends;
 mod mesh;
 mod metrics;
 mod moves;

@@ -217,6 +217,7 @@ impl Daemon {
     fn handle_network_change(&mut self) {
         tracing::debug!("addresses or routes changed");
         self.apply();
+        self.follow_local_ends();
         let now = boottime_ms();
         self.node.handle_network_change(now);
         self.reaching.handle_network_change(now);

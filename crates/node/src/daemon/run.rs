@@ -38,6 +38,7 @@ use super::host_names::HostLookups;
 use super::known_flows::KnownFlows;
 use super::lan::Lan;
 use super::lifetimes::Lifetimes;
+use super::local_ends::LocalEnds;
 use super::looks::Looks;
 use super::moves::MoveLog;
 use super::netcheck::Netcheck;
@@ -87,6 +88,7 @@ pub(super) struct Daemon {
     pub(super) networks: Networks,
     pub(super) reaching: Reaching,
     pub(super) uplinks: UplinkSockets,
+    pub(super) local_ends: LocalEnds,
     pub(super) stun: stun::Servers,
     pub(super) lifetimes: Lifetimes,
     pub(super) mapping: PortMapping,
@@ -145,6 +147,7 @@ pub(super) struct Parts {
     pub(super) host: HostWatch,
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
+    pub(super) local_ends: LocalEnds,
 }
 
 impl Daemon {
@@ -173,6 +176,7 @@ impl Daemon {
             host,
             log,
             continuity,
+            local_ends,
         } = parts;
         let echoes = Echoes::new(random_number());
         Self {
@@ -192,6 +196,7 @@ impl Daemon {
             networks,
             reaching,
             uplinks: UplinkSockets::default(),
+            local_ends,
             stun: stun::Servers::new(Box::new(SystemRng)),
             lifetimes: Lifetimes::new(),
             mapping: PortMapping::new(),

@@ -29,7 +29,7 @@ use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::process::{give_up_nice, permit_nice};
 use weft_os::random::{SystemRng, random_bytes};
 use weft_os::tun::Tun;
-use weft_os::udp::UdpSocket;
+use weft_os::udp::{Devices, UdpSocket};
 use weft_packet::{HandshakeLimits, Lane, LaneConfig, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Place};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes};
 use weft_store::fast_peers::FastPeers;
@@ -48,6 +48,7 @@ use super::host_names::HostLookups;
 use super::known_flows::{self, KnownFlows};
 use super::lan::Lan;
 use super::lanes::MoreLanes;
+use super::local_ends::LocalEnds;
 use super::nostr::Signalling;
 use super::reaching::Reaching;
 use super::reports::Reports;
@@ -62,6 +63,7 @@ use crate::logging::LogControl;
 /// What is opened before the daemon gives its rights up.
 pub(super) struct Opened {
     sockets: Vec<UdpSocket>,
+    devices: Devices,
     interface: Interface,
     more: MoreLanes,
     names: Option<names::Bound>,
@@ -79,6 +81,10 @@ impl Opened {
     pub(super) fn new(options: &Options) -> Result<Self, DaemonError> {
         let Options { config, identity, .. } = options;
         let mut sockets = bind(config)?;
+        let devices = Devices::default();
+        for socket in &mut sockets {
+            socket.answer_through(devices.clone());
+        }
         // Before the interface is there: the broker keeps the files, and removes them.
         let (_, refused) = Unmanaged::write(&config.tun.name);
         for error in refused {
@@ -95,6 +101,7 @@ impl Opened {
         let keeps_nice = config.prefer_lanes && permit_nice(LANE_NICE).is_err();
         Ok(Self {
             sockets,
+            devices,
             interface,
             more,
             names,
@@ -204,6 +211,7 @@ impl Rest {
     ) -> Result<(Parts, Option<Borrowed>), DaemonError> {
         let Opened {
             sockets,
+            devices,
             interface,
             more,
             names,
@@ -279,6 +287,7 @@ impl Rest {
             configuration: Configuration::start(self.config, broker, self.confirm),
             log: self.log,
             continuity: self.continuity,
+            local_ends: LocalEnds::new(devices),
         };
         Ok((parts, borrowed))
     }

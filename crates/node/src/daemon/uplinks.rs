@@ -118,6 +118,7 @@ impl Daemon {
         for uplink in missing {
             self.open_uplink(&found, &uplink);
         }
+        self.follow_local_ends();
         self.node.set_uplinks(self.uplinks.of_links(usage));
         for id in &closed {
             self.node.forget_socket(boottime_ms(), *id);

@@ -112,6 +112,7 @@ impl UdpSocket {
             let sender = bind(true)?;
             sender.raise_hop_limit(number, options)?;
             socket.sender = Some(sender.fd);
+            socket.devices = self.devices.clone();
         }
         Ok((sender, others))
     }
