@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rand_core::{CryptoRng, Rng};
 use weft_noise::tag::TAG_MASK;
 use weft_noise::{Identity, PublicKey};
-use weft_packet::{Command, Endpoint, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand};
+use weft_packet::{Command, Endpoint, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand, SocketId};
 use weft_wire::NodeAddr;
 use weft_wire::session::{DataPorts, TraversalType};
 
@@ -88,6 +88,8 @@ pub(crate) struct Context {
     pub(crate) unconfirmed: Unconfirmed,
     /// The further uplinks of the host.
     pub(crate) uplinks: Uplinks,
+    /// A socket with another port for IPv4, by which peers that do not answer are dialled, too.
+    pub(crate) other_port: Option<SocketId>,
     outputs: VecDeque<Output>,
 }
 
@@ -112,6 +114,7 @@ impl Context {
             keepalive: KeepaliveIntervals::default(),
             unconfirmed: Unconfirmed::default(),
             uplinks: Uplinks::default(),
+            other_port: None,
             outputs: VecDeque::new(),
         }
     }

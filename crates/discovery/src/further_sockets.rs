@@ -22,7 +22,8 @@ pub struct FurtherSockets {
 
 #[derive(Debug)]
 struct Entry {
-    peer: NodeAddr,
+    /// The peer that it was found for; `None` for one with another port for all peers.
+    peer: Option<NodeAddr>,
     /// Its UDP port.
     port: u16,
     /// Its number in the search that it comes from, while that matters.
@@ -47,15 +48,25 @@ impl FurtherSockets {
         if self.list.len() >= MOST || self.serves(peer) {
             return None;
         }
+        Some(self.insert(now, port, (Some(peer), Some(of_search))))
+    }
+
+    /// Adds a socket with this port that is for no peer in particular. Returns its number for lanes, or
+    /// `None` if there are too many.
+    pub fn add_for_all(&mut self, now: u64, port: u16) -> Option<SocketId> {
+        (self.list.len() < MOST).then(|| self.insert(now, port, (None, None)))
+    }
+
+    fn insert(&mut self, now: u64, port: u16, (peer, of_search): (Option<NodeAddr>, Option<u16>)) -> SocketId {
         let id = self.number();
         let entry = Entry {
             peer,
             port,
-            of_search: Some(of_search),
+            of_search,
             used: now,
         };
         self.list.insert(id, entry);
-        Some(id)
+        id
     }
 
     /// Gives a number, to one of these sockets or to another that lanes have beside the ordinary ones.
@@ -71,7 +82,7 @@ impl FurtherSockets {
 
     /// Whether there is a socket for this peer.
     pub fn serves(&self, peer: NodeAddr) -> bool {
-        self.list.values().any(|entry| entry.peer == peer)
+        self.list.values().any(|entry| entry.peer == Some(peer))
     }
 
     /// The UDP ports of all.

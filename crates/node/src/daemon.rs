@@ -42,6 +42,7 @@ mod network_commands;
 mod network_list;
 mod networks;
 mod nostr;
+mod other_port;
 mod peers;
 mod perf;
 mod port_mapping;

@@ -39,6 +39,7 @@ pub mod lifetime;
 pub mod message;
 pub mod nat;
 pub mod nat64;
+pub mod other_port;
 mod own;
 mod peer;
 pub mod probe;

@@ -346,7 +346,7 @@ impl Link {
             .map_or((false, 0), |attempt| (attempt.rekey, attempt.sends));
         let targets = match rekey {
             true => self.path.into_iter().chain(self.elsewhere()).collect(),
-            false => self.dial_paths(ctx, self.is_up() || sent > 0 || self.failures > 0),
+            false => self.dial_paths(ctx, self.is_up() || sent > 0 || self.failures > 0, sent),
         };
         let Some(attempt) = self.attempt.as_mut() else { return };
         let wait = if away {

@@ -1,6 +1,6 @@
 //! The addresses at which a peer is dialled, and those among which a link that is up chooses.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use rand_core::Rng as _;
 use weft_packet::{Endpoint, LinkCommand, PATH_PROBE_LEN, ProbeKind, SocketId};
@@ -16,6 +16,11 @@ const LOOK_AFTER: u64 = 600;
 /// Paths of one peer through further uplinks that are considered, or dialled, at a time.
 const THROUGH_UPLINKS: usize = 4;
 
+/// Whether an address is one of IPv4 to which routers may translate.
+fn is_behind_routers(at: SocketAddr) -> bool {
+    matches!(at.ip(), IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_link_local())
+}
+
 impl Link {
     /// Returns every address at which the peer may be, the most likely first.
     pub(crate) fn targets(&self) -> Vec<Endpoint> {
@@ -27,6 +32,12 @@ impl Link {
             }
         }
         targets
+    }
+
+    /// Whether the peer is dialled in vain over IPv4, and routers may be in between.
+    pub(crate) fn is_dialled_in_vain(&self) -> bool {
+        let mut targets = self.targets().into_iter();
+        !self.is_up() && self.failures > 0 && targets.any(|at| is_behind_routers(at.remote()))
     }
 
     /// Whether there is any address to dial.
@@ -165,9 +176,18 @@ impl Link {
     }
 
     /// Returns every path on which the peer is dialled. `again`: it has not answered, so that the
-    /// uplink that the system prefers may be of no use, and the others are tried, too.
-    pub(super) fn dial_paths(&self, ctx: &Context, again: bool) -> Vec<Endpoint> {
+    /// uplink that the system prefers may be of no use, and the others are tried, too. A peer that has
+    /// answered no attempt is dialled from another port with each second of the messages; `sent` counts
+    /// those before.
+    pub(super) fn dial_paths(&self, ctx: &Context, again: bool, sent: u32) -> Vec<Endpoint> {
         let mut paths = self.targets();
+        if let Some(other) = ctx.other_port.filter(|_| self.failures > 0 && sent % 2 == 1) {
+            let elsewhere = |path: &&mut Endpoint| path.socket().is_ordinary() && is_behind_routers(path.remote());
+            paths
+                .iter_mut()
+                .filter(elsewhere)
+                .for_each(|path| *path = other.path(*path));
+        }
         if again {
             let others = paths.iter().flat_map(|at| ctx.uplinks.paths(*at));
             let others: Vec<Endpoint> = others.take(THROUGH_UPLINKS).collect();
@@ -336,6 +356,43 @@ mod tests {
     use crate::Config;
     use crate::context::{Context, Output};
 
+    /// The destinations of the handshake messages in `outputs`.
+    fn sent(ctx: &mut Context) -> Vec<Endpoint> {
+        let outputs = std::iter::from_fn(|| ctx.next_output());
+        let sent = outputs.filter_map(|output| match output {
+            Output::Lane(Command::Send(SendCommand::Transmit { to, .. })) => Some(to),
+            _ => None,
+        });
+        sent.collect()
+    }
+
+    #[test]
+    fn a_peer_that_does_not_answer_is_dialled_by_two_ports() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
+        let addresses = ["192.0.2.1:2121", "127.0.0.1:9", "[2001:db8::1]:2121"].map(|at| at.parse().unwrap());
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), addresses.to_vec());
+        let ordinary = addresses.map(Endpoint::from);
+        let other = SocketId::ORDINARY.following();
+        ctx.other_port = Some(other);
+        let mut messages = Vec::new();
+        for now in 1_000..30_000 {
+            if now >= link.next_dial && link.attempt.is_none() {
+                link.start_attempt(&mut ctx, now, false);
+            }
+            link.drive_attempt(&mut ctx, now);
+            messages.extend(Some((now, sent(&mut ctx))).filter(|(_, sent)| !sent.is_empty()));
+        }
+        let aside = [other.path(ordinary[0]), ordinary[1], ordinary[2]];
+        let (first, later): (Vec<_>, Vec<_>) = messages.into_iter().partition(|(at, _)| *at < 1_000 + 12_000);
+        assert!(first.len() > 4 && first.iter().all(|(_, sent)| *sent == ordinary));
+        assert!(later.len() > 4);
+        assert!(later.iter().all(|(_, sent)| *sent == ordinary || *sent == aside));
+        let by_other = later.iter().filter(|(_, sent)| *sent == aside).count();
+        assert!(by_other.abs_diff(later.len() - by_other) <= 2, "each second one");
+    }
+
     /// A peer that was dialled through a further socket is dialled through the ordinary one when
     /// that is gone, and where it is expected makes no difference.
     #[test]
@@ -348,14 +405,7 @@ mod tests {
         let socket = SocketId::ORDINARY.following();
         link.dial(1_000, socket.path(at));
         link.start_attempt(&mut ctx, 1_000, false);
-        let outputs = std::iter::from_fn(|| ctx.next_output());
-        let sent: Vec<Endpoint> = outputs
-            .filter_map(|output| match output {
-                Output::Lane(Command::Send(SendCommand::Transmit { to, .. })) => Some(to),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(sent, [socket.path(at)]);
+        assert_eq!(sent(&mut ctx), [socket.path(at)]);
         assert!(!link.forget_socket(&mut ctx, 1_000, socket.following()));
         assert_eq!(link.targets(), [socket.path(at)]);
         assert!(!link.forget_socket(&mut ctx, 1_000, socket), "no link went through it");

@@ -90,6 +90,26 @@ impl Node {
         }
     }
 
+    /// Returns how many of the peers that are dialled over IPv4 do not answer, as
+    /// `(unanswered, linked)`: neighbours on this host do not count.
+    pub fn dialled_in_vain(&self) -> (usize, usize) {
+        let peers = || self.peers.values().filter(|peer| peer.configured);
+        let linked = peers().filter(|peer| {
+            peer.link
+                .path()
+                .is_some_and(|path| !path.is_ipv6() && !path.ip().is_loopback())
+        });
+        (
+            peers().filter(|peer| peer.link.is_dialled_in_vain()).count(),
+            linked.count(),
+        )
+    }
+
+    /// Sets the underlay socket by which peers that have not answered over IPv4 are dialled, too.
+    pub fn set_other_port(&mut self, socket: Option<SocketId>) {
+        self.ctx.other_port = socket;
+    }
+
     /// Ends the use of local ends of this host that are `gone`: an address that it no longer has, or an
     /// interface that no longer leads to other networks. Links that a peer had asked there go on from
     /// any address.

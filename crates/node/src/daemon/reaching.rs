@@ -21,6 +21,7 @@ use weft_reach::{Output, Reach, Source, Standing};
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 
+use super::other_port::OtherPort;
 use super::run::Daemon;
 
 pub(super) const PORTS: DataPorts = DataPorts {
@@ -49,6 +50,8 @@ pub(super) struct Reaching {
     nat64: Nat64,
     /// Peers that are reached through others.
     relayed: BTreeSet<NodeAddr>,
+    /// Another port for peers that do not answer.
+    pub(super) other_port: OtherPort,
 }
 
 impl Reaching {
@@ -64,6 +67,7 @@ impl Reaching {
             further: FurtherSockets::default(),
             nat64: Nat64::default(),
             relayed: BTreeSet::new(),
+            other_port: OtherPort::default(),
         };
         reaching.set_mapped(boottime_ms(), None);
         reaching
@@ -90,6 +94,11 @@ impl Reaching {
         self.further.number()
     }
 
+    /// Adds a socket for all peers that has this port. Returns its number, unless there are too many.
+    pub(super) fn add_for_all(&mut self, now: u64, port: u16) -> Option<SocketId> {
+        self.further.add_for_all(now, port)
+    }
+
     /// The search itself, for what gateways and servers say.
     pub(super) fn reach_mut(&mut self) -> &mut Reach {
         &mut self.reach
@@ -111,6 +120,7 @@ impl Reaching {
     /// The network of this host has changed.
     pub(super) fn handle_network_change(&mut self, now: u64) {
         self.reach.handle_network_change(now);
+        self.other_port.handle_network_change();
     }
 
     /// Whether a peer is reached through others.
@@ -249,6 +259,7 @@ impl Daemon {
             active = true;
             self.reach_output(now, output);
         }
+        self.drive_other_port(now);
         self.close_idle_sockets(now);
         active
     }
@@ -361,7 +372,9 @@ impl Daemon {
 
     /// Closes the sockets beside the ordinary ones that no link uses any more.
     fn close_idle_sockets(&mut self, now: u64) {
-        let idle = self.reaching.further.expire(now, |id| self.node.uses_socket(id));
+        let current = self.reaching.other_port.current();
+        let uses = |id| current == Some(id) || self.node.uses_socket(id);
+        let idle = self.reaching.further.expire(now, uses);
         if idle.is_empty() {
             return;
         }
