@@ -73,6 +73,17 @@ pub fn uplinks(surroundings: &Surroundings, own: u32) -> Result<Vec<Uplink>, Net
     Ok(select((routes, preferred), interfaces, addresses, own))
 }
 
+/// The address of IPv6 that the system selects for what leaves to other networks through the interface
+/// with this index, if it has a route there.
+#[must_use]
+pub fn ipv6_source(index: u32) -> Option<Ipv6Addr> {
+    let source = Netlink::open().and_then(|mut netlink| netlink.source_through(ELSEWHERE[1], index));
+    match source {
+        Ok(Some(IpAddr::V6(source))) => Some(source),
+        _ => None,
+    }
+}
+
 /// The interfaces through which the system sends, asked one address after the other.
 pub struct Devices {
     netlink: Netlink,

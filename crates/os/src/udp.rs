@@ -31,7 +31,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use self::address::RawAddress;
 pub use self::bind::{BindError, BindOptions, BufferSizes, MARK, mark};
 pub use self::inquiry::{Finding, Inquiry};
-pub use self::local::{Devices, LocalEnd};
+pub use self::local::{AnswerDevice, Devices, LocalEnd};
 pub use self::share::Steering;
 use crate::poll::wait_writable;
 use crate::syscall;

@@ -2,11 +2,11 @@
 //! until when.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use weft_host::surroundings::Surroundings;
-use weft_host::uplinks::Uplink;
-use weft_os::udp::Devices;
+use weft_host::uplinks::{Uplink, ipv6_source};
+use weft_os::udp::{AnswerDevice, Devices};
 use weft_packet::LocalEnd;
 
 use super::run::Daemon;
@@ -34,9 +34,15 @@ impl LocalEnds {
         }
     }
 
-    /// Takes the host's network into account. An interface that is no uplink gets no answers of its
+    /// Takes the host's network into account. `source` tells the address of IPv6 that the system selects
+    /// for what leaves through an interface. An interface that is no uplink gets no answers of its
     /// own, since a system without a route through it looks for every address in its subnet.
-    fn follow(&mut self, surroundings: &Surroundings, uplinks: &[Uplink]) -> Remaining {
+    fn follow(
+        &mut self,
+        surroundings: &Surroundings,
+        uplinks: &[Uplink],
+        source: impl Fn(u32) -> Option<Ipv6Addr>,
+    ) -> Remaining {
         let named = |name: &str| surroundings.interfaces.iter().find(|link| link.name == name);
         let usable = uplinks.iter().filter(|uplink| uplink.usable);
         let uplinks: BTreeSet<u32> = usable
@@ -44,7 +50,11 @@ impl LocalEnds {
             .map(|link| link.index)
             .collect();
         let lost = self.uplinks.difference(&uplinks).copied().collect();
-        self.devices.set(&uplinks.iter().copied().collect::<Vec<u32>>());
+        let device = |index: &u32| AnswerDevice {
+            index: *index,
+            source: source(*index),
+        };
+        self.devices.set(&uplinks.iter().map(device).collect::<Vec<_>>());
         self.uplinks = uplinks;
         Remaining {
             addresses: surroundings.addresses.iter().map(|own| own.address).collect(),
@@ -64,7 +74,7 @@ impl Daemon {
     /// Answers through the uplinks that the host has, and no longer from addresses that it has lost.
     pub(super) fn follow_local_ends(&mut self) {
         let (_, uplinks) = &self.desired.uplinks;
-        let remaining = self.local_ends.follow(&self.system.surroundings, uplinks);
+        let remaining = self.local_ends.follow(&self.system.surroundings, uplinks, ipv6_source);
         self.node.forget_local_ends(|local| remaining.is_gone(local));
     }
 }
@@ -108,13 +118,13 @@ mod tests {
         let gone = |remaining: Remaining| ends.map(|end| remaining.is_gone(end));
         let both = [(1, "192.0.2.1"), (2, "198.51.100.1")];
         let mut local_ends = LocalEnds::new(Devices::default());
-        let remaining = local_ends.follow(&surroundings(&both), &[uplink(1), uplink(2)]);
+        let remaining = local_ends.follow(&surroundings(&both), &[uplink(1), uplink(2)], |_| None);
         assert_eq!(gone(remaining), [false, false, false]);
-        let remaining = local_ends.follow(&surroundings(&both), &[uplink(1)]);
+        let remaining = local_ends.follow(&surroundings(&both), &[uplink(1)], |_| None);
         assert_eq!(gone(remaining), [false, true, false], "its default route went");
-        let remaining = local_ends.follow(&surroundings(&both), &[uplink(1)]);
+        let remaining = local_ends.follow(&surroundings(&both), &[uplink(1)], |_| None);
         assert_eq!(gone(remaining), [false, false, false], "it may be asked there again");
-        let remaining = local_ends.follow(&surroundings(&both[1..]), &[uplink(1)]);
+        let remaining = local_ends.follow(&surroundings(&both[1..]), &[uplink(1)], |_| None);
         assert_eq!(gone(remaining), [true, false, false]);
     }
 }

@@ -154,7 +154,7 @@ impl Netlink {
 
     /// Whether packets to `address` end at this host.
     pub(super) fn is_local(&mut self, address: IpAddr) -> Result<bool, NetlinkError> {
-        let route = self.look_up(address, 0)?;
+        let route = self.look_up(address, &[])?;
         Ok(route.is_some_and(|route| route.header.kind == RouteType::Local))
     }
 
@@ -173,7 +173,7 @@ impl Netlink {
     /// # Errors
     /// A [`NetlinkError`].
     pub fn interface_of_marked(&mut self, address: IpAddr, mark: u32) -> Result<Option<u32>, NetlinkError> {
-        let route = self.look_up(address, mark)?;
+        let route = self.look_up(address, &[RouteAttribute::Mark(mark)])?;
         let interface = |attribute: &RouteAttribute| match attribute {
             RouteAttribute::Oif(index) => Some(*index),
             _ => None,
@@ -181,16 +181,29 @@ impl Netlink {
         Ok(route.and_then(|route| route.attributes.iter().find_map(interface)))
     }
 
-    /// Asks the kernel for its route to `address`, for packets with this mark.
-    fn look_up(&mut self, address: IpAddr, mark: u32) -> Result<Option<RouteMessage>, NetlinkError> {
+    /// The source address that the system would select for packets to `address` that leave through the
+    /// interface with this index; `None` if there is no route through it.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`].
+    pub fn source_through(&mut self, address: IpAddr, interface: u32) -> Result<Option<IpAddr>, NetlinkError> {
+        let route = self.look_up(address, &[RouteAttribute::Oif(interface)])?;
+        let source = |attribute: &RouteAttribute| match attribute {
+            RouteAttribute::PrefSource(RouteAddress::Inet(ip)) => Some(IpAddr::from(*ip)),
+            RouteAttribute::PrefSource(RouteAddress::Inet6(ip)) => Some(IpAddr::from(*ip)),
+            _ => None,
+        };
+        Ok(route.and_then(|route| route.attributes.iter().find_map(source)))
+    }
+
+    /// Asks the kernel for its route to `address`, for packets with what `selectors` say.
+    fn look_up(&mut self, address: IpAddr, selectors: &[RouteAttribute]) -> Result<Option<RouteMessage>, NetlinkError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(address);
         message.header.destination_prefix_length = if address.is_ipv4() { 32 } else { 128 };
         let destination = RouteAttribute::Destination(address.into());
         message.attributes.push(destination);
-        if mark != 0 {
-            message.attributes.push(RouteAttribute::Mark(mark));
-        }
+        message.attributes.extend_from_slice(selectors);
         let answer = |message| match message {
             Message::NewRoute(route) => Some(route),
             _ => None,

@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::syscall;
 
@@ -18,30 +18,70 @@ pub struct LocalEnd {
     pub device: u32,
 }
 
+/// An interface through which answers leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerDevice {
+    /// Its index.
+    pub index: u32,
+    /// The address of IPv6 that the system selects for what leaves there, if there is a route.
+    pub source: Option<Ipv6Addr>,
+}
+
 /// Interfaces through which answers leave when the question came in there, whatever route the system
 /// prefers; see [`UdpSocket::answer_through`](super::UdpSocket::answer_through). Clones share one list.
 #[derive(Debug, Clone, Default)]
-pub struct Devices(Arc<[AtomicU32; Devices::MOST]>);
+pub struct Devices(Arc<[Place; Devices::MOST]>);
+
+#[derive(Debug, Default)]
+struct Place {
+    /// 0: none.
+    index: AtomicU32,
+    /// The halves of the address; all zeros for none.
+    source: [AtomicU64; 2],
+}
 
 impl Devices {
     /// The number of interfaces that are considered: four uplinks for each version of IP.
     pub const MOST: usize = 8;
 
-    /// Replaces the list by the first [`Devices::MOST`] of these indices.
-    pub fn set(&self, indices: &[u32]) {
+    /// Replaces the list by the first [`Devices::MOST`] of these. A datagram that is sent meanwhile may
+    /// leave as the system routes it.
+    pub fn set(&self, devices: &[AnswerDevice]) {
         for (n, place) in self.0.iter().enumerate() {
-            place.store(indices.get(n).copied().unwrap_or(0), Ordering::Relaxed);
+            let device = devices.get(n);
+            let source = device.and_then(|device| device.source).map_or(0, Ipv6Addr::to_bits);
+            let halves = [(source >> 64) as u64, source as u64];
+            place.index.store(0, Ordering::Relaxed);
+            for (half, value) in place.source.iter().zip(halves) {
+                half.store(value, Ordering::Relaxed);
+            }
+            place
+                .index
+                .store(device.map_or(0, |device| device.index), Ordering::Relaxed);
         }
     }
 
-    fn contains(&self, index: u32) -> bool {
-        index != 0 && self.0.iter().any(|place| place.load(Ordering::Relaxed) == index)
-    }
-
-    /// Returns `local` with its interface only if that is one of these.
+    /// Returns what the kernel is told of `local`: its interface only if that is one of these. With an
+    /// interface, an IPv6 address is left out if the system selects it there anyway, and otherwise the
+    /// interface is: the kernel looks for routes through the interface alone only if the address is
+    /// open (`ip6_route_output_flags` in Linux).
     pub(super) fn restrict(&self, local: LocalEnd) -> LocalEnd {
-        let device = if self.contains(local.device) { local.device } else { 0 };
-        LocalEnd { device, ..local }
+        let mut places = self.0.iter().filter(|_| local.device != 0);
+        let place = places.find(|place| place.index.load(Ordering::Relaxed) == local.device);
+        match (place, local.ip) {
+            (None, _) => LocalEnd { device: 0, ..local },
+            (Some(_), IpAddr::V4(_)) => local,
+            (Some(place), IpAddr::V6(ip)) => {
+                let [high, low] = place.source.each_ref().map(|half| half.load(Ordering::Relaxed));
+                match u128::from(high) << 64 | u128::from(low) == ip.to_bits() {
+                    true => LocalEnd {
+                        ip: Ipv6Addr::UNSPECIFIED.into(),
+                        ..local
+                    },
+                    false => LocalEnd { device: 0, ..local },
+                }
+            }
+        }
     }
 }
 
