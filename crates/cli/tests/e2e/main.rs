@@ -66,6 +66,7 @@ mod beside {
     mod lan;
     mod liar;
     mod lights;
+    mod local_ends;
     mod local_users;
     mod many_routes;
     mod meet;

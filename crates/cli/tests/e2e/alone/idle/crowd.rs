@@ -111,10 +111,10 @@ struct Out<'s> {
 }
 
 impl Transmit for Out<'_> {
-    fn transmit(&mut self, to: SocketAddr, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: weft_packet::Endpoint, train: &[u8], segment: usize) {
         for datagram in train.chunks(segment) {
             // A datagram that a full socket refuses is lost, as on a network.
-            let sent = self.socket.as_ref().unwrap().send_to(datagram, to);
+            let sent = self.socket.as_ref().unwrap().send_to(datagram, to.remote());
             self.shared.sent.fetch_add(u64::from(sent.is_ok()), Ordering::Relaxed);
         }
     }
