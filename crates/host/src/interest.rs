@@ -49,7 +49,8 @@ pub struct Interest {
     own: u32,
     /// Interfaces with addresses or routes that count: whether packets pass, and the MTU.
     links: BTreeMap<u32, (bool, u32)>,
-    addresses: BTreeSet<InterfaceAddress>,
+    /// Addresses that count, and whether each is passing.
+    addresses: BTreeMap<InterfaceAddress, bool>,
     subnets: BTreeSet<Subnet>,
     /// The addresses of peers.
     peers: BTreeSet<IpAddr>,
@@ -75,9 +76,10 @@ impl Interest {
     /// Takes over what was read of the host.
     pub fn set_surroundings(&mut self, surroundings: &Surroundings) {
         let counted = surroundings.addresses.iter().filter(|address| self.counts(address));
-        self.addresses = counted.copied().collect();
+        let passing = |address| surroundings.passing.contains(address);
+        self.addresses = counted.map(|address| (*address, passing(address))).collect();
         let of_routes = surroundings.routes.iter().filter_map(|route| route.interface);
-        let indexes: BTreeSet<u32> = self.addresses.iter().map(|own| own.index).chain(of_routes).collect();
+        let indexes: BTreeSet<u32> = self.addresses.keys().map(|own| own.index).chain(of_routes).collect();
         let links = surroundings
             .interfaces
             .iter()
@@ -106,7 +108,11 @@ impl Interest {
                 _ => Concern::default(),
             },
             Change::Address { address, .. } if address.index == self.own => of_interface(),
-            Change::Address { address, present } => self.note_address(address, *present),
+            Change::Address {
+                address,
+                present,
+                passing,
+            } => self.note_address(address, present.then_some(*passing)),
             Change::Route { route, table, present } => self.note_route(route, *table, *present),
             Change::Rule | Change::Setting { .. } | Change::Table { .. } | Change::Generation { .. } => {
                 Concern::default()
@@ -114,13 +120,14 @@ impl Interest {
         }
     }
 
-    fn note_address(&mut self, address: &InterfaceAddress, present: bool) -> Concern {
+    /// `present`: whether the address is passing; `None` if it has gone.
+    fn note_address(&mut self, address: &InterfaceAddress, present: Option<bool>) -> Concern {
         let differs = self.counts(address)
             && match present {
-                true => self.addresses.insert(*address),
-                false => self.addresses.remove(address),
+                Some(passing) => self.addresses.insert(*address, passing) != Some(passing),
+                None => self.addresses.remove(address).is_some(),
             };
-        if differs && present {
+        if differs && present.is_some() {
             // Its properties are read with the rest.
             self.links.entry(address.index).or_default();
         }
@@ -219,6 +226,7 @@ mod tests {
                 address(2, "fe80::1"),
                 address(OWN, "10.44.0.1"),
             ],
+            passing: BTreeSet::new(),
             routes: vec![Route {
                 interface: Some(2),
                 ..Route::via([0; 4].into(), 0, [192, 168, 1, 1].into())
@@ -282,7 +290,14 @@ mod tests {
     #[test]
     fn addresses_and_links_count_once() {
         let mut interest = interest();
-        let mut of = |address: InterfaceAddress, present| concern(&mut interest, &Change::Address { address, present });
+        let mut of = |address: InterfaceAddress, present| {
+            let change = Change::Address {
+                address,
+                present,
+                passing: false,
+            };
+            concern(&mut interest, &change)
+        };
         assert_eq!(
             of(address(2, "192.168.1.10"), true),
             "",
@@ -294,6 +309,15 @@ mod tests {
         assert_eq!(of(address(3, "172.17.0.1"), false), "p");
         assert_eq!(of(address(3, "172.17.0.1"), false), "");
         assert_eq!(of(address(OWN, "10.44.0.1"), false), "i");
+        let mut passes = |passing| {
+            let change = Change::Address {
+                address: address(2, "192.168.1.10"),
+                present: true,
+                passing,
+            };
+            concern(&mut interest, &change)
+        };
+        assert_eq!([true, true, false].map(&mut passes), ["p", "", "p"]);
         let mut of = |index, usable, mtu| concern(&mut interest, &Change::Link { index, usable, mtu });
         assert_eq!(of(2, true, 1_500), "");
         assert_eq!(of(2, false, 1_500), "sp");

@@ -4,7 +4,22 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route};
+use weft_reach::nat::is_private;
 use weft_wire::Subnet;
+
+use crate::exit::around::is_within;
+use crate::uplinks::is_tunnel;
+
+/// Which hosts an interface leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Leads {
+    /// Those of other networks: a default route goes through it.
+    Out,
+    /// Those of the network that it is in.
+    Beside,
+    /// Containers and virtual machines of this host, or those behind the tunnel of another program.
+    Within,
+}
 
 /// The part of the network namespace that a node depends on, read at one time. It does not grow with
 /// the table of routes.
@@ -14,6 +29,8 @@ pub struct Surroundings {
     pub interfaces: Vec<Interface>,
     /// The addresses of all interfaces.
     pub addresses: Vec<InterfaceAddress>,
+    /// Those among them that go soon: deprecated and temporary ones.
+    pub passing: BTreeSet<InterfaceAddress>,
     /// Default routes of the main table, and its routes to exactly one of the subnets that were asked
     /// for.
     pub routes: Vec<Route>,
@@ -28,9 +45,12 @@ impl Surroundings {
         let is_wanted = |destination: IpAddr, len: u8| {
             len == 0 || Subnet::new(destination, len).is_ok_and(|subnet| subnets.contains(&subnet))
         };
+        let interfaces = netlink.interfaces()?;
+        let (addresses, passing) = netlink.checked_addresses()?;
         Ok(Self {
-            interfaces: netlink.interfaces()?,
-            addresses: netlink.all_addresses()?,
+            interfaces,
+            addresses,
+            passing,
             routes: netlink.routes_to(is_wanted)?,
         })
     }
@@ -39,6 +59,23 @@ impl Surroundings {
     pub fn defaults(&self, own: u32) -> impl Iterator<Item = &Route> {
         let others = self.routes.iter().filter(move |route| route.interface != Some(own));
         others.filter(|route| route.prefix_len == 0)
+    }
+
+    /// Which hosts the interface of an address leads to; `None` if no packets pass there.
+    #[must_use]
+    pub fn leads(&self, of: &InterfaceAddress) -> Option<Leads> {
+        let interface = self.interfaces.iter().find(|link| link.index == of.index)?;
+        let default = |route: &Route| route.interface == Some(of.index) && route.prefix_len == 0;
+        let has_default = self.routes.iter().any(default);
+        // Private addresses in a tunnel are of a network behind it; a public one is routed through it.
+        let is_inner = is_tunnel(interface) && is_private(of.address);
+        // Without a default route, a veth is the end of a container's cable.
+        let is_veth = interface.kind.as_deref() == Some("veth");
+        interface.usable.then_some(match has_default {
+            true if !is_inner => Leads::Out,
+            false if !is_tunnel(interface) && !is_veth && !is_within(interface, &self.interfaces) => Leads::Beside,
+            _ => Leads::Within,
+        })
     }
 
     /// Returns true if an interface other than `own` is in this subnet. The metric of its route does

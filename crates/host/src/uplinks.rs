@@ -69,6 +69,7 @@ pub fn uplinks(surroundings: &Surroundings, own: u32) -> Result<Vec<Uplink>, Net
         interfaces,
         addresses,
         routes,
+        ..
     } = surroundings;
     Ok(select((routes, preferred), interfaces, addresses, own))
 }
@@ -154,10 +155,17 @@ fn select(
     [false, true].into_iter().flat_map(of_version).collect()
 }
 
+/// Whether packets of the interface travel inside those of another one.
+pub(crate) fn is_tunnel(interface: &Interface) -> bool {
+    interface.kind.as_deref().is_some_and(|kind| TUNNELS.contains(&kind))
+}
+
 fn is_uplink(interface: &Interface, route: &Route) -> bool {
     let kind = interface.kind.as_deref();
     let is_of = |kinds: &[&str]| kind.is_some_and(|kind| kinds.contains(&kind));
-    !interface.loopback && !is_of(&TUNNELS) && (route.gateway.is_some() || kind.is_none() || is_of(&POINT_TO_POINT))
+    !interface.loopback
+        && !is_tunnel(interface)
+        && (route.gateway.is_some() || kind.is_none() || is_of(&POINT_TO_POINT))
 }
 
 /// Whether hosts of other networks can answer to this address.

@@ -119,7 +119,7 @@ fn is_part(of: &Subnet, network: &Subnet) -> bool {
 
 /// Whether an interface is a bridge that leads to containers and virtual machines of this host alone: each of
 /// its ports is a TAP device or a veth, and no veth pair connects it to another bridge of this host.
-fn is_within(interface: &Interface, all: &[Interface]) -> bool {
+pub(crate) fn is_within(interface: &Interface, all: &[Interface]) -> bool {
     let is_port = |port: &&Interface| port.controller == Some(interface.index);
     let leads_on = |peer: u32| {
         let of_peer = all.iter().find(|other| other.index == peer);

@@ -1,5 +1,6 @@
 //! The addresses of interfaces.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
@@ -7,6 +8,12 @@ use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, Addres
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{Netlink, NetlinkError};
+
+/// An address in one of these states is not the host's: it is being checked, or another host has it.
+const UNCHECKED: AddressHeaderFlags = AddressHeaderFlags::Tentative.union(AddressHeaderFlags::Dadfailed);
+/// An IPv6 address in one of these states goes soon. The second flag is that of temporary addresses (IFA_F_TEMPORARY);
+/// it has its name from IPv4, for which it means another thing.
+const PASSING: AddressHeaderFlags = AddressHeaderFlags::Deprecated.union(AddressHeaderFlags::Secondary);
 
 /// An address with the prefix length of its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +98,34 @@ impl Netlink {
         let all = Message::GetAddress(AddressMessage::default());
         self.dump("list the addresses", all, |message| interface_address_of(&message))
     }
+
+    /// The addresses of all interfaces that the kernel has checked, and those among them that are
+    /// [passing](super::Change::Address::passing).
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn checked_addresses(&mut self) -> Result<(Vec<InterfaceAddress>, BTreeSet<InterfaceAddress>), NetlinkError> {
+        let all = Message::GetAddress(AddressMessage::default());
+        let listed = self.dump("list the addresses", all, |message| match message {
+            Message::NewAddress(message) if is_checked(&message) => {
+                Some((interface_address(&message)?, is_passing(&message)))
+            }
+            _ => None,
+        })?;
+        let passing = listed.iter().filter(|(_, passing)| *passing);
+        let passing = passing.map(|(address, _)| *address).collect();
+        Ok((listed.into_iter().map(|(address, _)| address).collect(), passing))
+    }
+}
+
+/// Whether the host may use the address: the kernel has checked that no other host has it.
+pub(super) fn is_checked(message: &AddressMessage) -> bool {
+    !message.header.flags.intersects(UNCHECKED)
+}
+
+/// Whether the address goes soon.
+pub(super) fn is_passing(message: &AddressMessage) -> bool {
+    message.header.family == AddressFamily::Inet6 && message.header.flags.intersects(PASSING)
 }
 
 fn address_message(address: InterfaceAddress) -> AddressMessage {

@@ -6,12 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::AddressHeaderFlags;
 use netlink_packet_route::route::RouteMessage;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, netlink, socket_with, sockopt};
 
-use super::address::interface_address;
+use super::address::{interface_address, is_checked, is_passing};
 use super::link::interface;
 use super::policy::is_own;
 use super::route::{any_route, table_of};
@@ -69,6 +68,9 @@ pub enum Change {
         address: InterfaceAddress,
         /// The interface has it, and the kernel has checked that no other host does.
         present: bool,
+        /// It is one of IPv6 that is deprecated or temporary (RFC 4862, 5.5.4; RFC 8981): it goes
+        /// soon, and others need not know it.
+        passing: bool,
     },
     /// A route of any kind; of several next hops, none is named.
     Route {
@@ -266,14 +268,18 @@ fn of_network(message: &[u8]) -> Option<Change> {
             mtu: 0,
         }),
         RouteNetlinkMessage::NewAddress(address) => {
-            let unchecked = AddressHeaderFlags::Tentative | AddressHeaderFlags::Dadfailed;
-            let present = !address.header.flags.intersects(unchecked);
+            let (present, passing) = (is_checked(&address), is_passing(&address));
             let address = interface_address(&address)?;
-            Some(Change::Address { address, present })
+            Some(Change::Address {
+                address,
+                present,
+                passing,
+            })
         }
         RouteNetlinkMessage::DelAddress(address) => Some(Change::Address {
             address: interface_address(&address)?,
             present: false,
+            passing: false,
         }),
         RouteNetlinkMessage::NewRoute(of) => of_route(&of, true),
         RouteNetlinkMessage::DelRoute(of) => of_route(&of, false),
