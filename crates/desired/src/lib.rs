@@ -10,6 +10,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`addresses`] | the addresses of this host that others are told |
 //! | [`members`] | the nodes with which packets pass, whatever brought them |
 //! | [`exit`] | orders for exits, and what this node offers |
 //! | [`names`] | the names that this node answers for |
@@ -17,6 +18,7 @@
 //! Never here: clocks and sockets (weft-node), files (weft-store), how a fact gets into the system
 //! (weft-host).
 
+pub mod addresses;
 pub mod exit;
 pub mod members;
 pub mod names;
@@ -29,7 +31,6 @@ use weft_config::{Announce, Config, NostrConfig, UplinkUse};
 use weft_core::Admit;
 use weft_discovery::port_mapping::Place;
 use weft_host::dns::Zone;
-use weft_host::host_addresses::host_addresses;
 use weft_host::hosts::Hosts;
 use weft_host::routes::WantedRoutes;
 use weft_host::surroundings::Surroundings;
@@ -43,6 +44,7 @@ use weft_reach::lan::{MAX_NETWORKS, Secret};
 use weft_roster::record::Exit;
 use weft_wire::{NodeAddr, Subnet};
 
+use addresses::HostAddresses;
 use exit::Orders;
 use members::Members;
 
@@ -168,7 +170,7 @@ pub struct Desired {
     /// The subnets of this host, in which announcements count.
     pub lan: Vec<Subnet>,
     /// The addresses of this host at which it listens.
-    pub host: Vec<SocketAddr>,
+    pub host: HostAddresses,
     /// Where a mapping of a port is asked for; the reason why not.
     pub mapping: Result<Place, &'static str>,
     /// What further uplinks are used for, and those that are served.
@@ -197,7 +199,7 @@ impl Desired {
             ..config.by_hand()
         };
         own_subnets.extend(inputs.served.into_iter().flat_map(of_exit));
-        let host = host_addresses(&system.surroundings, system.interface, &system.listen);
+        let host = HostAddresses::of(&system.surroundings, system.interface, &system.listen);
         Self {
             admission: Admission::of(config),
             guests: networks.welcomes_guests(now, unix),
@@ -220,7 +222,7 @@ impl Desired {
             },
             member_of: networks.names_by_member(),
             host_names: config.host_names(),
-            stun: stun(config, inputs.hosts, &host),
+            stun: stun(config, inputs.hosts, &host.told),
             nostr: config.nostr.clone(),
             announced: Announced::of(config, networks),
             lan: lan(&system.surroundings, system.interface),

@@ -153,7 +153,7 @@ fn an_address_of_the_host_changes_what_looks_outside() {
     });
     assert_eq!(parts, ["lan", "host"]);
     let desired = known.desired();
-    assert_eq!(desired.host, ["192.168.1.2:2121".parse().unwrap()]);
+    assert_eq!(desired.host.all, ["192.168.1.2:2121".parse().unwrap()]);
     assert_eq!(desired.lan, ["192.168.1.0/24".parse().unwrap()]);
     let parts = known.differs_after(|known| {
         known.system.surroundings.addresses.push(InterfaceAddress {

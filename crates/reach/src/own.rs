@@ -61,6 +61,8 @@ pub(crate) enum Noted {
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     host: Vec<SocketAddr>,
+    /// Those of the host that peers are not told.
+    untold: Vec<SocketAddr>,
     mapped: Vec<SocketAddr>,
     observers: BTreeMap<Observer, Observation>,
     observations: u64,
@@ -73,6 +75,10 @@ impl Own {
 
     pub(crate) fn set_host(&mut self, host: Vec<SocketAddr>) {
         self.host = usable(host, HOST_MOST);
+    }
+
+    pub(crate) fn set_untold(&mut self, untold: Vec<SocketAddr>) {
+        self.untold = untold;
     }
 
     pub(crate) fn set_mapped(&mut self, mapped: Vec<SocketAddr>) {
@@ -118,7 +124,7 @@ impl Own {
             .into_iter()
             .flat_map(|(kind, all)| all.into_iter().map(move |at| (kind, at)))
         {
-            if !all.iter().any(|known| known.at == at) {
+            if !all.iter().any(|known| known.at == at) && !self.untold.contains(&at) {
                 all.push(Candidate { kind, at });
             }
         }
@@ -141,12 +147,17 @@ impl Own {
     /// Whether an address is one of this host, whatever its port, or is mapped to this socket. What
     /// observers say does not count: one that lies would keep an address of a peer from being probed.
     pub(crate) fn is_own(&self, at: SocketAddr) -> bool {
-        self.host.iter().any(|own| own.ip() == at.ip()) || self.mapped.contains(&at)
+        self.local().any(|own| own.ip() == at.ip()) || self.mapped.contains(&at)
     }
 
     /// Returns what observers say about the NATs of one version of IP.
     pub(crate) fn behaviour(&self, v6: bool) -> Behaviour {
-        behaviour(&self.seen(v6), &self.host)
+        behaviour(&self.seen(v6), &self.local().collect::<Vec<_>>())
+    }
+
+    /// All addresses of this host.
+    fn local(&self) -> impl Iterator<Item = SocketAddr> {
+        self.host.iter().chain(&self.untold).copied()
     }
 
     /// Returns the addresses of one version of IP that observers see, one for each of them, in the order
@@ -247,6 +258,19 @@ mod tests {
         assert_eq!(ports, [3, 1, 2], "other addresses of the NAT let nothing be predicted");
         assert_eq!(own.mappings().v4, Mapping::EndpointDependent);
         assert_eq!(own.mappings().v6, Mapping::Unknown);
+    }
+
+    #[test]
+    fn an_address_that_peers_are_not_told_is_own_all_the_same() {
+        let mut own = Own::default();
+        let (stable, temporary) = (at("[2001:db8::1]:2121"), at("[2001:db8::abcd]:2121"));
+        own.set_host(vec![stable]);
+        own.set_untold(vec![temporary]);
+        own.observe(0, by(1), temporary);
+        let told: Vec<_> = own.candidates().iter().map(|candidate| candidate.at).collect();
+        assert_eq!(told, [stable]);
+        assert!(own.is_own(temporary));
+        assert_eq!(own.mappings().v6, Mapping::Public, "no NAT translates it");
     }
 
     #[test]

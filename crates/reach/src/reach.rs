@@ -226,6 +226,13 @@ impl Reach {
         self.follow_candidates(now);
     }
 
+    /// Sets the addresses of this host that peers are not told. They are own ones all the same: no
+    /// peer is looked for there, and no NAT is in front of a socket that is seen there.
+    pub fn set_untold(&mut self, now: u64, untold: Vec<SocketAddr>) {
+        self.own.set_untold(untold);
+        self.follow_candidates(now);
+    }
+
     /// Sets the addresses that gateways have mapped to the socket. Peers are told the first four that
     /// [`check`] passes.
     pub fn set_mapped(&mut self, now: u64, mapped: Vec<SocketAddr>) {

@@ -196,7 +196,7 @@ impl Daemon {
     fn apply_to_reach(&mut self, old: &Before) {
         let now = boottime_ms();
         if old.differs(&self.desired, |of| &of.host) {
-            self.reaching.set_host(now, self.desired.host.clone());
+            self.reaching.set_host(now, &self.desired.host);
         }
         if old.differs(&self.desired, |of| &of.stun) {
             self.stun.set(now, &self.desired.stun);

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use weft_core::{Event, Path};
+use weft_desired::addresses::HostAddresses;
 use weft_discovery::further_sockets::FurtherSockets;
 use weft_discovery::probe_sockets::{Arrived, ProbeSockets};
 use weft_networks::hints::HintSource;
@@ -111,8 +112,9 @@ impl Reaching {
     }
 
     /// Takes the addresses of this host into account.
-    pub(super) fn set_host(&mut self, now: u64, addresses: Vec<SocketAddr>) {
-        self.reach.set_host(now, addresses);
+    pub(super) fn set_host(&mut self, now: u64, host: &HostAddresses) {
+        self.reach.set_untold(now, host.untold().collect());
+        self.reach.set_host(now, host.told.clone());
         let has_ipv4 = self.has_version(false);
         self.nat64.set_ipv4(has_ipv4);
     }
