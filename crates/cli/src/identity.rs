@@ -1,5 +1,6 @@
 //! `weft identity`: the node's key.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -9,7 +10,8 @@ use serde_json::json;
 use weft_config::{Config, ConfigError};
 use weft_control::ControlCommand;
 use weft_control::status::Status;
-use weft_host::host_addresses;
+use weft_desired::addresses::HostAddresses;
+use weft_host::surroundings::Surroundings;
 use weft_noise::Identity;
 use weft_os::netlink::Netlink;
 use weft_os::process::forbid_core_dumps;
@@ -132,8 +134,12 @@ fn own_address(paths: &StatePaths) -> Option<SocketAddr> {
     let mut netlink = Netlink::open().ok()?;
     // The interface exists only while the daemon runs.
     let own = netlink.interface(&interface).map_or(0, |interface| interface.index);
-    let mut addresses = host_addresses::of_one_version(own, &listen).ok()?.into_iter();
-    addresses.find(|address| address.port() != 0)
+    let surroundings = Surroundings::read(&mut netlink, &BTreeSet::new()).ok()?;
+    let host = HostAddresses::of(&surroundings, own, &listen);
+    let mut addresses = host.told.into_iter().filter(|address| address.port() != 0);
+    let first = addresses.next()?;
+    // More hosts have IPv4.
+    Some(addresses.find(|at| first.is_ipv6() && at.is_ipv4()).unwrap_or(first))
 }
 
 fn text(identity: &Identity, address: Option<SocketAddr>) -> String {

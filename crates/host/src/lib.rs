@@ -24,7 +24,6 @@
 //! | [`dns`] | names: a DNS responder, and the set-up of the system's resolver |
 //! | [`hosts`] | the addresses of host names, and when they are looked up; pure |
 //! | [`uplinks`] | the interfaces through which the host reaches other networks |
-//! | [`host_addresses`] | the addresses of the host at which the node listens |
 //!
 //! To add a fact of the interface: a field of [`interface::Wanted`] and of what a look reads
 //! (`interface::Present`, `look`), a variant of [`interface::Fact`], an arm in `missing`, and one in
@@ -39,7 +38,6 @@ pub mod dns;
 pub mod exit;
 pub mod faults;
 pub mod flows;
-pub mod host_addresses;
 pub mod hosts;
 pub mod interest;
 pub mod interface;

@@ -37,10 +37,14 @@ pub(super) fn invited(invited: &Invited, qr: &str, seconds: u32) -> String {
         1 => "one machine".to_owned(),
         n => format!("{n} machines"),
     };
+    let own = invited.addresses.iter().map(ToString::to_string);
+    let entry = invited.entry.map(|at| format!("{at} of another member"));
+    let addresses: Vec<String> = own.chain(entry).collect();
     format!(
-        "{}\n\n{qr}On the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
+        "{}\n\n{qr}Addresses in it: {}\nOn the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
          within {}.\n{}",
         invited.code,
+        addresses.join(", "),
         time(seconds.into()),
         if invited.local_only { LOCAL_ONLY } else { "" },
     )
@@ -48,7 +52,7 @@ pub(super) fn invited(invited: &Invited, qr: &str, seconds: u32) -> String {
 
 /// What `invite` says of a code without an address that other networks reach.
 const LOCAL_ONLY: &str = "\n\
-    Machines of other networks do not reach the addresses in it. What helps: a member with a public address; --address with one\n\
+    Machines of other networks may not reach the addresses in it. What helps: a member with a public address; --address with one\n\
     whose port is forwarded to this machine; if the machine that joins has a public address, here, before it joins:\n\
     sudo weft peer add NPUB-OF-IT --address ADDRESS\n";
 

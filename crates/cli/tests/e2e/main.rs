@@ -55,6 +55,7 @@ mod beside {
     mod hops;
     mod host_names;
     mod internet;
+    mod invite;
     pub(crate) mod join;
     mod join_nat;
     mod keepalives;

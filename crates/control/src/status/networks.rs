@@ -1,6 +1,6 @@
 //! The documents about private networks.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -300,7 +300,13 @@ pub struct Invited {
     pub uses: u32,
     /// Its end, in seconds since 1970.
     pub expires_unix: u64,
-    /// No address in the code can be reached from other networks.
+    /// The addresses of this node in the code, in the order in which it has them.
+    #[serde(default)]
+    pub addresses: Vec<SocketAddr>,
+    /// The address of another member in the code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<SocketAddr>,
+    /// No address in the code is known to be reached from other networks.
     #[serde(default)]
     pub local_only: bool,
 }

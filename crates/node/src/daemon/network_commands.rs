@@ -6,14 +6,17 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weft_control::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
 use weft_control::{ErrorCode, NetworkCommand, Reply};
 use weft_core::Path;
-use weft_host::host_addresses::of_one_version;
+use weft_desired::addresses::HostAddresses;
+use weft_host::surroundings::Surroundings;
 use weft_networks::rules::why::{self, Question};
 use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
+use weft_os::netlink::Netlink;
 use weft_os::random::random_bytes;
+use weft_reach::message::Kind;
 use weft_reach::nat::is_private;
-use weft_roster::invite::{Code, EntryPoint, MAX_ADDRESSES, Seed};
+use weft_roster::invite::{Code, EntryPoint, Seed};
 use weft_roster::names::{Name, NameError};
 use weft_roster::network_id::NetworkId;
 use weft_roster::rules::Policy;
@@ -305,11 +308,15 @@ impl Daemon {
     ) -> Result<Invited, String> {
         let (now, unix) = (boottime_ms(), unix_s());
         let tags = labels(tags)?;
-        let addresses = match addresses.is_empty() {
+        let (addresses, unsure) = match addresses.is_empty() {
             true => self.own_addresses()?,
-            false => addresses,
+            false => (addresses, Vec::new()),
         };
-        let entry = self.entry_point(&addresses);
+        let is_outer = |at: &SocketAddr| !is_private(at.ip()) && !unsure.contains(at);
+        let entry = match addresses.iter().any(is_outer) {
+            true => None,
+            false => self.entry_point(),
+        };
         if addresses.is_empty() && entry.is_none() {
             return Err(
                 "this machine has no address for the code; connect it to a network, or give one with --address"
@@ -334,25 +341,25 @@ impl Daemon {
             network: of.and_then(|network| Some(network.name()?.to_string())),
             uses,
             expires_unix: new.expires,
-            local_only: new.entry.is_none() && !new.addresses.iter().any(|address| !is_private(address.ip())),
+            entry: code.entry.map(|entry| entry.address),
+            local_only: code.entry.is_none() && !code.held().iter().any(is_outer),
+            addresses: code.held(),
         })
     }
 
-    /// The addresses of this host at which the node listens, for a code: those of IPv4, or of IPv6 if
-    /// there are none.
-    fn own_addresses(&self) -> Result<Vec<SocketAddr>, String> {
-        let addresses = of_one_version(self.routes.index(), &self.facts.listen);
-        let mut addresses = addresses.map_err(|error| error.to_string())?;
-        addresses.truncate(MAX_ADDRESSES);
-        Ok(addresses)
+    /// The addresses of this node for a code, and those among them at which others see it, and at which a
+    /// NAT may let in no datagrams of a joiner.
+    fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
+        let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &BTreeSet::new()));
+        let surroundings = read.map_err(|error| error.to_string())?;
+        let host = HostAddresses::of(&surroundings, self.routes.index(), &self.facts.listen);
+        let [mapped, mut observed] = [Kind::Mapped, Kind::Observed].map(|kind| self.reaching.own_of(kind));
+        observed.retain(|at| !is_private(at.ip()));
+        Ok((host.of_invite(&[&mapped[..], &observed].concat()), observed))
     }
 
-    /// A member with another address, for a joiner that cannot reach this node: needed if no address
-    /// of this node can be reached from other networks.
-    fn entry_point(&self, own: &[SocketAddr]) -> Option<EntryPoint> {
-        if own.iter().any(|address| !is_private(address.ip())) {
-            return None;
-        }
+    /// A member with an address that other networks reach, for a joiner that cannot reach this node.
+    fn entry_point(&self) -> Option<EntryPoint> {
         let member = |key: &PublicKey| self.networks.iter().any(|network| network.is_member(key));
         let linked = self.node.peer_status(boottime_ms()).filter(|peer| member(&peer.key));
         let mut entries: Vec<EntryPoint> = linked

@@ -150,6 +150,12 @@ impl Reaching {
         addresses
     }
 
+    /// The addresses of this node of one kind.
+    pub(super) fn own_of(&self, kind: Kind) -> Vec<SocketAddr> {
+        let of_kind = self.reach.candidates().iter().filter(|own| own.kind == kind);
+        of_kind.map(|own| own.at).collect()
+    }
+
     /// The addresses of this node that an offer names: the one that others see, and those of this host.
     pub(super) fn own(&self) -> Own {
         let candidates = self.reach.candidates();

@@ -93,21 +93,21 @@ impl Code {
         text
     }
 
+    /// The addresses of the inviter that the text has.
+    #[must_use]
+    pub fn held(&self) -> Vec<SocketAddr> {
+        [false, true].map(|ipv6| self.held_of(ipv6)).concat()
+    }
+
+    fn held_of(&self, ipv6: bool) -> Vec<SocketAddr> {
+        let all = self.addresses.iter().filter(|address| address.is_ipv6() == ipv6);
+        all.take(MAX_ADDRESSES).copied().collect()
+    }
+
     fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         // A vector that grows leaves parts of the secret behind.
         let mut out = Zeroizing::new(Vec::with_capacity(MAX_LEN));
-        let v4: Vec<_> = self
-            .addresses
-            .iter()
-            .filter(|address| address.is_ipv4())
-            .take(MAX_ADDRESSES)
-            .collect();
-        let v6: Vec<_> = self
-            .addresses
-            .iter()
-            .filter(|address| address.is_ipv6())
-            .take(MAX_ADDRESSES)
-            .collect();
+        let [v4, v6] = [false, true].map(|ipv6| self.held_of(ipv6));
         let entry = match &self.entry {
             None => 0,
             Some(entry) if entry.address.is_ipv4() => 1,
@@ -117,7 +117,7 @@ impl Code {
         out.extend(self.network.as_bytes());
         out.extend(self.inviter.as_bytes());
         out.push((v4.len() | v6.len() << 2 | entry << 4) as u8);
-        for address in v4.into_iter().chain(v6) {
+        for address in v4.iter().chain(&v6) {
             push_address(&mut out, address);
         }
         if let Some(entry) = &self.entry {

@@ -168,6 +168,7 @@ proptest! {
             seed: Seed::new(seed),
         };
         let read = Code::parse(&code.encode()).unwrap();
+        prop_assert_eq!(&read.addresses, &code.held());
         prop_assert_eq!(Code::parse(&read.encode()), Ok(read.clone()));
         let some: Vec<_> = code.addresses.iter().filter(|a| a.is_ipv4()).take(3).collect();
         prop_assert_eq!(read.addresses.iter().filter(|a| a.is_ipv4()).collect::<Vec<_>>(), some);

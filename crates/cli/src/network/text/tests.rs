@@ -130,14 +130,25 @@ fn a_code_that_serves_one_network_says_so() {
         network: Some("home".to_owned()),
         uses: 1,
         expires_unix: 0,
+        addresses: vec![
+            "192.168.1.5:2121".parse().unwrap(),
+            "[2001:db8::5]:2121".parse().unwrap(),
+        ],
+        entry: None,
         local_only: true,
     };
     let text = invited(&made, "", 3_600);
     for part in ["other networks", "--address", "weft peer add", "public address"] {
         assert!(text.contains(part), "{text}");
     }
-    made.local_only = false;
-    assert!(!invited(&made, "", 3_600).contains("other networks"));
+    assert!(
+        text.contains("Addresses in it: 192.168.1.5:2121, [2001:db8::5]:2121\n"),
+        "{text}"
+    );
+    (made.local_only, made.entry) = (false, Some("203.0.113.7:2121".parse().unwrap()));
+    let text = invited(&made, "", 3_600);
+    assert!(text.contains(", 203.0.113.7:2121 of another member\n"), "{text}");
+    assert!(!text.contains("other networks"), "{text}");
 }
 
 #[test]
