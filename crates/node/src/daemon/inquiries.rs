@@ -127,10 +127,10 @@ impl Inquiries {
     }
 }
 
-/// At least two handshake messages were sent without an answer.
+/// At least two handshake messages were sent without an answer. Between two attempts none is under way.
 fn is_silent(peer: &PeerStatus) -> bool {
     let no_link = peer.link_age.is_none() && (peer.state == PeerState::Linking || peer.path.is_some());
-    no_link && peer.dialing.is_some_and(|(sends, _)| sends > 1 || peer.failures > 0)
+    no_link && (peer.failures > 0 || peer.dialing.is_some_and(|(sends, _)| sends > 1))
 }
 
 /// The text of a finding about an address, for the user.
@@ -160,6 +160,10 @@ pub(super) fn in_words(silence: Silence, address: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weft_core::{Config, PeerConfig};
+    use weft_noise::{Identity, SecretKey};
+    use weft_os::random::SystemRng;
+
     use super::*;
 
     fn at(text: &str) -> SocketAddr {
@@ -195,6 +199,25 @@ mod tests {
         assert_eq!(inquiries.silence(&target), Some(Silence::Found(Finding::NoHost)));
         inquiries.look(now + HOLDS);
         assert_eq!(inquiries.silence(&target), None);
+    }
+
+    #[test]
+    fn a_peer_is_silent_between_two_attempts_too() {
+        let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
+        let mut node = Node::new(Config::default(), Identity::new(own), Box::new(SystemRng));
+        let (key, addresses) = (key.public(), vec![at("192.0.2.2:2121")]);
+        node.add_peer(0, PeerConfig { key, addresses });
+        let mut peer = node.peer_status(0).next().unwrap();
+        for (dialing, failures, silent) in [
+            (None, 0, false),
+            (Some((1, 0)), 0, false),
+            (Some((2, 500)), 0, true),
+            (None, 1, true),
+            (Some((1, 0)), 1, true),
+        ] {
+            (peer.dialing, peer.failures) = (dialing, failures);
+            assert_eq!(is_silent(&peer), silent, "{dialing:?}, {failures} attempts before");
+        }
     }
 
     #[test]
