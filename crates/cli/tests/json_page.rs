@@ -62,7 +62,7 @@ fn keys(value: &Value) -> Fields {
 }
 
 /// The titles of the sections, by the type that they describe.
-const OBJECTS: [(&str, &str); 61] = [
+const OBJECTS: [(&str, &str); 62] = [
     ("NodeStatus", "node"),
     ("ExitStatus", "exit"),
     ("ServesStatus", "exit of others"),
@@ -102,6 +102,7 @@ const OBJECTS: [(&str, &str); 61] = [
     ("ShadowingNode", "shadowing node"),
     ("RequestStatus", "request"),
     ("AskedStatus", "request of this node"),
+    ("AskedAtStatus", "asked address"),
     ("SignedStatus", "signed record"),
     ("WhoisNode", "known node"),
     ("WhoisNetwork", "membership"),

@@ -28,9 +28,9 @@ pub use self::event::{Event, EventKind, PublicEvent};
 pub use self::hops::{HopStatus, HopsStatus};
 pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 pub use self::networks::{
-    AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus,
-    NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedKind, SignedList, SignedStatus,
-    Why,
+    AskedAtState, AskedAtStatus, AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList,
+    NetworkState, NetworkStatus, NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedKind,
+    SignedList, SignedStatus, Why,
 };
 pub use self::node::{
     ExitStatus, FaultsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus,

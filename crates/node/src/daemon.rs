@@ -14,6 +14,7 @@
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
 
 mod apply;
+mod asked_at;
 mod checks;
 mod configuration;
 mod echo;

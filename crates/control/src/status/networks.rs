@@ -36,6 +36,51 @@ pub struct AskedStatus {
     pub refused: bool,
     /// The identifier of the network that this node is taken into.
     pub network: Option<String>,
+    /// The addresses at which it asks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked_at: Vec<AskedAtStatus>,
+}
+
+/// An address at which this node asks to be taken into a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedAtStatus {
+    /// The public key of the node that is to be there.
+    pub npub: String,
+    /// The address.
+    pub address: SocketAddr,
+    /// What came of it.
+    pub state: AskedAtState,
+    /// The same as text for the user.
+    pub why: String,
+    /// What would help, as text for the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// What came of an address at which this node asks. What the network says is not authenticated: an attacker near
+/// the path can forge it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AskedAtState {
+    /// No answer yet, and nothing says why.
+    Waiting,
+    /// The node answers.
+    Answers,
+    /// The host there answers that the port is closed.
+    Refused,
+    /// There is no route to it.
+    NoRoute,
+    /// The host does not answer on its network, or a router or firewall says that it cannot be reached.
+    NoHost,
+    /// The network of this machine towards it is down.
+    Down,
+    /// The firewall of this machine lets nothing out to it.
+    Forbidden,
+    /// It is an address of this node.
+    Own,
+    /// The system refuses for another reason, or a state of a later version.
+    #[serde(other)]
+    Other,
 }
 
 /// The requests for membership that wait at this node.
@@ -148,6 +193,9 @@ pub struct NetworkStatus {
     /// The last changes are being written. `unsaved` says later if that has failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub writing: bool,
+    /// The addresses at which this node asks to be taken in, while it does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub asked_at: Vec<AskedAtStatus>,
     /// Members that got a number behind their name lately, because another one has the name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub numbered: Vec<NumberedStatus>,

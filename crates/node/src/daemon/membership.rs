@@ -108,5 +108,6 @@ pub(super) fn asked_status(admin: &PublicKey, asked: &Asked) -> AskedStatus {
         ),
         refused: !asked.is_open() && asked.network.is_none(),
         network: asked.network.map(|network| network.to_string()),
+        asked_at: Vec::new(),
     }
 }

@@ -222,6 +222,7 @@ impl Daemon {
         let mut list = network_list((&self.networks, &self.saving), done.network, unix);
         list.signed_again = done.signed_again;
         self.add_routes(&mut list, now);
+        self.add_asked_at(&mut list, now);
         list
     }
 

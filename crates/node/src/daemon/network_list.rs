@@ -99,6 +99,7 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
         admins_outside: admins_outside(network),
         unsaved: saving.why_unsaved(&network.id()).map(str::to_owned),
         writing: network.is_unsaved() && saving.why_unsaved(&network.id()).is_none(),
+        asked_at: Vec::new(),
         numbered: network
             .numbered()
             .map(|numbered| numbered_status(network, numbered))

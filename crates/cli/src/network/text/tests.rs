@@ -35,6 +35,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
             admins_outside: Vec::new(),
             unsaved: None,
             writing: false,
+            asked_at: Vec::new(),
             numbered: Vec::new(),
         }],
         asked: Vec::new(),
