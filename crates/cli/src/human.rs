@@ -15,8 +15,8 @@ use weft_control::status::{
 pub(crate) use public::{public_peers, public_status};
 use weft_os::clock::unix_s;
 
-use words::{Page, bytes, clip, milliseconds};
-pub(crate) use words::{duration, width};
+use words::{Page, bytes, milliseconds};
+pub(crate) use words::{clip, duration, width};
 
 /// Columns of the labels in front of the figures of a node or a peer.
 const NAMES: usize = 9;

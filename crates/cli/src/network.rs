@@ -8,15 +8,15 @@ mod membership;
 mod qr;
 pub(crate) mod route;
 mod text;
+mod waiting;
 
 use std::fs;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use weft_control::status::{Invited, NetworkList, NetworkState, Status};
+use weft_control::status::{Invited, NetworkList, NetworkState, NetworkStatus, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
 use weft_noise::PublicKey;
 use weft_roster::invite::Code;
@@ -29,6 +29,7 @@ pub(crate) use membership::{ApproveArgs, DenyArgs, RequestsArgs, approve, deny, 
 
 use self::qr::{Qr, Showing};
 use self::text::Wanted;
+use self::waiting::{Waiting, in_one_line};
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
@@ -104,6 +105,10 @@ pub(crate) struct JoinArgs {
     /// Where the administrator can be reached, as 203.0.113.7:2121 (with --ask)
     #[arg(long, value_name = "ADDRESS", requires = "ask")]
     address: Vec<SocketAddr>,
+    /// Print the document weft.networks/1 once this machine is a member; what happens meanwhile goes to standard
+    /// error. A daemon has to run
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -190,7 +195,7 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
 
 pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     if let Some(admin) = args.ask {
-        return membership::ask_admin(place, admin, args.address, args.host);
+        return membership::ask_admin(place, admin, args.address, wanted(args.host, args.json)?);
     }
     let code = match (args.code, args.code_file) {
         (Some(code), _) => code,
@@ -198,9 +203,8 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
         (None, _) => read_standard_input()?,
     };
     Code::parse(&code)?;
-    args.host.as_deref().map(Name::host).transpose()?;
-    let wanted = wanted(args.host);
-    with_daemon(place, "join", move |paths| {
+    let wanted = wanted(args.host, args.json)?;
+    with_daemon_or_document(place, args.json, move |paths| {
         let host = wanted.name.clone();
         let begun = ask(paths, NetworkCommand::Join { code, host })?;
         let Some(id) = begun.networks.first().map(|network| network.id.clone()) else {
@@ -210,17 +214,32 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     })
 }
 
-/// The name that this machine would like: the chosen one, or its host name.
-fn wanted(chosen: Option<String>) -> Wanted {
-    Wanted {
+/// Runs `work` of `join` with a daemon. A daemon in the foreground would write beside a document, so none is
+/// started for one.
+fn with_daemon_or_document(
+    place: &Place,
+    json: bool,
+    work: impl FnOnce(&StatePaths) -> Result<(), Failure> + Send + 'static,
+) -> Result<(), Failure> {
+    match json {
+        true => work(&place.daemon()?),
+        false => with_daemon(place, "join", work),
+    }
+}
+
+/// What this machine would like to be: the chosen name, or its host name.
+fn wanted(chosen: Option<String>, json: bool) -> Result<Wanted, Failure> {
+    chosen.as_deref().map(Name::host).transpose()?;
+    Ok(Wanted {
         chosen: chosen.is_some(),
         name: chosen.or_else(host_name),
-    }
+        json,
+    })
 }
 
 /// Waits until this node is a member, and shows what it is then.
 fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Result<(), Failure> {
-    let end = Instant::now() + JOINING;
+    let mut waiting = Waiting::begin(wanted.json)?;
     loop {
         let list = ask(paths, NetworkCommand::List {})?;
         let Some(network) = list.networks.into_iter().find(|network| network.id == id) else {
@@ -230,7 +249,7 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
             return Err(Failure::JoinedUnsaved(why.clone()));
         }
         if network.state == NetworkState::Member && !network.writing {
-            return Out::new().text(&text::joined(&network, &interface(paths)?, wanted));
+            return joined(paths, &network, wanted);
         }
         if network.refused {
             // Nothing is left of it.
@@ -241,11 +260,22 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
             ask(paths, leave)?;
             return Err(Failure::Refused(network.why));
         }
-        if Instant::now() >= end {
-            return Err(Failure::Join(network.why));
+        if waiting.lasts(JOINING) || !waiting.pause(&network.asked_at, &network.why)? {
+            return Err(Failure::Join(in_one_line(&network.why, &network.asked_at)));
         }
-        sleep(LOOK);
     }
+}
+
+/// Shows a network that this node has become a member of.
+fn joined(paths: &StatePaths, network: &NetworkStatus, wanted: &Wanted) -> Result<(), Failure> {
+    if !wanted.json {
+        return Out::new().text(&text::joined(network, &interface(paths)?, wanted));
+    }
+    let command = ControlCommand::Network(NetworkCommand::List {});
+    let mut document = weft_control::call_raw(&paths.control(), &command)?;
+    let none = || Failure::Join("the network was left meanwhile".to_owned());
+    text::keep(&mut document, &network.id).ok_or_else(none)?;
+    Out::new().json(&document)
 }
 
 /// The code as a QR code, or the reason why it is left out, each with an empty line behind it; empty

@@ -84,7 +84,7 @@ fn break_at(text: &str, room: usize) -> usize {
 }
 
 /// At most `width` characters, the last of which is an ellipsis if something is cut off.
-pub(super) fn clip(text: &str, width: usize) -> String {
+pub(crate) fn clip(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -1,20 +1,20 @@
 //! Membership without an invite: `join --ask`, `requests`, `approve`, `deny`.
 
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use weft_control::status::RequestList;
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
 use weft_noise::PublicKey;
-use weft_roster::names::Name;
 use weft_store::state::StatePaths;
 
 use super::text::Wanted;
-use super::{LOOK, Of, ask, period, text, wait_for_membership, wanted};
+use super::waiting::{Waiting, in_one_line};
+use super::{Of, ask, period, text, wait_for_membership, with_daemon_or_document};
 use crate::failure::Failure;
 use crate::output::Out;
-use crate::start::{Place, with_daemon};
+use crate::start::Place;
 
 /// How long `join --ask` waits for a decision: a person makes it.
 const DECISION: Duration = Duration::from_secs(600);
@@ -57,25 +57,26 @@ pub(super) fn ask_admin(
     place: &Place,
     admin: PublicKey,
     addresses: Vec<SocketAddr>,
-    host: Option<String>,
+    wanted: Wanted,
 ) -> Result<(), Failure> {
-    host.as_deref().map(Name::host).transpose()?;
-    let wanted = wanted(host);
     let command = NetworkCommand::Ask {
         admin: admin.to_string(),
         addresses,
         host: wanted.name.clone(),
     };
-    with_daemon(place, "join", move |paths| {
+    with_daemon_or_document(place, wanted.json, move |paths| {
         ask(paths, command)?;
-        let own = list(paths, None)?;
-        Out::new().text(&text::asking(&admin, &own))?;
+        let asking = text::asking(&admin, &list(paths, None)?);
+        match wanted.json {
+            true => drop(io::stderr().write_all(asking.as_bytes())),
+            false => Out::new().text(&asking)?,
+        }
         wait_for_decision(paths, &admin.to_string(), &wanted)
     })
 }
 
 fn wait_for_decision(paths: &StatePaths, admin: &str, wanted: &Wanted) -> Result<(), Failure> {
-    let end = Instant::now() + DECISION;
+    let mut waiting = Waiting::begin(wanted.json)?;
     loop {
         let all = ask(paths, NetworkCommand::List {})?;
         let Some(asked) = all.asked.into_iter().find(|asked| asked.npub == admin) else {
@@ -87,10 +88,9 @@ fn wait_for_decision(paths: &StatePaths, admin: &str, wanted: &Wanted) -> Result
         if asked.refused {
             return Err(Failure::Refused(asked.why));
         }
-        if Instant::now() >= end {
-            return Err(Failure::Join(asked.why));
+        if waiting.lasts(DECISION) || !waiting.pause(&asked.asked_at, &asked.why)? {
+            return Err(Failure::Join(in_one_line(&asked.why, &asked.asked_at)));
         }
-        sleep(LOOK);
     }
 }
 

@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use weft_control::status::{
-    Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList, ShadowedStatus,
+    AskedAtStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList,
+    ShadowedStatus,
 };
 use weft_networks::fingerprint;
 use weft_noise::PublicKey;
@@ -70,13 +71,15 @@ pub(super) fn joined(network: &NetworkStatus, interface: &str, wanted: &Wanted) 
     )
 }
 
-/// The name that this machine would like in a network.
+/// What this machine would like in a network, and how its user is told of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
     /// The name.
     pub(super) name: Option<String>,
     /// Whether the user chose it; otherwise it follows from the host name.
     pub(super) chosen: bool,
+    /// Whether the user gets a document once it is a member.
+    pub(super) json: bool,
 }
 
 /// A line about this machine if it has another name than it would like, or one with a number.
@@ -199,6 +202,11 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
     };
     let lines = list.networks.iter().map(|network| {
         line(network)
+            + &network
+                .asked_at
+                .iter()
+                .map(|row| asked_at(row) + "\n")
+                .collect::<String>()
             + &unsaved(network)
             + &shadowed(network)
             + &numbered(network)
@@ -206,6 +214,11 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
             + &only_admin(network)
     });
     lines.collect::<String>() + &asked
+}
+
+/// The line of an address at which this machine asks to be taken in, without its end.
+pub(super) fn asked_at(row: &AskedAtStatus) -> String {
+    format!("  {}  {}", row.address, human::plain(&row.why))
 }
 
 /// A line about a network whose records are not written as they are.

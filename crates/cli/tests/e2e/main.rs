@@ -57,6 +57,7 @@ mod beside {
     mod internet;
     mod invite;
     pub(crate) mod join;
+    mod join_in_vain;
     mod join_nat;
     mod keepalives;
     mod kept_facts;

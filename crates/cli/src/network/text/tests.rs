@@ -164,6 +164,7 @@ fn a_newcomer_is_told_why_it_has_another_name() {
         let wanted = Wanted {
             name: name.map(str::to_owned),
             chosen,
+            json: false,
         };
         not_as_wanted(&members(own).networks[0], &wanted)
     };

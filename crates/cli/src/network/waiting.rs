@@ -1,0 +1,178 @@
+//! What `join` says while it waits: each address at which the daemon asks, and what came of it.
+
+use std::collections::BTreeSet;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use weft_control::status::{AskedAtState, AskedAtStatus};
+
+use super::{LOOK, text};
+use crate::failure::Failure;
+use crate::human;
+use crate::interrupt::Interrupt;
+use crate::output::Out;
+
+/// A join that works takes less, and says nothing of it.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// A wait that tells how it goes, and that Ctrl-C ends.
+pub(super) struct Waiting {
+    since: Instant,
+    interrupt: Interrupt,
+    /// Standard output is for a document.
+    aside: bool,
+    told: Told,
+}
+
+impl Waiting {
+    /// A wait that begins now. `aside`: it tells on standard error.
+    pub(super) fn begin(aside: bool) -> Result<Self, Failure> {
+        Ok(Self {
+            since: Instant::now(),
+            interrupt: Interrupt::catch()?,
+            aside,
+            told: Told::default(),
+        })
+    }
+
+    /// Whether it has lasted so long.
+    pub(super) fn lasts(&self, time: Duration) -> bool {
+        self.since.elapsed() >= time
+    }
+
+    /// Says what is new, and pauses. Returns false if Ctrl-C ended it.
+    pub(super) fn pause(&mut self, asked_at: &[AskedAtStatus], why: &str) -> Result<bool, Failure> {
+        let waited = self.since.elapsed();
+        if waited >= QUIET {
+            let terminal = match self.aside {
+                true => io::stderr().is_terminal(),
+                false => io::stdout().is_terminal(),
+            };
+            let width = terminal.then(human::width);
+            let text = self.told.news((asked_at, why), waited.as_secs(), width);
+            match self.aside {
+                // If standard error is closed, nothing more can be done.
+                true => drop(io::stderr().write_all(text.as_bytes())),
+                false => Out::new().text(&text)?,
+            }
+        }
+        Ok(self.interrupt.pause(LOOK))
+    }
+}
+
+/// What was said.
+#[derive(Debug, Default)]
+struct Told {
+    begun: bool,
+    rows: Vec<(SocketAddr, AskedAtState)>,
+    why: String,
+    /// The lines that a terminal shows, and the second in which they were written.
+    lines: usize,
+    second: u64,
+}
+
+impl Told {
+    /// What is to be written now. `terminal`: the width of the terminal, whose lines are replaced each second;
+    /// elsewhere each change has a line.
+    fn news(&mut self, (asked_at, why): (&[AskedAtStatus], &str), second: u64, terminal: Option<usize>) -> String {
+        let head = format!("Not a member after {second} s: {}", human::plain(why));
+        let rows = asked_at.iter().map(|row| (row.address, row.state)).collect();
+        let before = std::mem::replace(&mut self.rows, rows);
+        if let Some(width) = terminal {
+            if self.begun && second == self.second {
+                return String::new();
+            }
+            let up = match std::mem::replace(&mut self.lines, asked_at.len() + 1) {
+                0 => String::new(),
+                lines => format!("\x1b[{lines}A\x1b[J"),
+            };
+            (self.begun, self.second) = (true, second);
+            let lines = std::iter::once(head).chain(asked_at.iter().map(text::asked_at));
+            return lines.fold(up, |text, line| text + &human::clip(&line, width) + "\n");
+        }
+        let said = self.begun && self.why == why;
+        self.begun = true;
+        why.clone_into(&mut self.why);
+        let new = asked_at
+            .iter()
+            .filter(|row| !before.contains(&(row.address, row.state)));
+        let lines = (!said).then_some(head).into_iter().chain(new.map(text::asked_at));
+        lines.map(|line| line + "\n").collect()
+    }
+}
+
+/// The end of a wait in one line: the state of the request, of each address, and what helps.
+pub(super) fn in_one_line(why: &str, asked_at: &[AskedAtStatus]) -> String {
+    let rows = asked_at.iter().map(|row| format!("{} {}", row.address, row.why));
+    let mut seen = BTreeSet::new();
+    let advice = asked_at.iter().filter_map(|row| row.advice.clone());
+    let advice = advice.filter(|advice| seen.insert(advice.clone()));
+    let parts: Vec<String> = std::iter::once(why.to_owned()).chain(rows).chain(advice).collect();
+    human::plain(&parts.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(address: &str, state: AskedAtState, why: &str) -> AskedAtStatus {
+        AskedAtStatus {
+            npub: String::new(),
+            address: address.parse().unwrap(),
+            state,
+            why: why.to_owned(),
+            advice: Some("start weft there".to_owned()),
+        }
+    }
+
+    const WAITING: AskedAtState = AskedAtState::Waiting;
+    const REFUSED: AskedAtState = AskedAtState::Refused;
+
+    #[test]
+    fn each_address_has_a_line_and_only_a_change_has_another_one() {
+        let mut told = Told::default();
+        let [one, other] =
+            [("192.0.2.1:9", WAITING), ("192.0.2.2:2121", WAITING)].map(|(at, state)| row(at, state, "no answer yet"));
+        let both = [one, other.clone()];
+        assert_eq!(
+            told.news((&both, "no answer"), 3, None),
+            "Not a member after 3 s: no answer\n  192.0.2.1:9  no answer yet\n  192.0.2.2:2121  no answer yet\n"
+        );
+        assert_eq!(told.news((&both, "no answer"), 4, None), "");
+        let both = [row("192.0.2.1:9", REFUSED, "refu\x1bsed"), other];
+        assert_eq!(told.news((&both, "no answer"), 5, None), "  192.0.2.1:9  refu?sed\n");
+        assert_eq!(
+            told.news((&both, "it waits"), 6, None),
+            "Not a member after 6 s: it waits\n"
+        );
+    }
+
+    #[test]
+    fn a_terminal_shows_the_present_state_in_the_same_place() {
+        let mut told = Told::default();
+        let rows = [row("192.0.2.1:9", WAITING, "no answer yet")];
+        let text = told.news((&rows, "no answer"), 3, Some(24));
+        assert_eq!(
+            text,
+            "Not a member after 3 s:\u{2026}\n  192.0.2.1:9  no answe\u{2026}\n"
+        );
+        assert_eq!(told.news((&rows, "no answer"), 3, Some(24)), "");
+        assert!(
+            told.news((&rows, "no answer"), 4, Some(24))
+                .starts_with("\x1b[2A\x1b[JNot a member after 4 s")
+        );
+    }
+
+    #[test]
+    fn the_end_names_each_address_and_each_advice_once() {
+        let rows = [
+            row("192.0.2.1:9", REFUSED, "refused"),
+            row("[2001:db8::1]:2121", WAITING, "no answer yet\n"),
+        ];
+        assert_eq!(
+            in_one_line("no answer", &rows),
+            "no answer; 192.0.2.1:9 refused; [2001:db8::1]:2121 no answer yet?; start weft there"
+        );
+    }
+}
