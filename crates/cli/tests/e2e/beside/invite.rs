@@ -8,7 +8,8 @@ use weft_lab::host::Host;
 use weft_lab::world::{Switch, World};
 
 use super::internet::run;
-use super::join::{done, members};
+use super::join::{done, members, pings};
+use super::join_nat::{behind_nat, start as start_v4};
 use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 /// Bridges of containers, as many as an invite has places for addresses of IPv4: two are up, and none
@@ -101,5 +102,38 @@ fn an_invite_of_a_host_without_an_uplink_says_so() {
         assert_eq!(made["local_only"], true, "{made}");
         assert!(text.contains("Machines of other networks may not reach"), "{text}");
         assert_eq!(node.stop().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn an_invite_behind_a_nat_names_what_peers_see_and_warns() {
+    beside(|| {
+        let world = World::new().unwrap();
+        let wan = world.switch("wan").unwrap();
+        let public = world.host("p").unwrap();
+        wan.connect(&public, &["203.0.113.7/24"]).unwrap();
+        let (desk, _nat) = behind_nat(&world, &wan, "203.0.113.101/24", "a");
+        let server = start_v4(&world, &public, "p");
+        done(&desk, &["create", "home", "--host", "desk"]);
+        let alone = invite(&desk, &[]);
+        assert_eq!(addresses(&alone), ["192.168.1.2:2121"], "{alone}");
+        done(&server, &["peer", "add", &desk.identity().npub]);
+        let npub = &server.identity().npub;
+        done(&desk, &["peer", "add", npub, "--address", "203.0.113.7:2121"]);
+        wait_until(PATIENCE, "they are linked", || pings(&desk, npub));
+        let seen = || {
+            let made = invite(&desk, &[]);
+            let [own, outer] = addresses(&made)[..] else {
+                return false;
+            };
+            assert_eq!(own, "192.168.1.2:2121");
+            assert_eq!(made["local_only"], true, "a NAT may let no joiner in: {made}");
+            outer.starts_with("203.0.113.101:")
+        };
+        wait_until(PATIENCE, "the invite names what the server sees", seen);
+        for mut node in [desk, server] {
+            assert_eq!(node.stop().unwrap().code(), Some(0));
+            assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
+        }
     });
 }

@@ -13,7 +13,7 @@ use super::join::{code, done, ipv4, members, network, pings, pings_ipv4};
 use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
 /// A node that knows no other one.
-fn start(world: &World, host: &Host, name: &'static str) -> Daemon {
+pub(crate) fn start(world: &World, host: &Host, name: &'static str) -> Daemon {
     let spec: NodeSpec = Underlay::V4.listener();
     let mut node = Daemon::start(host, Path::new(WEFT), &identity(world, name), &spec).unwrap();
     node.wait_ready(PATIENCE).unwrap();
@@ -21,7 +21,7 @@ fn start(world: &World, host: &Host, name: &'static str) -> Daemon {
 }
 
 /// A node behind a NAT box of its own, with the same address as every other such node.
-fn behind_nat(world: &World, wan: &Switch, outer: &str, name: &'static str) -> (Daemon, NatBox) {
+pub(crate) fn behind_nat(world: &World, wan: &Switch, outer: &str, name: &'static str) -> (Daemon, NatBox) {
     let lan = world.switch("lan").unwrap();
     let config = NatConfig::new(NatKind::Symmetric);
     let nat = world.nat(config, (&lan, "192.168.1.1/24"), (wan, outer)).unwrap();
