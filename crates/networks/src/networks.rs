@@ -24,7 +24,7 @@ use weft_roster::record::Exit;
 use weft_roster::sync::{Proven, Unproven};
 use weft_wire::Subnet;
 
-pub use self::addresses::{Owners, Shadowed, used_ipv4};
+pub use self::addresses::{HostUse, Owners, Shadowed, Unused, used_ipv4};
 pub use self::asked::{Asked, MAX_ASKED};
 pub use self::commands::{Changed, MemberChange, NewInvite, RouteChange, RuleChange};
 use self::enrolment::Enrolled;
@@ -85,6 +85,8 @@ pub struct Networks {
     asked: BTreeMap<PublicKey, Asked>,
     /// The subnets that this node offers.
     offer: BTreeSet<Subnet>,
+    /// What this host uses addresses for.
+    host: HostUse,
     /// Something changed that others follow: members, names, addresses.
     changed: bool,
     /// When changed presences are followed, in ms.
@@ -108,6 +110,7 @@ impl Networks {
             requests: Requests::default(),
             asked: BTreeMap::new(),
             offer: BTreeSet::new(),
+            host: HostUse::default(),
             changed: true,
             presences_at: None,
         };

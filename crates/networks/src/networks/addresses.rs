@@ -1,10 +1,14 @@
-//! IPv4 addresses of several networks. Their ranges overlap, so two nodes may have one address.
+//! IPv4 addresses of several networks. Their ranges overlap, so two nodes may have one address. One that an
+//! administrator has fixed may also be that of another host, which this one means by it.
 
-use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
 
 use weft_noise::PublicKey;
+use weft_roster::addresses::is_of_networks;
 use weft_roster::network_id::NetworkId;
+use weft_wire::Subnet;
 
 use super::Networks;
 use crate::Network;
@@ -22,17 +26,117 @@ pub struct Shadowed {
     pub leads_to: PublicKey,
 }
 
+/// What this host uses addresses for. It decides which of those that administrators fix are used here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostUse {
+    /// Its user accepts what administrators lead into the network besides 10.44.0.0/16.
+    pub accepts: bool,
+    /// Its addresses, but those of networks.
+    pub own: BTreeSet<Ipv4Addr>,
+    /// The routers by which it reaches other hosts.
+    pub routers: BTreeSet<IpAddr>,
+    /// The name servers that it asks; `None` until they are known.
+    pub resolvers: Option<BTreeSet<IpAddr>>,
+    /// The subnets that it is in, each with the name of its interface.
+    pub links: BTreeMap<Subnet, String>,
+}
+
+/// Why an address of a member is not used on this host. Its text is half a line, with what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unused {
+    /// The host has it itself.
+    Own,
+    /// It is that of a router.
+    Router,
+    /// It is that of a name server.
+    Resolver,
+    /// It is in a subnet that this host is in, by this interface.
+    Link(Subnet, String),
+    /// It is outside of 10.44.0.0/16, and the user has not agreed to that.
+    NotAccepted,
+    /// It is outside of 10.44.0.0/16, and it is not known yet which name servers the host asks.
+    NotKnown,
+}
+
+impl fmt::Display for Unused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const FIX: &str = "an administrator can fix another one: `weft member address`";
+        match self {
+            Self::Own => write!(f, "another interface of this host has it; {FIX}"),
+            Self::Router => write!(f, "a router of this host has it; {FIX}"),
+            Self::Resolver => write!(f, "a name server of this host has it; {FIX}"),
+            Self::Link(subnet, interface) => {
+                write!(
+                    f,
+                    "it is in {subnet}, which this host is in by {}; {FIX}",
+                    interface.escape_debug()
+                )
+            }
+            Self::NotAccepted => write!(
+                f,
+                "it is outside of 10.44.0.0/16; `weft set accept-routes true` uses it, or {FIX}"
+            ),
+            Self::NotKnown => f.write_str("it is not known yet which name servers this host asks; wait a moment"),
+        }
+    }
+}
+
+impl HostUse {
+    /// Why an address is not used, if that is so.
+    #[must_use]
+    pub fn unused(&self, address: Ipv4Addr) -> Option<Unused> {
+        let ip = IpAddr::V4(address);
+        let asks = self.resolvers.as_ref();
+        if self.own.contains(&address) {
+            return Some(Unused::Own);
+        }
+        if self.routers.contains(&ip) {
+            return Some(Unused::Router);
+        }
+        if asks.is_some_and(|resolvers| resolvers.contains(&ip)) {
+            return Some(Unused::Resolver);
+        }
+        // The derived addresses of members are there, whatever subnet a host is in.
+        if is_of_networks(address) {
+            return None;
+        }
+        let mut links = self.links.iter();
+        match links.find(|(subnet, _)| subnet.contains(ip)) {
+            Some((subnet, interface)) => Some(Unused::Link(*subnet, interface.clone())),
+            None if !self.accepts => Some(Unused::NotAccepted),
+            None => asks.is_none().then_some(Unused::NotKnown),
+        }
+    }
+}
+
 /// The node that each address leads to, and in which network.
 pub type Owners = BTreeMap<Ipv4Addr, (NetworkId, PublicKey)>;
 
 impl Networks {
-    /// The node that each address leads to. Of two, that of the network which this node came into
-    /// first: a network that comes later changes nothing for those that are there.
+    /// Sets what this host uses addresses for.
+    pub fn set_host_use(&mut self, host: HostUse) {
+        self.host = host;
+    }
+
+    /// The addresses of members of a network that are not used on this host, whichever network they are in.
+    #[must_use]
+    pub fn unused(&self, network: &Network) -> Vec<(PublicKey, Ipv4Addr, Unused)> {
+        if !network.is_member(&self.own) {
+            return Vec::new();
+        }
+        let all = network.state().addresses.of.iter();
+        all.filter_map(|(key, ipv4)| Some((*key, *ipv4, self.host.unused(*ipv4)?)))
+            .collect()
+    }
+
+    /// The node that each address leads to, of those that are used on this host. Of two, that of the network which
+    /// this node came into first: a network that comes later changes nothing for those that are there.
     #[must_use]
     pub fn owners(&self) -> Owners {
         let mut owners = Owners::new();
         for network in self.in_order().filter(|network| network.is_member(&self.own)) {
-            for (key, ipv4) in &network.state().addresses.of {
+            let used = network.state().addresses.of.iter();
+            for (key, ipv4) in used.filter(|(_, ipv4)| self.host.unused(**ipv4).is_none()) {
                 owners.entry(*ipv4).or_insert((network.id(), *key));
             }
         }

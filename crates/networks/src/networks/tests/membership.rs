@@ -267,7 +267,7 @@ impl World {
     }
 
     /// The founder 0 and its members `node-1` to `node-COUNT`.
-    fn with_members(count: usize) -> Self {
+    pub(super) fn with_members(count: usize) -> Self {
         let connected: Vec<(usize, usize)> = (1..=count).map(|other| (0, other)).collect();
         let mut world = Self::new(count + 1, &connected);
         world.create(0);

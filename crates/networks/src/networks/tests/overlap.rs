@@ -134,3 +134,64 @@ fn a_later_network_takes_no_address_of_a_member_for_this_node() {
     assert_eq!(rows[&key(0)].ipv4, Some(address));
     assert_eq!(rows[&key(1)].ipv4, None, "no address to send from");
 }
+
+/// An administrator gives node 1 or the member itself an address that is not derived.
+fn fix(world: &mut World, member: usize, address: &str) {
+    let body = weft_roster::record::Member {
+        ipv4: Some(address.parse().unwrap()),
+        ..Default::default()
+    };
+    let body = weft_roster::record::Body::Member(body);
+    let record = weft_roster::key::RecordKey::Member(key(member));
+    let times = world.times();
+    let network = world.nodes[0].all.values_mut().next().unwrap();
+    network.write(&identity(0), record, &body, times.0, times.1).unwrap();
+    world.run(5_000);
+}
+
+/// What this node asks its resolver is known, and there is none.
+fn host(accepts: bool) -> HostUse {
+    HostUse {
+        accepts,
+        resolvers: Some(BTreeSet::new()),
+        ..HostUse::default()
+    }
+}
+
+#[test]
+fn no_fixed_address_outside_the_range_is_used_without_consent() {
+    let mut world = World::with_members(2);
+    fix(&mut world, 1, "192.168.1.1");
+    let used = |world: &World| {
+        let rows: BTreeMap<PublicKey, Row> = world.nodes[2].rows().map(|row| (row.key, row)).collect();
+        rows[&key(1)].ipv4.map(|ipv4| ipv4.to_string())
+    };
+    let unused = |world: &World| world.nodes[2].unused(world.network(2));
+    let address: Ipv4Addr = "192.168.1.1".parse().unwrap();
+    world.nodes[2].set_host_use(host(false));
+    assert_eq!(used(&world), None);
+    assert_eq!(unused(&world), [(key(1), address, Unused::NotAccepted)]);
+    world.nodes[2].set_host_use(host(true));
+    assert_eq!(used(&world).as_deref(), Some("192.168.1.1"));
+    assert_eq!(unused(&world), []);
+    // Consent is none to the address of the router.
+    world.nodes[2].set_host_use(HostUse {
+        routers: BTreeSet::from([address.into()]),
+        ..host(true)
+    });
+    assert_eq!(used(&world), None);
+    assert_eq!(unused(&world), [(key(1), address, Unused::Router)]);
+}
+
+#[test]
+fn a_member_takes_no_fixed_address_without_its_consent() {
+    let mut world = World::with_members(2);
+    fix(&mut world, 2, "192.168.1.1");
+    let own = |world: &World| world.nodes[2].own_ipv4().collect::<Vec<_>>();
+    world.nodes[2].set_host_use(host(false));
+    assert_eq!(own(&world), [] as [Ipv4Addr; 0]);
+    let unused = world.nodes[2].unused(world.network(2));
+    assert!(unused.iter().any(|(member, ..)| *member == key(2)), "{unused:?}");
+    world.nodes[2].set_host_use(host(true));
+    assert_eq!(own(&world), ["192.168.1.1".parse::<Ipv4Addr>().unwrap()]);
+}
