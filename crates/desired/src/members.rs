@@ -245,22 +245,10 @@ impl Members {
         named.collect()
     }
 
-    /// Returns the names of rows that lead to one node, as [`find`](Self::find) reads them, each with its node.
-    pub fn sole_names(&self) -> BTreeMap<PeerName, PublicKey> {
-        let mut holders: BTreeMap<&PeerName, BTreeSet<PublicKey>> = BTreeMap::new();
-        for (key, row) in self.iter() {
-            for (name, _) in &row.names {
-                holders.entry(name).or_default().insert(*key);
-            }
-        }
-        let is_sole = |key: &PublicKey, name: &PeerName| holders.get(name).is_some_and(|keys| keys.iter().eq([key]));
-        let named = |by_hand: bool| {
-            let rows = self.iter().filter(move |(_, row)| row.named_by_hand == by_hand);
-            rows.filter_map(|(key, row)| Some((row.name.clone()?, *key)))
-        };
-        let sole = named(false).filter(|(name, key)| is_sole(key, name));
-        // Those of the configuration replace others.
-        sole.chain(named(true)).collect()
+    /// Iterates over the names that the configuration gives, each with its node.
+    pub fn names_by_hand(&self) -> impl Iterator<Item = (&PeerName, PublicKey)> {
+        let rows = self.iter().filter(|(_, row)| row.named_by_hand);
+        rows.filter_map(|(key, row)| Some((row.name.as_ref()?, *key)))
     }
 
     /// Iterates over the subnets behind nodes, each with its node.

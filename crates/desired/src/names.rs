@@ -9,9 +9,8 @@ use crate::members::Members;
 /// Returns the names of these members, and those of the members of networks.
 #[must_use]
 pub fn zone(members: &Members, networks: &Networks) -> Zone {
-    // A name of several nodes leads to none of them, unless the configuration gives it.
-    let names = members.sole_names();
-    let mut zone = Zone::new(names.iter().map(|(name, key)| (name, *key)));
+    // Those of networks are chosen by their administrators and newcomers.
+    let mut zone = Zone::new(members.names_by_hand());
     let own = networks.own();
     let owners = networks.owners();
     for network in networks.in_order().filter(|network| network.is_member(own)) {
@@ -87,18 +86,23 @@ mod tests {
             let (peer, newcomer) = (identity(peer).public(), identity(newcomer).public());
             let text = format!("[[peer]]\nname = \"nas\"\nnpub = \"{peer}\"\n");
             let config = Config::parse(&text, Path::new("weft.toml")).unwrap();
-            let names = |host: &str| {
+            for host in ["nas", "laptop"] {
                 let members = Members::of(&config, &networks(newcomer, host), &Hosts::default());
                 assert_eq!(members.iter().count(), 2);
-                let names = members.sole_names();
-                for (name, key) in &names {
-                    assert_eq!(members.find(&PeerRef::Name(name.clone())), Ok(*key));
-                }
-                names
-            };
-            let nas = "nas".parse().unwrap();
-            assert_eq!(names("nas"), [(nas, peer)].into());
-            assert_eq!(names("laptop").len(), 2);
+                let names: Vec<_> = members.names_by_hand().collect();
+                let nas = "nas".parse().unwrap();
+                assert_eq!(names, [(&nas, peer)], "{host}");
+                assert_eq!(members.find(&PeerRef::Name(nas.clone())), Ok(peer));
+            }
         }
+    }
+
+    #[test]
+    fn short_names_are_looked_up_in_the_order_of_joining() {
+        let mut networks = networks(identity(2).public(), "laptop");
+        let later = Name::network("aaa").unwrap();
+        networks.create(later, None, [8; 16], UNIX).unwrap();
+        let zone = zone(&Members::default(), &networks);
+        assert_eq!(zone.networks().collect::<Vec<_>>(), ["home", "aaa"]);
     }
 }

@@ -1,7 +1,7 @@
 //! The names below `fips` and `weft`, the names of their addresses, and the answers for all others.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_config::peer::PeerName;
@@ -21,7 +21,8 @@ pub const NETWORKS: &str = "weft";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
     names: BTreeMap<String, Ipv6Addr>,
-    networks: BTreeSet<String>,
+    /// In the order in which short names are looked up.
+    networks: Vec<String>,
     /// By network and name.
     members: BTreeMap<(String, String), MemberAddresses>,
     /// The one name of each address.
@@ -86,12 +87,14 @@ impl Zone {
         }
     }
 
-    /// Adds a network. Its name is a label of DNS in lower case.
+    /// Adds a network behind those that are there. Its name is a label of DNS in lower case.
     pub fn add_network(&mut self, network: &str) {
-        self.networks.insert(network.to_owned());
+        if self.networks.iter().all(|known| known != network) {
+            self.networks.push(network.to_owned());
+        }
     }
 
-    /// The networks, in the order of their names.
+    /// The networks, in the order in which they were added.
     pub fn networks(&self) -> impl Iterator<Item = &str> {
         self.networks.iter().map(String::as_str)
     }
