@@ -1,7 +1,6 @@
 //! The interfaces, addresses and routes of other programs that a node depends on.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route};
 use weft_reach::nat::is_private;
@@ -42,8 +41,9 @@ impl Surroundings {
     /// # Errors
     /// Only if the exchange with the kernel fails.
     pub fn read(netlink: &mut Netlink, subnets: &BTreeSet<Subnet>) -> Result<Self, NetlinkError> {
-        let is_wanted = |destination: IpAddr, len: u8| {
-            len == 0 || Subnet::new(destination, len).is_ok_and(|subnet| subnets.contains(&subnet))
+        let is_wanted = |route: &Route| {
+            let subnet = Subnet::new(route.destination, route.prefix_len);
+            route.prefix_len == 0 || subnet.is_ok_and(|subnet| subnets.contains(&subnet))
         };
         let interfaces = netlink.interfaces()?;
         let (addresses, passing) = netlink.checked_addresses()?;

@@ -33,7 +33,7 @@ struct Shared<L: Listener> {
 }
 
 impl<L: Listener> Watch<L> {
-    /// Starts to watch addresses, routes and interfaces.
+    /// Starts to watch addresses, routes, the rules for them, and interfaces.
     ///
     /// # Errors
     /// The error of the system.
@@ -41,14 +41,13 @@ impl<L: Listener> Watch<L> {
         Self::start(vec![Monitor::of_network().map_err(io::Error::other)?], listener)
     }
 
-    /// Starts to watch nftables, the rules for routes, and all that [`of_network`](Self::of_network)
-    /// watches. It needs the capability
+    /// Starts to watch nftables, and all that [`of_network`](Self::of_network) watches. It needs the capability
     /// CAP_NET_ADMIN.
     ///
     /// # Errors
     /// The error of the system.
     pub fn of_rules(listener: L) -> io::Result<Self> {
-        let monitors = [Monitor::of_nftables(), Monitor::of_rules()];
+        let monitors = [Monitor::of_nftables(), Monitor::of_network()];
         let monitors: Result<_, _> = monitors.into_iter().collect();
         Self::start(monitors.map_err(io::Error::other)?, listener)
     }

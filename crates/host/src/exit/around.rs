@@ -45,7 +45,7 @@ impl Around {
     /// Only if the exchange with the kernel fails.
     pub fn read(netlink: &mut Netlink, tun: Option<u32>) -> Result<Self, NetlinkError> {
         let interfaces = netlink.interfaces()?;
-        let mut routes = netlink.routes_to(|_, prefix_len| prefix_len == 0)?;
+        let mut routes = netlink.routes_to(|route| route.prefix_len == 0)?;
         if let Some(tun) = tun {
             routes.extend(netlink.routes_through(tun)?);
         }

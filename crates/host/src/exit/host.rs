@@ -309,7 +309,7 @@ impl Host {
     fn stop_leading(&mut self) -> Result<(), NetlinkError> {
         self.way = Way::default();
         let mut netlink = Netlink::open()?;
-        netlink.delete_rules()?;
+        netlink.delete_rules(&rules::PRIORITIES)?;
         netlink.delete_routes_of(TABLE)?;
         match self.index().map(|index| netlink.set_group(index, 0)) {
             // The interface has gone.
@@ -383,7 +383,7 @@ impl Host {
             listed => listed?,
         };
         let routes = match routes {
-            true => Netlink::open()?.count_rules_and_routes(TABLE)?,
+            true => Netlink::open()?.count_rules_and_routes(&rules::PRIORITIES, TABLE)?,
             false => (0, 0),
         };
         Ok(Some(SetUp {

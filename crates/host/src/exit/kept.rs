@@ -16,7 +16,7 @@ use weft_os::netlink::{Interface, Netlink, NetlinkError};
 use super::UseExit;
 use super::host::{ExitError, Host};
 use super::nft::{Nft, NftError};
-use super::rules::{GROUP, TABLE, USE};
+use super::rules::{GROUP, PRIORITIES, TABLE, USE};
 
 /// The suffix of the note, behind the name of the configuration.
 const NOTE: &str = ".closed";
@@ -117,7 +117,7 @@ pub(crate) async fn look() -> Result<Left, ExitError> {
 
 /// Whether rules for routes lead to routes that end here.
 fn leads_nowhere(netlink: &mut Netlink) -> Result<bool, NetlinkError> {
-    Ok(netlink.count_rules_and_routes(TABLE)?.0 > 0 && netlink.leads_nowhere(TABLE)?)
+    Ok(netlink.count_rules_and_routes(&PRIORITIES, TABLE)?.0 > 0 && netlink.leads_nowhere(TABLE)?)
 }
 
 /// Whether the strict exit of a running daemon keeps packets in, by its rules for routes.

@@ -11,7 +11,7 @@ use weft_wire::internet::EXIT_NAMES;
 
 pub use self::direct::{direct, own_addresses};
 pub(super) use self::routes::DNS;
-pub use self::routes::{GROUP, is_lan, routes};
+pub use self::routes::{GROUP, PRIORITIES, is_lan, routes};
 pub use self::serving::{CLOSED, closed, closed_again, no_table, serving};
 pub use self::using::using;
 

@@ -246,7 +246,7 @@ impl Look<'_> {
     fn default_route(&mut self, ipv6: bool) -> Result<Option<u32>, NetlinkError> {
         let routes = self
             .netlink
-            .routes_to(|destination, len| len == 0 && destination.is_ipv6() == ipv6)?;
+            .routes_to(|route| route.prefix_len == 0 && route.destination.is_ipv6() == ipv6)?;
         let others = routes.into_iter().filter(|route| {
             route.prefix_len == 0 && route.destination.is_ipv6() == ipv6 && route.interface != Some(self.interface)
         });

@@ -113,19 +113,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Listens for changed interfaces, addresses, routes, and settings of interfaces.
+    /// Listens for changed interfaces, addresses, routes, rules for them (`ip rule`), and settings of interfaces.
     ///
     /// # Errors
     /// [`NetlinkError::Io`] if the system returns no netlink socket.
     pub fn of_network() -> Result<Self, NetlinkError> {
-        Self::listen(open_socket(FLAGS)?, NETWORK | SETTINGS, false)
-    }
-
-    /// Listens as [`of_network`](Self::of_network), and for changed rules for routes (`ip rule`).
-    ///
-    /// # Errors
-    /// [`NetlinkError::Io`] if the system returns no netlink socket.
-    pub fn of_rules() -> Result<Self, NetlinkError> {
         Self::listen(open_socket(FLAGS)?, NETWORK | SETTINGS | RULES, false)
     }
 

@@ -1,8 +1,8 @@
-//! The routes of the main table.
+//! The routes of tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteNextHop, RouteProtocol, RouteScope,
     RouteType,
@@ -10,14 +10,17 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::address::family;
+use super::policy::MAIN;
 use super::{Netlink, NetlinkError};
 
 /// The owner of rules and routes of this program, as `ip rule` and `ip route` show it (`proto 119`).
 pub(super) const OWNER: RouteProtocol = RouteProtocol::Other(119);
 
-/// A unicast route.
+/// A route that leads somewhere, or back to the rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
+    /// The number of its table.
+    pub table: u32,
     /// The destination network.
     pub destination: IpAddr,
     /// Bits of its prefix; 0 for the default route.
@@ -36,6 +39,9 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// It has the mark of this program (`proto 119`).
     pub own: bool,
+    /// It ends the look-up in its table, and the next rule is asked (`throw` of ip-route(8)). It has neither gateway
+    /// nor interface.
+    pub throws: bool,
 }
 
 impl Route {
@@ -43,6 +49,7 @@ impl Route {
     #[must_use]
     pub fn to_interface(destination: IpAddr, prefix_len: u8, interface: u32) -> Self {
         Self {
+            table: MAIN,
             destination,
             prefix_len,
             gateway: None,
@@ -51,6 +58,7 @@ impl Route {
             mtu: None,
             source: None,
             own: false,
+            throws: false,
         }
     }
 
@@ -58,6 +66,7 @@ impl Route {
     #[must_use]
     pub fn via(destination: IpAddr, prefix_len: u8, gateway: IpAddr) -> Self {
         Self {
+            table: MAIN,
             destination,
             prefix_len,
             gateway: Some(gateway),
@@ -66,6 +75,18 @@ impl Route {
             mtu: None,
             source: None,
             own: false,
+            throws: false,
+        }
+    }
+
+    /// A route of a table that leaves a network to the rules behind the one that has chosen the table.
+    #[must_use]
+    pub fn throw(table: u32, destination: IpAddr, prefix_len: u8) -> Self {
+        Self {
+            table,
+            interface: None,
+            throws: true,
+            ..Self::to_interface(destination, prefix_len, 0)
         }
     }
 }
@@ -78,6 +99,15 @@ impl Netlink {
     pub fn add_route(&mut self, route: Route) -> Result<(), NetlinkError> {
         let message = Message::NewRoute(route_message(route));
         self.change("add the route", message, NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Adds a route, in the place of one to this network with this metric.
+    ///
+    /// # Errors
+    /// A [`NetlinkError`]
+    pub fn set_route(&mut self, route: Route) -> Result<(), NetlinkError> {
+        let message = Message::NewRoute(route_message(route));
+        self.change("set the route", message, NLM_F_CREATE | NLM_F_REPLACE)
     }
 
     /// Deletes a route; a field that is `None` matches any value.
@@ -98,7 +128,11 @@ impl Netlink {
     /// Only if the exchange with the kernel fails.
     pub fn routes(&mut self) -> Result<Vec<Route>, NetlinkError> {
         let all = Message::GetRoute(RouteMessage::default());
-        self.dump("list the routes", all, |message| routes(&message))
+        self.dump("list the routes", all, |message| {
+            let routes = routes(&message).into_iter();
+            let of_main = routes.filter(|route| route.table == MAIN && !route.throws);
+            of_main.collect::<Vec<_>>()
+        })
     }
 
     /// The unicast routes of the main table through an interface. The kernel leaves out all others, so
@@ -107,26 +141,32 @@ impl Netlink {
     /// # Errors
     /// Only if the exchange with the kernel fails.
     pub fn routes_through(&mut self, interface: u32) -> Result<Vec<Route>, NetlinkError> {
-        let through = |route: Route| Some(route).filter(|route| route.interface == Some(interface));
-        self.dump_main(&[RouteAttribute::Oif(interface)], through)
+        let through = |route: &Route| route.interface == Some(interface) && !route.throws;
+        self.dump_table(MAIN, &[RouteAttribute::Oif(interface)], through)
     }
 
-    /// The unicast routes of the main table that a condition holds for, given their destination and the
-    /// bits of its prefix. The others are not read further.
+    /// The routes of a table with the mark of this program.
     ///
     /// # Errors
     /// Only if the exchange with the kernel fails.
-    pub fn routes_to(&mut self, wanted: impl Fn(IpAddr, u8) -> bool) -> Result<Vec<Route>, NetlinkError> {
-        self.dump_main(&[], |route| {
-            Some(route).filter(|route| wanted(route.destination, route.prefix_len))
-        })
+    pub fn own_routes(&mut self, table: u32) -> Result<Vec<Route>, NetlinkError> {
+        self.dump_table(table, &[], |route| route.own)
     }
 
-    /// Lists routes of the main table, those of each IP version with these attributes.
-    fn dump_main(
+    /// The unicast routes of the main table that a condition holds for. The others are not kept.
+    ///
+    /// # Errors
+    /// Only if the exchange with the kernel fails.
+    pub fn routes_to(&mut self, wanted: impl Fn(&Route) -> bool) -> Result<Vec<Route>, NetlinkError> {
+        self.dump_table(MAIN, &[], |route| !route.throws && wanted(route))
+    }
+
+    /// Lists routes of a table, those of each IP version with these attributes.
+    fn dump_table(
         &mut self,
+        table: u32,
         attributes: &[RouteAttribute],
-        convert: impl Fn(Route) -> Option<Route>,
+        wanted: impl Fn(&Route) -> bool,
     ) -> Result<Vec<Route>, NetlinkError> {
         let mut found = Vec::new();
         self.set_strict(true)?;
@@ -135,15 +175,14 @@ impl Netlink {
             .try_for_each(|version| {
                 let mut message = RouteMessage::default();
                 message.header.address_family = version;
-                message
-                    .attributes
-                    .push(RouteAttribute::Table(RouteHeader::RT_TABLE_MAIN.into()));
+                message.attributes.push(RouteAttribute::Table(table));
                 message.attributes.extend_from_slice(attributes);
                 let listed = self.dump("list the routes", Message::GetRoute(message), |message| {
-                    routes(&message).into_iter().filter_map(&convert).collect::<Vec<_>>()
+                    let of_table = routes(&message).into_iter().filter(|route| route.table == table);
+                    of_table.filter(&wanted).collect::<Vec<_>>()
                 });
                 match listed {
-                    // The kernel has no main table of a version without routes.
+                    // The kernel has no table of a version without routes.
                     Err(NetlinkError::NotFound { .. }) => Ok(()),
                     listed => listed.map(|listed| found.extend(listed)),
                 }
@@ -228,15 +267,22 @@ pub(super) fn route_message(route: Route) -> RouteMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family(route.destination);
     message.header.destination_prefix_length = route.prefix_len;
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.table = RouteHeader::RT_TABLE_UNSPEC;
     message.header.protocol = if route.own { OWNER } else { RouteProtocol::Static };
-    message.header.kind = RouteType::Unicast;
-    message.header.scope = if route.gateway.is_none() && route.destination.is_ipv4() {
+    message.header.kind = if route.throws {
+        RouteType::Throw
+    } else {
+        RouteType::Unicast
+    };
+    // In another table it is none by which the kernel finds the interface of a gateway.
+    let to_link = route.table == MAIN && route.gateway.is_none();
+    message.header.scope = if to_link && route.destination.is_ipv4() {
         RouteScope::Link
     } else {
         RouteScope::Universe
     };
     let attributes = &mut message.attributes;
+    attributes.push(RouteAttribute::Table(route.table));
     if route.prefix_len > 0 {
         attributes.push(RouteAttribute::Destination(route.destination.into()));
     }
@@ -285,12 +331,7 @@ pub(super) fn table_of(message: &RouteMessage) -> u32 {
 }
 
 fn route(message: &RouteMessage) -> Option<Route> {
-    let header = &message.header;
-    let main = header.table == RouteHeader::RT_TABLE_MAIN;
-    if !main || header.kind != RouteType::Unicast {
-        return None;
-    }
-    any_route(message)
+    matches!(message.header.kind, RouteType::Unicast | RouteType::Throw).then(|| any_route(message))?
 }
 
 /// A route of any table and kind.
@@ -302,6 +343,7 @@ pub(super) fn any_route(message: &RouteMessage) -> Option<Route> {
         _ => return None,
     };
     let mut route = Route {
+        table: table_of(message),
         destination: unspecified,
         prefix_len: header.destination_prefix_length,
         gateway: None,
@@ -310,6 +352,7 @@ pub(super) fn any_route(message: &RouteMessage) -> Option<Route> {
         mtu: None,
         source: None,
         own: header.protocol == OWNER,
+        throws: header.kind == RouteType::Throw,
     };
     for attribute in &message.attributes {
         match attribute {

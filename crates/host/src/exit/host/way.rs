@@ -7,7 +7,7 @@ use weft_wire::Subnet;
 
 use crate::exit::UseExit;
 use crate::exit::around::Around;
-use crate::exit::rules::{self, TABLE};
+use crate::exit::rules::{self, PRIORITIES, TABLE};
 
 /// The rules for routes and the table of routes that lead packets to an exit.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Way {
         wanted: Self,
         there: (usize, usize),
     ) -> Result<((usize, usize), Option<NetlinkError>), NetlinkError> {
-        let whole = netlink.count_rules_and_routes(TABLE)? == there;
+        let whole = netlink.count_rules_and_routes(&PRIORITIES, TABLE)? == there;
         let same = self.rules == wanted.rules && self.defaults == wanted.defaults;
         if whole && same && there != (0, 0) {
             let routes = self.change_networks(netlink, &wanted)?;
@@ -70,7 +70,7 @@ impl Way {
         netlink.delete_routes_of(TABLE)?;
         let defaults = wanted.add_defaults(netlink)?;
         let bridges = self.change_networks(netlink, &wanted)?;
-        netlink.delete_rules()?;
+        netlink.delete_rules(&PRIORITIES)?;
         let there = (
             wanted.add_rules(netlink)?,
             defaults.added.saturating_add_signed(bridges),

@@ -2,6 +2,7 @@
 //! if the exit is strict.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::RangeInclusive;
 
 use weft_os::netlink::{LookUp, MAIN, Rule, Then};
 use weft_os::udp::MARK;
@@ -15,6 +16,8 @@ use crate::exit::UseExit;
 pub const GROUP: u32 = TABLE;
 /// The number of the last rule, to which marked packets go: the system's rules are behind it.
 const PAST: u32 = PRIORITY + 99;
+/// The numbers of all of them.
+pub const PRIORITIES: RangeInclusive<u32> = PRIORITY..=PAST;
 /// The bit in the mark of packets that this host forwards. Their destination may be in a network of the main
 /// table, as a container is, or that behind a member.
 pub(super) const FORWARDED: u32 = 0x0100_0000;
@@ -45,14 +48,7 @@ pub fn routes(exit: &UseExit) -> Vec<Rule> {
 }
 
 fn of_version(exit: &UseExit, ipv6: bool) -> Vec<Rule> {
-    let rule = |priority, then| Rule {
-        ipv6,
-        priority,
-        destination: None,
-        port: None,
-        marked: None,
-        then,
-    };
+    let rule = |priority, then| Rule::new(ipv6, priority, then);
     let main = LookUp {
         table: MAIN,
         no_default: true,
