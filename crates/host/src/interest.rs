@@ -8,9 +8,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::BitOrAssign;
 
 use weft_os::netlink::{Change, InterfaceAddress, MAIN, Route};
-use weft_wire::Subnet;
 
-use crate::surroundings::Surroundings;
+use crate::surroundings::{Subnets, Surroundings, to};
 use crate::watch::Listener;
 
 /// What a change may have changed for a node.
@@ -18,7 +17,7 @@ use crate::watch::Listener;
 pub struct Concern {
     /// Addresses, MTU or routes of the node's own interface.
     pub interface: bool,
-    /// The subnets that interfaces of the host are in, among those behind peers.
+    /// Where the host leads addresses of subnets behind peers.
     pub subnets: bool,
     /// The addresses of the host, its default routes, or its route to a peer.
     pub paths: bool,
@@ -51,7 +50,7 @@ pub struct Interest {
     links: BTreeMap<u32, (bool, u32)>,
     /// Addresses that count, and whether each is passing.
     addresses: BTreeMap<InterfaceAddress, bool>,
-    subnets: BTreeSet<Subnet>,
+    subnets: Subnets,
     /// The addresses of peers.
     peers: BTreeSet<IpAddr>,
 }
@@ -64,7 +63,7 @@ impl Interest {
     }
 
     /// Sets the subnets to which the node has routes, or would like to have them.
-    pub fn set_subnets(&mut self, subnets: BTreeSet<Subnet>) {
+    pub fn set_subnets(&mut self, subnets: Subnets) {
         self.subnets = subnets;
     }
 
@@ -138,17 +137,16 @@ impl Interest {
     }
 
     fn note_route(&self, route: &Route, table: u32, present: bool) -> Concern {
+        // Its own additions are not news, and others' routes stay, unless they replace one.
+        let may_lack = route.own != present;
         if table != MAIN {
             return Concern::default();
         }
-        let subnet = Subnet::new(route.destination, route.prefix_len);
-        let is_wanted = subnet.is_ok_and(|subnet| self.subnets.contains(&subnet));
         let through_own = route.interface == Some(self.own);
         Concern {
-            // Its own additions are not news, and others' routes stay, unless they replace one.
-            interface: through_own && (route.own != present),
+            interface: through_own && may_lack,
             // A route of others that has gone from the own interface leaves its subnet free.
-            subnets: is_wanted && (!through_own || !route.own && !present),
+            subnets: self.subnets.concern(route) && (!through_own || !route.own && !present),
             paths: !through_own && (route.prefix_len == 0 || self.leads_to_peer(route)),
             lost: false,
         }
@@ -156,7 +154,7 @@ impl Interest {
 
     /// Whether packets to a peer may take this route.
     fn leads_to_peer(&self, route: &Route) -> bool {
-        let Ok(subnet) = Subnet::new(route.destination, route.prefix_len) else {
+        let Some(subnet) = to(route) else {
             return false;
         };
         let mut from = self.peers.range(route.destination..);
@@ -208,7 +206,7 @@ mod tests {
 
     fn interest() -> Interest {
         let mut interest = Interest::new(OWN);
-        interest.set_subnets(["192.168.9.0/24".parse().unwrap()].into());
+        interest.set_subnets(["192.168.9.0/24".parse().unwrap()].into_iter().collect());
         let peers = ["203.0.113.10", "2001:db8::10", "198.51.100.1"];
         interest.set_peers(peers.map(|peer| peer.parse().unwrap()).into());
         let link = |index, name: &str| weft_os::netlink::Interface {
@@ -267,7 +265,9 @@ mod tests {
             (route("2001:db8::", 32, 2), "p"),
             (route("2001:db8::11", 128, 2), ""),
             (route("192.168.9.0", 24, 2), "s"),
-            (route("192.168.9.0", 25, 2), ""),
+            (route("192.168.9.0", 25, 2), "s"),
+            (route("192.168.8.0", 22, 2), "s"),
+            (route("192.168.10.0", 24, 2), ""),
             // Another program's through the own interface may have replaced one.
             (route("192.168.9.0", 24, OWN), "i"),
         ] {

@@ -160,6 +160,11 @@ pub(crate) fn is_tunnel(interface: &Interface) -> bool {
     interface.kind.as_deref().is_some_and(|kind| TUNNELS.contains(&kind))
 }
 
+/// Whether an interface of this kind leads to one other host, or into a tunnel.
+pub(crate) fn leads_elsewhere(kind: &str) -> bool {
+    TUNNELS.contains(&kind) || POINT_TO_POINT.contains(&kind)
+}
+
 fn is_uplink(interface: &Interface, route: &Route) -> bool {
     let kind = interface.kind.as_deref();
     let is_of = |kinds: &[&str]| kind.is_some_and(|kind| kinds.contains(&kind));

@@ -1,18 +1,16 @@
 //! Routes to subnets behind peers, with the real kernel.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
 use weft_config::Config;
 use weft_host::routes::{PeerRoutes, WantedRoutes};
-use weft_host::surroundings::Surroundings;
+use weft_host::surroundings::{Subnets, Surroundings};
 use weft_os::netlink::Netlink;
 use weft_os::netns::NetNs;
 use weft_os::test_support::in_namespaces;
-use weft_wire::Subnet;
 
 const SITE: &str = "192.168.9.0/24";
 
@@ -52,7 +50,7 @@ impl Scene {
     }
 
     fn surroundings(&mut self) -> Surroundings {
-        let subnets: BTreeSet<Subnet> = self.wanted.subnets.keys().copied().collect();
+        let subnets: Subnets = self.wanted.subnets.keys().copied().collect();
         Surroundings::read(&mut self.netlink, &subnets).unwrap()
     }
 

@@ -8,7 +8,7 @@ use weft_discovery::port_mapping::place::place;
 use weft_host::broker::{Broker, Client};
 use weft_host::interest::{Concern, Interest};
 use weft_host::interface::{Fact, Keeper, Outcome};
-use weft_host::surroundings::Surroundings;
+use weft_host::surroundings::{Subnets, Surroundings};
 use weft_host::tun::mesh_route;
 use weft_host::uplinks::uplinks;
 use weft_host::watch::Watch;
@@ -185,7 +185,7 @@ impl Daemon {
     /// Reads what the system says again. Returns false if it does not say; then it is tried again soon.
     pub(super) fn read_system(&mut self) -> bool {
         let begin = Instant::now();
-        let subnets: BTreeSet<_> = self.desired.routes.subnets.keys().copied().collect();
+        let subnets: Subnets = self.desired.routes.subnets.keys().copied().collect();
         // Changes during the look are told after it.
         self.host.watch.with(|interest| interest.set_subnets(subnets.clone()));
         let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &subnets));

@@ -7,7 +7,7 @@ use weft_control::status::{Document, Invited, NetworkList, SignedKind, SignedLis
 use weft_control::{ErrorCode, NetworkCommand, Reply};
 use weft_core::Path;
 use weft_desired::addresses::HostAddresses;
-use weft_host::surroundings::Surroundings;
+use weft_host::surroundings::{Subnets, Surroundings};
 use weft_networks::rules::why::{self, Question};
 use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
 use weft_noise::PublicKey;
@@ -351,7 +351,7 @@ impl Daemon {
     /// The addresses of this node for a code, and those among them at which others see it, and at which a
     /// NAT may let in no datagrams of a joiner.
     fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
-        let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &BTreeSet::new()));
+        let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &Subnets::default()));
         let surroundings = read.map_err(|error| error.to_string())?;
         let host = HostAddresses::of(&surroundings, self.routes.index(), &self.facts.listen);
         let [mapped, mut observed] = [Kind::Mapped, Kind::Observed].map(|kind| self.reaching.own_of(kind));
