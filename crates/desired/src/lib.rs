@@ -14,6 +14,7 @@
 //! | [`members`] | the nodes with which packets pass, whatever brought them |
 //! | [`exit`] | orders for exits, and what this node offers |
 //! | [`names`] | the names that this node answers for |
+//! | [`routes`] | where packets to subnets behind peers go |
 //!
 //! Never here: clocks and sockets (weft-node), files (weft-store), how a fact gets into the system
 //! (weft-host).
@@ -22,6 +23,7 @@ pub mod addresses;
 pub mod exit;
 pub mod members;
 pub mod names;
+pub mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -32,8 +34,7 @@ use weft_core::Admit;
 use weft_discovery::port_mapping::Place;
 use weft_host::dns::Zone;
 use weft_host::hosts::Hosts;
-use weft_host::routes::WantedRoutes;
-use weft_host::surroundings::Surroundings;
+use weft_host::surroundings::{Subnets, Surroundings};
 use weft_host::uplinks::Uplink;
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::{ByHand, Compiled, compile};
@@ -47,6 +48,7 @@ use weft_wire::{NodeAddr, Subnet};
 use addresses::HostAddresses;
 use exit::Orders;
 use members::Members;
+use routes::Routes;
 
 /// What the system says.
 #[derive(Clone, Debug)]
@@ -61,6 +63,8 @@ pub struct System {
     pub place: Result<Place, &'static str>,
     /// The addresses of the node's own sockets.
     pub listen: Vec<SocketAddr>,
+    /// Whether the kernel has rules for routes of IPv4, of IPv6.
+    pub rules: [bool; 2],
 }
 
 /// What [`Desired`] follows from.
@@ -147,8 +151,10 @@ pub struct Desired {
     pub own_subnets: Vec<Subnet>,
     /// The IPv4 addresses of this node in its networks.
     pub own_ipv4: Vec<Ipv4Addr>,
+    /// The subnets of which it matters how the host reaches addresses in them.
+    pub of_interest: Subnets,
     /// The routes to subnets behind peers.
-    pub routes: WantedRoutes,
+    pub routes: Routes,
     /// What the system does for exits.
     pub orders: Orders,
     /// What this node offers to its networks.
@@ -208,7 +214,8 @@ impl Desired {
             exit,
             own_subnets,
             own_ipv4: networks.own_ipv4().collect(),
-            routes: members.routes(),
+            of_interest: routes::of_interest(&members, networks),
+            routes: Routes::of(&members, system),
             orders: Orders {
                 used: exit::used(config, networks, exit, inputs.pass),
                 served: exit::served(config, networks, &exit::host(config, system, &[], true)),

@@ -13,12 +13,13 @@ use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
 use weft_host::hosts::Hosts;
-use weft_host::routes::WantedRoutes;
 use weft_networks::hints::{self, Hint, HintSource};
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
+
+use crate::routes::Origin;
 
 /// A node with which IP packets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,10 @@ pub struct Member {
     pub bond: bool,
     /// The subnets behind it.
     pub subnets: Vec<Subnet>,
+    /// Those of them that the configuration has.
+    by_hand: BTreeSet<Subnet>,
+    /// Its address in a network, as a subnet. Two networks may give it two.
+    own: BTreeSet<Subnet>,
     /// The address of this node that packets to a subnet leave from: that in the network which brings
     /// the subnet.
     pub sources: BTreeMap<Subnet, Ipv4Addr>,
@@ -95,6 +100,8 @@ impl Members {
                 require_fast: config.fast.require,
                 bond: false,
                 subnets: Vec::new(),
+                by_hand: BTreeSet::new(),
+                own: BTreeSet::new(),
                 sources: BTreeMap::new(),
                 packets: false,
             });
@@ -110,6 +117,7 @@ impl Members {
             let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Subnet::host(IpAddr::V4(ip)));
             if let Some((subnet, source)) = ipv4.zip(row.source) {
                 member.add_subnet(subnet, Some(source), &configured);
+                member.own.insert(subnet);
             }
         }
         let joined = networks.in_order().filter(|network| network.is_member(networks.own()));
@@ -215,6 +223,8 @@ impl Members {
                 require_fast: peer.require_fast,
                 bond: peer.bond,
                 subnets: peer.routes.clone(),
+                by_hand: peer.routes.iter().copied().collect(),
+                own: BTreeSet::new(),
                 sources: BTreeMap::new(),
                 packets: true,
             };
@@ -245,6 +255,14 @@ impl Members {
         named.collect()
     }
 
+    /// Takes subnets as those that a network brings.
+    #[cfg(test)]
+    pub(crate) fn forget_by_hand(&mut self, subnets: &BTreeSet<Subnet>) {
+        for row in self.0.values_mut() {
+            row.by_hand.retain(|subnet| !subnets.contains(subnet));
+        }
+    }
+
     /// Iterates over the names that the configuration gives, each with its node.
     pub fn names_by_hand(&self) -> impl Iterator<Item = (&PeerName, PublicKey)> {
         let rows = self.iter().filter(|(_, row)| row.named_by_hand);
@@ -257,24 +275,20 @@ impl Members {
             .flat_map(|(key, row)| row.subnets.iter().map(|subnet| (*subnet, *key)))
     }
 
-    /// Returns the routes that follow from the table.
-    #[must_use]
-    pub fn routes(&self) -> WantedRoutes {
-        WantedRoutes {
-            subnets: self.sources(),
-            peers: self.addresses().collect(),
-        }
-    }
-
-    /// Returns the subnets behind nodes that need a route of their own, which are all but those of an exit,
-    /// each with the address of this node that packets to it leave from.
-    fn sources(&self) -> BTreeMap<Subnet, Option<Ipv4Addr>> {
+    /// Iterates over the subnets behind nodes that need a route of their own, which are all but those of an exit, each
+    /// with where it comes from.
+    pub fn origins(&self) -> impl Iterator<Item = (Subnet, Origin)> {
         let of_row = |row: &'_ Member| {
             let subnets = row.subnets.iter().filter(|subnet| subnet.prefix_len() > 0);
-            let pairs = subnets.map(|subnet| (*subnet, row.sources.get(subnet).copied()));
+            let origin = |subnet: &Subnet| Origin {
+                by_hand: row.by_hand.contains(subnet),
+                source: row.sources.get(subnet).copied(),
+                address: row.own.contains(subnet),
+            };
+            let pairs = subnets.map(|subnet| (*subnet, origin(subnet)));
             pairs.collect::<Vec<_>>()
         };
-        self.0.values().flat_map(of_row).collect()
+        self.0.values().flat_map(of_row)
     }
 
     /// Returns where an address of a node in the underlay comes from, if the table has it.
@@ -399,8 +413,8 @@ mod tests {
                 .map(|(_, key)| key)
         };
         assert_eq!((owner(known), owner(new)), (Some(first), Some(other)));
-        let sources = members.sources();
-        assert_eq!((sources[&known], sources[&new]), (None, Some(source)));
+        let origins: BTreeMap<Subnet, Origin> = members.origins().collect();
+        assert_eq!((origins[&known].source, origins[&new].source), (None, Some(source)));
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::ops::BitOrAssign;
 
 use weft_os::netlink::{Change, InterfaceAddress, MAIN, Route};
 
+use crate::routes::TABLE;
 use crate::surroundings::{Subnets, Surroundings, to};
 use crate::watch::Listener;
 
 /// What a change may have changed for a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Concern {
-    /// Addresses, MTU or routes of the node's own interface.
+    /// Addresses, MTU or routes of the node's own interface, or the rules that lead packets to its routes.
     pub interface: bool,
     /// Where the host leads addresses of subnets behind peers.
     pub subnets: bool,
@@ -113,9 +114,8 @@ impl Interest {
                 passing,
             } => self.note_address(address, present.then_some(*passing)),
             Change::Route { route, table, present } => self.note_route(route, *table, *present),
-            Change::Rule | Change::Setting { .. } | Change::Table { .. } | Change::Generation { .. } => {
-                Concern::default()
-            }
+            Change::Rule => of_interface(),
+            Change::Setting { .. } | Change::Table { .. } | Change::Generation { .. } => Concern::default(),
         }
     }
 
@@ -139,14 +139,16 @@ impl Interest {
     fn note_route(&self, route: &Route, table: u32, present: bool) -> Concern {
         // Its own additions are not news, and others' routes stay, unless they replace one.
         let may_lack = route.own != present;
+        if table == TABLE && may_lack {
+            return of_interface();
+        }
         if table != MAIN {
             return Concern::default();
         }
         let through_own = route.interface == Some(self.own);
         Concern {
             interface: through_own && may_lack,
-            // A route of others that has gone from the own interface leaves its subnet free.
-            subnets: self.subnets.concern(route) && (!through_own || !route.own && !present),
+            subnets: !through_own && self.subnets.concern(route),
             paths: !through_own && (route.prefix_len == 0 || self.leads_to_peer(route)),
             lost: false,
         }
@@ -277,7 +279,13 @@ mod tests {
 
     #[test]
     fn own_routes_count_when_they_go() {
-        for (present, table, expected) in [(true, MAIN, ""), (false, MAIN, "i"), (false, 255, "")] {
+        for (present, table, expected) in [
+            (true, MAIN, ""),
+            (false, MAIN, "i"),
+            (true, TABLE, ""),
+            (false, TABLE, "i"),
+            (false, 255, ""),
+        ] {
             let route = Route {
                 own: true,
                 ..Route::to_interface([192, 168, 9, 0].into(), 24, OWN)
@@ -334,9 +342,10 @@ mod tests {
         let table = Change::Table {
             name: "filter".to_owned(),
         };
-        for change in [Change::Rule, Change::Setting { interface: None }, table] {
+        for change in [Change::Setting { interface: None }, table] {
             assert!(interest.note(&change).is_none());
         }
+        assert_eq!(concern(&mut interest, &Change::Rule), "i");
         assert!(interest.note(&Change::Lost).lost);
     }
 

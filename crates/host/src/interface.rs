@@ -1,12 +1,13 @@
-//! Addresses, MTU and routes of the node's own interface.
+//! Addresses, MTU and routes of the node's own interface, and the rules that lead packets to them.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError, Route};
+use weft_os::netlink::{InterfaceAddress, Netlink, NetlinkError, Route, Rule};
 
 use crate::pace::Pace;
+use crate::routes::{PRIORITIES, TABLE};
 
 /// How often the interface is read back without any change that the kernel tells of, in ms.
 const LOOK_EVERY: u64 = 10_000;
@@ -18,8 +19,10 @@ pub struct Wanted {
     pub mtu: u32,
     /// Addresses, each with the bits of its prefix.
     pub addresses: BTreeSet<(IpAddr, u8)>,
-    /// Routes through the interface, with this program's mark.
+    /// Routes of the main table through the interface, and those of the own table, with this program's mark.
     pub routes: Vec<Route>,
+    /// Rules that lead packets to the own table, in the order in which they are added.
+    pub rules: Vec<Rule>,
 }
 
 /// All that the interface has.
@@ -31,8 +34,10 @@ pub struct Present {
     pub up: bool,
     /// Addresses, each with the bits of its prefix.
     pub addresses: BTreeSet<(IpAddr, u8)>,
-    /// Routes of the main table through the interface, those of others as well.
+    /// Routes of the main table through the interface, those of others as well, and the own ones of the own table.
     pub routes: Vec<Route>,
+    /// Rules that lead packets to the own table.
+    pub rules: Vec<Rule>,
 }
 
 /// Something that the interface has to have.
@@ -46,6 +51,21 @@ pub enum Fact {
     Address(IpAddr, u8),
     /// A route.
     Route(Route),
+    /// A rule for routes.
+    Rule(Rule),
+}
+
+impl From<Wanted> for Present {
+    /// What an interface has that has all that is wanted.
+    fn from(wanted: Wanted) -> Self {
+        Self {
+            mtu: wanted.mtu,
+            up: true,
+            addresses: wanted.addresses,
+            routes: wanted.routes,
+            rules: wanted.rules,
+        }
+    }
 }
 
 impl fmt::Display for Fact {
@@ -54,7 +74,15 @@ impl fmt::Display for Fact {
             Self::Up => f.write_str("up"),
             Self::Mtu(mtu) => write!(f, "the MTU {mtu}"),
             Self::Address(address, len) => write!(f, "the address {address}/{len}"),
+            Self::Route(route) if route.throws => {
+                write!(
+                    f,
+                    "the way past the table to {}/{}",
+                    route.destination, route.prefix_len
+                )
+            }
             Self::Route(route) => write!(f, "the route to {}/{}", route.destination, route.prefix_len),
+            Self::Rule(rule) => write!(f, "the rule {} for routes", rule.priority),
         }
     }
 }
@@ -71,8 +99,8 @@ pub fn missing(wanted: &Wanted, present: &Present) -> Vec<Fact> {
     }
     let addresses = wanted.addresses.difference(&present.addresses);
     facts.extend(addresses.map(|(address, len)| Fact::Address(*address, *len)));
-    // The order of a table of routes is the kernel's.
-    let key = |route: &Route| (route.destination, route.prefix_len);
+    // The order of a table of routes is the kernel's. What leads past the table goes first.
+    let key = |route: &Route| (!route.throws, route.destination, route.prefix_len);
     let own: BTreeSet<_> = present
         .routes
         .iter()
@@ -83,6 +111,8 @@ pub fn missing(wanted: &Wanted, present: &Present) -> Vec<Fact> {
     let mut routes: Vec<Route> = routes.copied().collect();
     routes.sort_by_key(key);
     facts.extend(routes.into_iter().map(Fact::Route));
+    let rules = wanted.rules.iter().filter(|rule| !present.rules.contains(rule));
+    facts.extend(rules.copied().map(Fact::Rule));
     facts
 }
 
@@ -98,8 +128,16 @@ pub fn surplus(wanted: &Wanted, present: &Present) -> Vec<Route> {
 }
 
 /// The properties of a route that this program sets: the kernel chooses a metric of its own.
-fn comparable(route: &Route) -> (IpAddr, u8, Option<u32>, Option<IpAddr>) {
-    (route.destination, route.prefix_len, route.mtu, route.source)
+fn comparable(route: &Route) -> (u32, IpAddr, u8, Option<u32>, Option<u32>, Option<IpAddr>) {
+    // IPv6 names an interface in a route that leads to none.
+    let interface = route.interface.filter(|_| !route.throws);
+    let (to, len) = (route.destination, route.prefix_len);
+    (route.table, to, len, interface, route.mtu, route.source)
+}
+
+/// The place of a route in its table.
+const fn place(route: &Route) -> (u32, IpAddr, u8) {
+    (route.table, route.destination, route.prefix_len)
 }
 
 /// The name of an interface; `None` if there is none with this index, or its name has characters that
@@ -129,12 +167,25 @@ pub fn is_plain(name: &str) -> bool {
 pub fn look(netlink: &mut Netlink, index: u32) -> Result<Present, NetlinkError> {
     let interface = netlink.interface_at(index)?;
     let addresses = netlink.addresses(index)?;
+    let mut routes = netlink.routes_through(index)?;
+    routes.extend(netlink.own_routes(TABLE)?);
     Ok(Present {
         mtu: interface.mtu,
         up: interface.up,
         addresses: addresses.iter().map(|own| (own.address, own.prefix_len)).collect(),
-        routes: netlink.routes_through(index)?,
+        routes,
+        rules: netlink.rules(&PRIORITIES)?,
     })
+}
+
+/// What the system refuses.
+#[derive(Debug, thiserror::Error)]
+#[error("the system refuses {fact}: {source}; `weft doctor` looks again")]
+pub struct Refused {
+    /// What it is.
+    fact: Fact,
+    /// The error of the system.
+    source: NetlinkError,
 }
 
 /// The result of a look.
@@ -198,30 +249,43 @@ impl Keeper {
         &self.wanted
     }
 
-    /// Wants something else than before. Adds the new addresses and removes those that are not wanted
-    /// any longer. Routes are those that the caller has added and removed already.
+    /// Wants something else than before. Adds what is new and removes what is not wanted any longer.
     ///
     /// # Errors
-    /// A [`NetlinkError`] of the last address that the system refuses; the next look, which is soon,
-    /// tries again.
-    pub fn want(&mut self, now: u64, wanted: Wanted, netlink: &mut Netlink) -> Result<(), NetlinkError> {
+    /// The first that the system refuses; all others are changed, and the next look, which is soon, tries again.
+    pub fn want(&mut self, now: u64, wanted: Wanted, netlink: &mut Netlink) -> Result<(), Refused> {
         let before = std::mem::replace(&mut self.wanted, wanted);
         let own = |(address, prefix_len): &(IpAddr, u8)| InterfaceAddress {
             index: self.index,
             address: *address,
             prefix_len: *prefix_len,
         };
-        let mut result = Ok(());
+        let mut refused = None;
+        let mut note = |fact: Fact, done: Result<(), NetlinkError>| {
+            if let Err(source) = done {
+                refused.get_or_insert(Refused { fact, source });
+            }
+        };
         for gone in before.addresses.difference(&self.wanted.addresses) {
-            result = unless_gone(netlink.delete_address(own(gone))).and(result);
+            note(
+                Fact::Address(gone.0, gone.1),
+                unless_gone(netlink.delete_address(own(gone))),
+            );
         }
-        for new in self.wanted.addresses.difference(&before.addresses) {
-            result = unless_there(netlink.add_address(own(new))).and(result);
+        // Routes name addresses as their sources, and rules lead to routes.
+        for fact in missing(&self.wanted, &before.clone().into()) {
+            note(fact, unless_there(self.set_up(netlink, fact)));
         }
-        if result.is_err() {
-            self.look_soon(now);
+        for gone in before.rules.iter().filter(|rule| !self.wanted.rules.contains(rule)) {
+            note(Fact::Rule(*gone), unless_gone(netlink.delete_rule(*gone)));
         }
-        result
+        let kept: BTreeSet<_> = self.wanted.routes.iter().map(place).collect();
+        for gone in before.routes.iter().filter(|route| !kept.contains(&place(route))) {
+            note(Fact::Route(*gone), unless_gone(netlink.delete_route(*gone)));
+        }
+        let Some(refused) = refused else { return Ok(()) };
+        self.look_soon(now);
+        Err(refused)
     }
 
     /// Makes the next [`handle_timeout`](Self::handle_timeout) look, as soon as the pace allows it.
@@ -283,6 +347,9 @@ impl Keeper {
         for route in surplus(&self.wanted, &present) {
             unless_gone(netlink.delete_route(route))?;
         }
+        for rule in present.rules.iter().filter(|rule| !self.wanted.rules.contains(rule)) {
+            unless_gone(netlink.delete_rule(*rule))?;
+        }
         let mut outcome = Outcome::default();
         for fact in missing(&self.wanted, &present) {
             match self.set_up(netlink, fact) {
@@ -317,7 +384,10 @@ impl Keeper {
                 address,
                 prefix_len,
             }),
+            // The own table has no routes of others.
+            Fact::Route(route) if route.table == TABLE => netlink.set_route(route),
             Fact::Route(route) => netlink.add_route(route),
+            Fact::Rule(rule) => netlink.add_rule(rule),
         }
     }
 }
@@ -340,6 +410,8 @@ fn unless_gone(deleted: Result<(), NetlinkError>) -> Result<(), NetlinkError> {
 
 #[cfg(test)]
 mod tests {
+    use weft_os::netlink::Then;
+
     use super::*;
 
     fn own(destination: &str, prefix_len: u8) -> Route {
@@ -354,11 +426,17 @@ mod tests {
             mtu: 1_470,
             addresses: [("fd00::1".parse().unwrap(), 128), ("10.44.0.1".parse().unwrap(), 32)].into(),
             routes: vec![own("fd00::", 8), own("10.44.0.2", 32), own("192.168.9.0", 24)],
+            rules: vec![Rule::new(false, 5_199, Then::Nothing)],
         }
     }
 
     fn present() -> Present {
-        let Wanted { mtu, addresses, routes } = wanted();
+        let Wanted {
+            mtu,
+            addresses,
+            routes,
+            rules,
+        } = wanted();
         let mut routes: Vec<Route> = routes.into_iter().rev().collect();
         routes[2].metric = Some(1_024);
         Present {
@@ -366,6 +444,7 @@ mod tests {
             up: true,
             addresses,
             routes,
+            rules,
         }
     }
 
@@ -401,7 +480,8 @@ mod tests {
                 "the address fd00::1/128",
                 "the route to 10.44.0.2/32",
                 "the route to 192.168.9.0/24",
-                "the route to fd00::/8"
+                "the route to fd00::/8",
+                "the rule 5199 for routes"
             ]
         );
     }

@@ -57,11 +57,21 @@ impl Subnets {
         by_router(self) || to.prefix_len() > 0 && self.overlap(to)
     }
 
+    /// Whether an address lies in one of them.
+    #[must_use]
+    pub fn contain(&self, address: IpAddr) -> bool {
+        self.contain_all(Subnet::host(address))
+    }
+
     fn overlap(&self, to: Subnet) -> bool {
         let within = |subnet: &Subnet| to.contains(subnet.address());
-        let mut around = self.lens.range(..=to.prefix_len());
-        self.all.range(to..).next().is_some_and(within)
-            || around.any(|len| Subnet::around(to.address(), *len).is_some_and(|of| self.all.contains(&of)))
+        self.all.range(to..).next().is_some_and(within) || self.contain_all(to)
+    }
+
+    /// Whether one of them contains all of another one.
+    fn contain_all(&self, of: Subnet) -> bool {
+        let mut lens = self.lens.range(..=of.prefix_len());
+        lens.any(|len| Subnet::around(of.address(), *len).is_some_and(|around| self.all.contains(&around)))
     }
 }
 
@@ -115,17 +125,6 @@ impl Surroundings {
             true if !is_inner => Leads::Out,
             false if !is_tunnel(interface) && !is_veth && !is_within(interface, &self.interfaces) => Leads::Beside,
             _ => Leads::Within,
-        })
-    }
-
-    /// Returns true if an interface other than `own` is in this subnet. The metric of its route does
-    /// not matter: the hosts there are those of this system's own subnet.
-    #[must_use]
-    pub fn is_attached(&self, own: u32, subnet: Subnet) -> bool {
-        self.routes.iter().any(|route| {
-            route.interface.is_some_and(|index| index != own)
-                && route.gateway.is_none()
-                && (route.destination, route.prefix_len) == (subnet.address(), subnet.prefix_len())
         })
     }
 

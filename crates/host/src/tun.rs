@@ -10,8 +10,8 @@ use weft_os::tun::{Offloads, Tun, TunError, TunOptions};
 use weft_wire::{FIPS_PREFIX, NodeAddr};
 
 use crate::interface::Wanted;
-use crate::routes::{PeerRoutes, RouteError, WantedRoutes};
-use crate::surroundings::Surroundings;
+use crate::routes::{self, WantedRoutes};
+use crate::surroundings::{Subnets, Surroundings};
 
 /// All mesh addresses: `fd00::/8`.
 const MESH: Ipv6Addr = Ipv6Addr::new((FIPS_PREFIX as u16) << 8, 0, 0, 0, 0, 0, 0, 0);
@@ -32,15 +32,6 @@ pub enum InterfaceError {
     /// The system has no TUN support, or refuses it for another reason.
     #[error("{0}")]
     Tun(#[source] TunError),
-    /// The interface was created, but the system refused a route to a subnet behind a peer. The
-    /// interface is removed again.
-    #[error("cannot set up {name}: {source}")]
-    Route {
-        /// Its name.
-        name: String,
-        /// The subnet, and the error of the system.
-        source: RouteError,
-    },
     /// IPv6 is disabled in this system and cannot be enabled for the interface alone.
     #[error(
         "{name} gets no IPv6 address, because IPv6 is off here ({source}); sysctl -w net.ipv6.conf.default.disable_ipv6=0, or \
@@ -74,14 +65,28 @@ pub struct Interface {
     tun: Tun,
     /// Its MTU, in bytes.
     pub mtu: u32,
-    routes: PeerRoutes,
     surroundings: Surroundings,
-    borrowed: Option<Borrowed>,
+    rules: [bool; 2],
+    kept: Kept,
+}
+
+/// What stays in the system when the interface goes: it is removed once this value is dropped.
+pub struct Kept {
+    /// The interface itself, if it was there before.
+    _borrowed: Option<Borrowed>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Err(error) = Netlink::open().and_then(|mut netlink| routes::remove(&mut netlink)) {
+            tracing::warn!(%error, "the rules that led packets to members stay; `ip rule` lists them");
+        }
+    }
 }
 
 /// An interface that existed before the daemon (`ip tuntap add`), so it does not disappear with it.
 /// It is down and without addresses once this value is dropped, so that no route leads to it.
-pub struct Borrowed {
+struct Borrowed {
     index: u32,
 }
 
@@ -110,7 +115,7 @@ impl Drop for Borrowed {
 
 impl Interface {
     /// Creates the interface, unless it exists, and configures it. It exists as long as this value.
-    pub fn create(config: &Config, wanted: &WantedRoutes, me: NodeAddr) -> Result<Self, InterfaceError> {
+    pub fn create(config: &Config, me: NodeAddr) -> Result<Self, InterfaceError> {
         let existed = Netlink::open().is_ok_and(|mut netlink| netlink.interface(&config.tun.name).is_ok());
         let tun = attach(config)?;
         let mtu = u32::from(config.tun_mtu());
@@ -129,22 +134,17 @@ impl Interface {
         let mut netlink = Netlink::open().map_err(failed)?;
         set_up(&mut netlink, &tun, mtu, me).map_err(failed)?;
         add_mesh_route(&mut netlink, &tun)?;
+        // This is the only node of the system, so what is left is that of a daemon that was killed.
+        routes::remove(&mut netlink).map_err(failed)?;
         add_addresses(&mut netlink, tun.index(), config).map_err(failed)?;
-        let mut routes = PeerRoutes::new(tun.index(), config);
-        let subnets = wanted.subnets.keys().copied().collect();
-        let surroundings = Surroundings::read(&mut netlink, &subnets).map_err(failed)?;
-        routes
-            .set(&mut netlink, wanted, &surroundings)
-            .map_err(|source| InterfaceError::Route {
-                name: tun.name().to_owned(),
-                source,
-            })?;
+        let surroundings = Surroundings::read(&mut netlink, &Subnets::default()).map_err(failed)?;
+        let rules = has_rules(&mut netlink).map_err(failed)?;
         Ok(Self {
             tun,
             mtu,
-            routes,
             surroundings,
-            borrowed,
+            rules,
+            kept: Kept { _borrowed: borrowed },
         })
     }
 
@@ -189,10 +189,16 @@ impl Interface {
         &self.surroundings
     }
 
-    /// Separates the queue for packets, the routes, and what ends with the daemon.
+    /// Whether the kernel has rules for routes of IPv4, of IPv6.
     #[must_use]
-    pub fn into_parts(self) -> (Tun, PeerRoutes, Option<Borrowed>) {
-        (self.tun, self.routes, self.borrowed)
+    pub const fn rules(&self) -> [bool; 2] {
+        self.rules
+    }
+
+    /// Separates the queue for packets, and what ends with the daemon.
+    #[must_use]
+    pub fn into_parts(self) -> (Tun, Kept) {
+        (self.tun, self.kept)
     }
 }
 
@@ -218,19 +224,25 @@ fn attach(config: &Config) -> Result<Tun, InterfaceError> {
     })
 }
 
-/// All that the interface has to have. `ipv4`: the addresses of this node in its networks; `routes`:
+/// All that the interface with this index has to have. `ipv4`: the addresses of this node in its networks; `routes`:
 /// those to subnets behind peers.
-pub fn wanted(config: &Config, me: NodeAddr, ipv4: &[Ipv4Addr], routes: &PeerRoutes) -> Wanted {
+#[must_use]
+pub fn wanted(config: &Config, me: NodeAddr, ipv4: &[Ipv4Addr], (index, routes): (u32, &WantedRoutes)) -> Wanted {
     let own = (IpAddr::V6(me.to_ipv6()), 128);
     let of_config = config.tun.addresses.iter().map(|own| (own.address, own.prefix_len));
     let of_networks = ipv4.iter().map(|address| (IpAddr::V4(*address), 32));
     Wanted {
         mtu: config.tun_mtu().into(),
         addresses: std::iter::once(own).chain(of_config).chain(of_networks).collect(),
-        routes: std::iter::once(mesh_route(routes.index()))
-            .chain(routes.wanted())
+        routes: std::iter::once(mesh_route(index))
+            .chain(routes.routes(index, config))
             .collect(),
+        rules: routes.rules(),
     }
+}
+
+fn has_rules(netlink: &mut Netlink) -> Result<[bool; 2], NetlinkError> {
+    Ok([netlink.has_rules(false)?, netlink.has_rules(true)?])
 }
 
 /// The addresses that the configuration names.

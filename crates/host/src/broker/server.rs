@@ -30,6 +30,7 @@ use crate::faults::{Wanted, examine};
 use crate::flows;
 use crate::interface::plain_name;
 use crate::managers::Unmanaged;
+use crate::routes;
 
 /// Paths of `resolvectl`, in the order in which they are tried. `PATH` is not used, because the
 /// environment may be a user's.
@@ -88,7 +89,8 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     // A terminal and a service manager signal the whole process group; the broker runs until its
     // daemon has ended.
     ignore_stop_signals()?;
-    let unmanaged = leave_alone(options.interface);
+    let interface = options.interface;
+    let unmanaged = leave_alone(interface);
     give_up_rights(&options, &unmanaged)?;
     let resolv_conf = options.resolv_conf.as_deref().map(ResolvConf::new);
     let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -96,7 +98,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let (mut requests, mut life) = (asynchronous(requests)?, asynchronous(life)?);
-        let host = Host::new(options.interface);
+        let host = Host::new(interface);
         let mut broker = Broker::new(options, host);
         let ended = tokio::select! {
             ended = broker.answer_all(&mut requests) => ended,
@@ -109,7 +111,11 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     })?;
     unmanaged.remove();
     // The daemon has put it back, unless it was killed.
-    match resolv_conf.map(|file| (file.restore(), file)) {
+    let restored = resolv_conf.map(|file| (file.restore(), file));
+    if let Err(error) = routes::remove_left(interface) {
+        tell(&format!("the rules that led packets to members stay: {error}"));
+    }
+    match restored {
         Some((Err(error), file)) => Err(BrokerError::Restore {
             path: file.path().to_owned(),
             error,

@@ -7,6 +7,7 @@ use weft_os::netlink::{Interface, InterfaceAddress, Netlink, NetlinkError, Route
 use weft_wire::Subnet;
 
 use super::saved::is_plain;
+use crate::routes::TABLE;
 
 /// The maximum number of networks of each kind that rules name.
 const MOST: usize = 65_536;
@@ -48,6 +49,7 @@ impl Around {
         let mut routes = netlink.routes_to(|route| route.prefix_len == 0)?;
         if let Some(tun) = tun {
             routes.extend(netlink.routes_through(tun)?);
+            routes.extend(netlink.own_routes(TABLE)?);
         }
         let addresses = netlink.all_addresses()?;
         Ok(Self::of(&interfaces, &routes, &addresses, tun))

@@ -12,6 +12,7 @@ use weft_os::netlink::{Change, MAIN};
 use super::rules::{SERVE, TABLE, USE};
 use crate::faults::Fault;
 use crate::pace::Pace;
+use crate::routes;
 use crate::watch::{Listener, Watch as Thread};
 
 /// The interval between two looks while only other interfaces change, as containers come and go.
@@ -114,7 +115,8 @@ impl Listener for Ears {
         exit || match change {
             Change::Address { .. } => true,
             Change::Route { route, table, .. } => {
-                *table == MAIN && (route.prefix_len == 0 || route.interface == Some(self.interface))
+                let to_members = [MAIN, routes::TABLE].contains(table) && route.interface == Some(self.interface);
+                to_members || *table == MAIN && route.prefix_len == 0
             }
             _ => false,
         }

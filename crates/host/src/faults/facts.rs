@@ -12,6 +12,7 @@ use super::packet_filter::Ruleset;
 use super::site::{self, Site};
 use super::{Examined, Skipped, find};
 use crate::interface::plain_name;
+use crate::routes::TABLE;
 
 /// Addresses to which the default route leads, two for each version of IP: those for documentation
 /// (RFC 5737, RFC 3849, RFC 9637), and one of the lower half of IPv4. Nothing is sent there.
@@ -328,7 +329,8 @@ impl Look<'_> {
             is_open.then_some((name, subnet, host))
         });
         let from = from.collect();
-        let routes = self.netlink.routes_through(self.interface)?;
+        let mut routes = self.netlink.routes_through(self.interface)?;
+        routes.extend(self.netlink.own_routes(TABLE)?);
         let sources = routes.into_iter().filter(|route| route.own).filter_map(|route| {
             let Some(IpAddr::V4(source)) = route.source else {
                 return None;

@@ -1,5 +1,6 @@
 //! Passes on each part of [`Desired`] that differs from before.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use weft_desired::members::Members;
@@ -34,12 +35,7 @@ impl Daemon {
     ///
     /// The first rules, and all that is new with them, wait until it is known which flows go on.
     pub(super) fn apply(&mut self) -> Option<String> {
-        let mut new = self.derive();
-        if new.offer != self.desired.offer || !self.applied {
-            // Routes and exits of this node hold if they are both approved and offered.
-            self.networks.set_offer(&new.offer);
-            new = self.derive();
-        }
+        let new = self.derive_all();
         let known = self.flows_before(&new)?;
         let old = Before {
             desired: std::mem::replace(&mut self.desired, new),
@@ -50,6 +46,31 @@ impl Daemon {
         self.apply_to_services(&old);
         self.apply_to_reach(&old);
         refused
+    }
+
+    /// Derives what must hold, and passes on what that follows from itself.
+    fn derive_all(&mut self) -> Desired {
+        let mut new = self.derive();
+        if new.of_interest != self.of_interest {
+            self.of_interest.clone_from(&new.of_interest);
+            self.read_again();
+            new = self.derive();
+        }
+        if new.offer != self.desired.offer || !self.applied {
+            // Routes and exits of this node hold if they are both approved and offered.
+            self.networks.set_offer(&new.offer);
+            new = self.derive();
+        }
+        new
+    }
+
+    /// Reads what the system says of other subnets than before.
+    fn read_again(&mut self) {
+        let before = self.system.surroundings.clone();
+        if self.read_system() && !before.leads_as(&self.system.surroundings, self.system.interface) {
+            // The watch tells no more of what this look has found.
+            self.host.note_paths();
+        }
     }
 
     fn derive(&self) -> Desired {
@@ -126,53 +147,52 @@ impl Daemon {
         }
     }
 
+    /// Gives the interface the addresses and routes that it has to have now, and the system the orders. Returns what
+    /// the system refuses; it is tried again.
     fn apply_to_host(&mut self, old: &Before) -> Option<String> {
-        // Routes name addresses of the interface, so these go first.
-        self.apply_interface();
-        let mut refused = None;
-        if old.differs(&self.desired, |of| &of.routes) || self.host.lacks_routes() {
-            refused = self.apply_routes(old).err();
-            self.host.note_routed(refused.clone());
+        let before = if old.holds {
+            &old.desired.routes.withheld
+        } else {
+            &BTreeMap::new()
+        };
+        for (subnet, obstacle) in &self.desired.routes.withheld {
+            if before.get(subnet) != Some(obstacle) {
+                tracing::warn!(%subnet, "the subnet gets no route: {obstacle}");
+            }
         }
-        // The interface keeps the routes that were set.
-        self.apply_interface();
+        let refused = self.apply_interface();
         self.give_orders();
         refused
     }
 
-    fn apply_routes(&mut self, old: &Before) -> Result<(), String> {
-        if old.differs(&self.desired, |of| &of.routes.subnets) {
-            let before = self.system.surroundings.clone();
-            if self.read_system() && !before.leads_as(&self.system.surroundings, self.system.interface) {
-                // The watch tells no more of what this look has found.
-                self.host.note_paths();
-            }
-        }
-        let mut netlink = Netlink::open().map_err(|error| error.to_string())?;
-        let set = self
-            .routes
-            .set(&mut netlink, &self.desired.routes, &self.system.surroundings);
-        set.map_err(|error| error.to_string())
-    }
-
-    /// Gives the interface the addresses and routes that it has to have now.
-    pub(super) fn apply_interface(&mut self) {
+    /// Gives the interface all that it has to have now. Returns what the system refuses.
+    pub(super) fn apply_interface(&mut self) -> Option<String> {
         let (me, config) = (self.facts.key.node_addr(), &self.configuration.config);
-        let wanted = wanted(config, me, &self.desired.own_ipv4, &self.routes);
+        let routes = (self.system.interface, &self.desired.routes.wanted);
+        let wanted = wanted(config, me, &self.desired.own_ipv4, routes);
         if wanted == *self.host.keeper.wanted() {
-            return;
+            return None;
         }
-        let changed =
-            Netlink::open().and_then(|mut netlink| self.host.keeper.want(boottime_ms(), wanted, &mut netlink));
-        if let Err(error) = changed {
-            self.host.refuse(&error.to_string());
-        }
+        let refused = match Netlink::open() {
+            // What is refused is tried again with the next look at the interface.
+            Ok(mut netlink) => self
+                .host
+                .keeper
+                .want(boottime_ms(), wanted, &mut netlink)
+                .err()?
+                .to_string(),
+            Err(error) => {
+                self.host.apply_again();
+                error.to_string()
+            }
+        };
+        self.host.refuse(&refused);
+        Some(refused)
     }
 
     /// Passes on what names and status rest on.
     fn apply_to_services(&mut self, old: &Before) {
-        self.facts
-            .show(&self.configuration.config, &self.desired, self.routes.withheld());
+        self.facts.show(&self.configuration.config, &self.desired);
         if let Some(dns) = self
             .facts
             .dns

@@ -269,9 +269,11 @@ impl Daemon {
         ports.dedup();
         let served = self.exits.served().into_iter().flat_map(of_exit);
         let served: Vec<bool> = served.map(|all| all.address().is_ipv4()).collect();
-        let subnets = self.routes.wanted();
-        let subnets = subnets.filter_map(|route| Subnet::new(route.destination, route.prefix_len).ok());
-        let subnets = subnets.map(|subnet| host(subnet, 1));
+        let wanted = &self.desired.routes.wanted;
+        // An address in a network of this host leads there.
+        let leads_past = |address: &IpAddr| wanted.past.iter().any(|network| network.contains(*address));
+        let subnets = wanted.subnets.keys().map(|subnet| host(*subnet, 1));
+        let subnets = subnets.filter(|address| !leads_past(address));
         let members = self
             .desired
             .members

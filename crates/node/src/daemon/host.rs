@@ -8,7 +8,7 @@ use weft_discovery::port_mapping::place::place;
 use weft_host::broker::{Broker, Client};
 use weft_host::interest::{Concern, Interest};
 use weft_host::interface::{Fact, Keeper, Outcome};
-use weft_host::surroundings::{Subnets, Surroundings};
+use weft_host::surroundings::Surroundings;
 use weft_host::tun::mesh_route;
 use weft_host::uplinks::uplinks;
 use weft_host::watch::Watch;
@@ -37,8 +37,6 @@ pub(super) struct HostWatch {
     next_look: Instant,
     /// The peers' addresses have changed since the watch has learnt of them.
     peers_changed: bool,
-    /// Why routes were refused last, so that it is logged once.
-    unrouted: Option<String>,
     /// The errors of the last look, so that each is logged once.
     logged: BTreeSet<String>,
 }
@@ -53,7 +51,6 @@ impl HostWatch {
             at: None,
             next_look: Instant::now(),
             peers_changed: true,
-            unrouted: None,
             logged: BTreeSet::new(),
         }
     }
@@ -74,22 +71,10 @@ impl HostWatch {
         self.peers_changed = true;
     }
 
-    /// Notes why routes are refused, if they are: then the network of others is looked at again soon. The
-    /// reason is logged once.
-    pub(super) fn note_routed(&mut self, refused: Option<String>) {
-        if let Some(why) = &refused {
-            if self.unrouted != refused {
-                tracing::warn!(why, "routes to subnets behind peers are not complete");
-            }
-            self.due.subnets = true;
-            self.react_at(Instant::now() + LOST_EVERY);
-        }
-        self.unrouted = refused;
-    }
-
-    /// Returns whether routes are missing that the system has refused.
-    pub(super) const fn lacks_routes(&self) -> bool {
-        self.unrouted.is_some()
+    /// Notes that what must hold was not passed to the system: it is applied again soon.
+    pub(super) fn apply_again(&mut self) {
+        self.due.subnets = true;
+        self.react_at(Instant::now() + LOST_EVERY);
     }
 
     /// Notes that other hosts may be reached in other ways than before.
@@ -172,9 +157,10 @@ impl Daemon {
                 self.host.next_look = self.host.next_look.max(now + LOST_EVERY);
             }
             let paths = due.paths || !before.leads_as(&self.system.surroundings, self.system.interface);
-            self.handle_system_routes(paths);
-            if paths {
-                self.handle_network_change();
+            match paths {
+                true => self.handle_network_change(),
+                // This host may have come into a subnet that is also behind a peer, or have left it.
+                false => drop(self.apply()),
             }
         }
         if boottime_ms() >= self.host.timeout() {
@@ -185,7 +171,7 @@ impl Daemon {
     /// Reads what the system says again. Returns false if it does not say; then it is tried again soon.
     pub(super) fn read_system(&mut self) -> bool {
         let begin = Instant::now();
-        let subnets: Subnets = self.desired.routes.subnets.keys().copied().collect();
+        let subnets = self.of_interest.clone();
         // Changes during the look are told after it.
         self.host.watch.with(|interest| interest.set_subnets(subnets.clone()));
         let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &subnets));
@@ -260,7 +246,7 @@ impl Daemon {
             tracing::warn!("the interface had lost {}, and has it again", words.join(", "));
         }
         let refused = outcome.refused.iter().map(|(fact, error)| format!("{fact}: {error}"));
-        let mesh = mesh_route(self.routes.index());
+        let mesh = mesh_route(self.system.interface);
         let is_mesh = |route: &Route| (route.destination, route.prefix_len) == (mesh.destination, mesh.prefix_len);
         let taken = outcome
             .taken
@@ -270,13 +256,6 @@ impl Daemon {
         self.host.refuse_all(&refused.chain(taken).collect());
         if outcome.lacks_ipv6() {
             self.enable_ipv6();
-        }
-        let mut given = false;
-        for route in &outcome.taken {
-            given |= self.routes.give_way(route);
-        }
-        if given {
-            self.apply();
         }
     }
 
@@ -288,26 +267,6 @@ impl Daemon {
                     tracing::info!(error, "IPv6 stays off on the interface");
                 }
             });
-        }
-    }
-
-    /// Adds and removes routes as the system's own routes have changed: this host may have come into a
-    /// subnet that is also behind a peer, or have left it. `paths`: other routes lead to peers.
-    fn handle_system_routes(&mut self, paths: bool) {
-        let handled = Netlink::open()
-            .map_err(|error| error.to_string())
-            .and_then(|mut netlink| {
-                let (wanted, surroundings) = (&self.desired.routes, &self.system.surroundings);
-                let handled = self
-                    .routes
-                    .handle_system_change(&mut netlink, wanted, surroundings, paths);
-                handled.map_err(|error| error.to_string())
-            });
-        match handled {
-            // Those that the system has refused are tried again.
-            Ok(changed) if changed || self.host.lacks_routes() => drop(self.apply()),
-            Ok(_) => {}
-            Err(why) => self.host.note_routed(Some(why)),
         }
     }
 }

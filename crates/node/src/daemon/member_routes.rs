@@ -92,7 +92,7 @@ impl Daemon {
             );
         }
         let user = self.desired.members.subnets().find(|(used, _)| *used == subnet);
-        match (user, self.routes.withheld().get(&subnet)) {
+        match (user, self.desired.routes.withheld.get(&subnet)) {
             (Some((_, key)), Some(obstacle)) if key == *member => (false, format!("no route: {obstacle}")),
             (Some((_, key)), None) if key == *member => (true, "used".to_owned()),
             (Some((_, key)), _) => (

@@ -353,7 +353,7 @@ impl Daemon {
     fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
         let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &Subnets::default()));
         let surroundings = read.map_err(|error| error.to_string())?;
-        let host = HostAddresses::of(&surroundings, self.routes.index(), &self.facts.listen);
+        let host = HostAddresses::of(&surroundings, self.system.interface, &self.facts.listen);
         let [mapped, mut observed] = [Kind::Mapped, Kind::Observed].map(|kind| self.reaching.own_of(kind));
         observed.retain(|at| !is_private(at.ip()));
         Ok((host.of_invite(&[&mapped[..], &observed].concat()), observed))

@@ -11,7 +11,7 @@ use weft_control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Ref
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
 use weft_desired::members::NotFound;
 use weft_desired::{Desired, System};
-use weft_host::routes::PeerRoutes;
+use weft_host::surroundings::Subnets;
 use weft_networks::Networks;
 use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
@@ -103,7 +103,8 @@ pub(super) struct Daemon {
     pub(super) saving: Saving,
     pub(super) verifier: Verifier,
     pub(super) farewells: Farewells,
-    pub(super) routes: PeerRoutes,
+    /// The subnets of which the watch over the host knows.
+    pub(super) of_interest: Subnets,
     pub(super) host: HostWatch,
     /// Changes the filter of the log, unless the command line has set it.
     pub(super) log: Option<LogControl>,
@@ -143,7 +144,6 @@ pub(super) struct Parts {
     pub(super) lan: Lan,
     pub(super) nostr: Signalling,
     pub(super) documents: Documents<PublicKey>,
-    pub(super) routes: PeerRoutes,
     pub(super) host: HostWatch,
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
@@ -172,7 +172,6 @@ impl Daemon {
             lan,
             nostr,
             documents,
-            routes,
             host,
             log,
             continuity,
@@ -210,7 +209,7 @@ impl Daemon {
             saving,
             verifier,
             farewells: Farewells::default(),
-            routes,
+            of_interest: Subnets::default(),
             host,
             log,
             echoes,

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use weft_config::Config;
 use weft_core::Node;
-use weft_desired::members::Members;
 use weft_desired::{Admission, Desired, Inputs, System};
 use weft_discovery::relay::Tls;
 use weft_host::broker::{self, Broker};
@@ -20,8 +19,8 @@ use weft_host::interest::Interest;
 use weft_host::interface::Keeper;
 use weft_host::managers::Unmanaged;
 use weft_host::names;
-use weft_host::routes::PeerRoutes;
-use weft_host::tun::{self, Borrowed, Interface};
+use weft_host::routes::WantedRoutes;
+use weft_host::tun::{self, Interface, Kept};
 use weft_host::watch::Watch;
 use weft_networks::Networks;
 use weft_noise::Identity;
@@ -90,8 +89,7 @@ impl Opened {
         for error in refused {
             tracing::debug!(%error, "a program that manages interfaces is not told to leave the interface alone");
         }
-        let routes = Members::configured(config, &Hosts::default()).routes();
-        let interface = Interface::create(config, &routes, identity.node_addr())?;
+        let interface = Interface::create(config, identity.node_addr())?;
         interface.limit_trains((MAX_TRAIN_BYTES / usize::from(config.udp.largest())).min(MAX_TRAIN_SEGMENTS) as u32);
         let more = MoreLanes::open(config.lanes(), &interface, &mut sockets, bind_options(config));
         let names = names::bind(config);
@@ -163,6 +161,7 @@ impl Known {
             uplinks: Vec::new(),
             place: Err("it is not known yet which gateway there is"),
             listen: opened.sockets.iter().map(UdpSocket::local_address).collect(),
+            rules: opened.interface.rules(),
         };
         let desired = Desired::of(&Inputs {
             config,
@@ -201,14 +200,14 @@ pub(super) struct Rest {
 
 impl Rest {
     /// Starts threads and tasks, on the runtime on which it is called. Returns the parts of the daemon, and
-    /// the interface that it has borrowed.
+    /// what is removed after it.
     pub(super) fn assemble(
         mut self,
         opened: Opened,
         known: Known,
         broker: &mut io::Result<Broker>,
         reports: &Arc<Reports>,
-    ) -> Result<(Parts, Option<Borrowed>), DaemonError> {
+    ) -> Result<(Parts, Kept), DaemonError> {
         let Opened {
             sockets,
             devices,
@@ -256,7 +255,8 @@ impl Rest {
         };
         let hints = (known.fast, Hints::default());
         let facts = Facts::new(key, &interface, (&sockets, &more), config, services, hints);
-        let (tun, routes, borrowed) = interface.into_parts();
+        let index = interface.index();
+        let (tun, kept) = interface.into_parts();
         let ends: Vec<_> = std::iter::once((tun, sockets)).chain(more.ends).collect();
         let node = node(config, ends.len() as u8, limits.per_second, self.identity);
         let lanes = lanes(config, key.node_addr(), limits, ends, reports)?;
@@ -282,14 +282,13 @@ impl Rest {
             lookups,
             lan: Lan::new(),
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
-            host: watch_host(config, key.node_addr(), &routes, broker.as_ref().ok())?,
-            routes,
+            host: watch_host(config, key.node_addr(), index, broker.as_ref().ok())?,
             configuration: Configuration::start(self.config, broker, self.confirm),
             log: self.log,
             continuity: self.continuity,
             local_ends: LocalEnds::new(devices),
         };
-        Ok((parts, borrowed))
+        Ok((parts, kept))
     }
 }
 
@@ -339,12 +338,12 @@ fn lanes(
 fn watch_host(
     config: &Config,
     me: NodeAddr,
-    routes: &PeerRoutes,
+    interface: u32,
     broker: Option<&Broker>,
 ) -> Result<HostWatch, DaemonError> {
-    let wanted = tun::wanted(config, me, &[], routes);
-    let keeper = Keeper::new(routes.index(), wanted, boottime_ms());
-    let watch = Watch::of_network(Interest::new(routes.index())).map_err(DaemonError::Watch)?;
+    let wanted = tun::wanted(config, me, &[], (interface, &WantedRoutes::default()));
+    let keeper = Keeper::new(interface, wanted, boottime_ms());
+    let watch = Watch::of_network(Interest::new(interface)).map_err(DaemonError::Watch)?;
     Ok(HostWatch::new(watch, keeper, broker))
 }
 

@@ -22,7 +22,6 @@ use weft_desired::Desired;
 use weft_discovery::checks::Checks;
 use weft_host::dns::{self, ExitNames, Responder};
 use weft_host::hosts::Hosts;
-use weft_host::routes::Obstacle;
 use weft_host::tun::Interface;
 use weft_host::uplinks::Devices;
 use weft_networks::hints::HintSource;
@@ -33,7 +32,6 @@ use weft_os::udp::UdpSocket;
 use weft_packet::{IPV6_OVERHEAD, SocketId, Totals};
 use weft_plane::Snapshot;
 use weft_store::fast_peers::FastPeers;
-use weft_wire::Subnet;
 use weft_wire::fast;
 
 use super::configuration::Configuration;
@@ -286,10 +284,10 @@ impl Facts {
     }
 
     /// Takes over what holds now.
-    pub(super) fn show(&mut self, config: &Config, desired: &Desired, withheld: &BTreeMap<Subnet, Obstacle>) {
+    pub(super) fn show(&mut self, config: &Config, desired: &Desired) {
         self.names = desired.members.names();
         self.named = named(config);
-        self.subnets = Subnets::new(&desired.members, withheld);
+        self.subnets = Subnets::new(&desired.members, &desired.routes.withheld);
         self.member_of.clone_from(&desired.member_of);
         self.tun.routes = config.tun.routes.iter().map(ToString::to_string).collect();
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weft_control::status::RoutesStatus;
 use weft_core::{Frames, PeerStatus as CorePeer};
 use weft_desired::members::Members;
-use weft_host::routes::Obstacle;
+use weft_desired::routes::Obstacle;
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
