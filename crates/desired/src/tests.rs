@@ -47,6 +47,7 @@ impl Known {
                 uplinks: Vec::new(),
                 place: Err("there is no gateway"),
                 listen: vec!["0.0.0.0:2121".parse().unwrap()],
+                rules: [true; 2],
             },
             hosts: Hosts::default(),
             adverts: BTreeMap::new(),
@@ -97,7 +98,7 @@ fn parts_that_differ(one: &Desired, other: &Desired) -> Vec<&'static str> {
             [$((stringify!($part), one.$part != other.$part)),*]
         }};
     }
-    let parts = parts!(admission guests members rules unclear exit own_subnets own_ipv4 routes orders offer zone names_at member_of
+    let parts = parts!(admission guests members rules unclear exit own_subnets own_ipv4 of_interest routes orders offer zone names_at member_of
         host_names stun nostr announced lan host mapping uplinks);
     let differ = parts.into_iter().filter(|(_, differs)| *differs);
     differ.map(|(name, _)| name).collect()
@@ -134,7 +135,6 @@ fn an_address_of_a_name_or_an_advert_changes_members() {
     let at = "192.0.2.7:2121".parse().unwrap();
     let key = identity(2).public();
     let parts = known.differs_after(|known| drop(known.adverts.insert(key, vec![at])));
-    // The address of a peer keeps routes from leading there.
     assert_eq!(parts, ["members"], "an advert is confirmed by none");
     let stranger = identity(9).public();
     let parts = known.differs_after(|known| drop(known.adverts.insert(stranger, vec![at])));

@@ -4,7 +4,8 @@
 use std::process::Command;
 
 use weft_host::interface::{Fact, Keeper, Outcome, Wanted};
-use weft_os::netlink::{InterfaceAddress, Netlink, Route};
+use weft_host::routes::TABLE;
+use weft_os::netlink::{InterfaceAddress, LookUp, Netlink, Route, Rule, Then};
 use weft_os::netns::NetNs;
 use weft_os::test_support::in_namespaces;
 use weft_os::tun::{Offloads, Tun, TunOptions};
@@ -26,6 +27,16 @@ fn own(destination: &str, prefix_len: u8, interface: u32) -> Route {
         own: true,
         ..Route::to_interface(destination.parse().unwrap(), prefix_len, interface)
     }
+}
+
+/// A rule that leads all packets to the own table.
+fn rule(ipv6: bool) -> Rule {
+    let table = LookUp {
+        table: TABLE,
+        no_default: false,
+        not_through: None,
+    };
+    Rule::new(ipv6, 5_192, Then::LookUp(table))
 }
 
 /// An interface with all that is wanted.
@@ -56,7 +67,20 @@ impl Scene {
                     ..own("192.168.9.0", 24, index)
                 },
                 own("fd12::", 64, index),
+                Route {
+                    table: TABLE,
+                    ..own("10.44.0.9", 32, index)
+                },
+                Route {
+                    own: true,
+                    ..Route::throw(TABLE, "10.45.0.0".parse().unwrap(), 16)
+                },
+                Route {
+                    own: true,
+                    ..Route::throw(TABLE, "2001:db8::".parse().unwrap(), 32)
+                },
             ],
+            rules: vec![rule(false), rule(true)],
         };
         let mut scene = Self {
             tun,
@@ -107,6 +131,14 @@ fn what_is_removed_comes_back() {
                 ("ip -6 route delete fd00::/8", 1),
                 ("ip link set weft0 mtu 1400", 1),
                 ("ip link set weft0 mtu 1000", 4),
+                ("ip rule delete proto 119; ip -6 rule delete proto 119", 2),
+                (
+                    "ip rule delete proto 119; ip rule add priority 5192 proto 119 fwmark 7 table 30564",
+                    1,
+                ),
+                ("ip route flush table 30564", 2),
+                ("ip -6 route flush table 30564", 1),
+                ("ip route replace 10.44.0.9/32 dev lo table 30564", 1),
                 // The properties of a route.
                 ("ip route replace 192.168.9.0/24 dev weft0 proto 119 mtu 1300", 1),
             ] {
