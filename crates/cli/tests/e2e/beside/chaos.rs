@@ -34,7 +34,7 @@ const RESTART: &str = "printf 'flush ruleset\\n table inet others { chain in { t
                        }; }' | nft -f -";
 
 /// What removes facts of the laptop.
-const LAPTOP: [&str; 19] = [
+const LAPTOP: [&str; 21] = [
     "ip link set weft0 down",
     "ip link set weft0 down; ip link set weft0 up",
     "ip address flush dev weft0",
@@ -42,7 +42,9 @@ const LAPTOP: [&str; 19] = [
     "ip -6 address flush dev weft0",
     "ip route flush dev weft0",
     "ip -6 route flush dev weft0",
-    "ip route delete 192.168.9.0/24 dev weft0",
+    "ip route flush table 30564",
+    "ip route delete 192.168.9.0/24 dev weft0 table 30564",
+    "while ip rule delete proto 119; do :; done",
     "ip link set weft0 mtu 1000",
     "echo 1 > /proc/sys/net/ipv6/conf/weft0/disable_ipv6",
     "ip rule delete proto 119",

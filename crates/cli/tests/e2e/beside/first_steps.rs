@@ -163,7 +163,7 @@ fn a_route_of_a_peer_that_this_machine_is_in_keeps_no_node_down() {
         assert_eq!(routes["unrouted"], serde_json::json!(["192.168.1.0/24"]), "{routes}");
         let warnings = daemon.warnings().unwrap();
         assert!(
-            warnings.len() == 1 && warnings[0].contains("a route to the same subnet"),
+            warnings.len() == 1 && warnings[0].contains("this host is in 192.168.1.0/24 by "),
             "{warnings:?}"
         );
         assert_eq!(daemon.stop().unwrap().code(), Some(0));

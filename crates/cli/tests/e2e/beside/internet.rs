@@ -401,8 +401,14 @@ pub(super) fn rules(state: &str) -> Vec<String> {
         Some((rule, counts)) => format!("{rule}{}", counts.splitn(4, ' ').nth(3).unwrap_or_default()),
         None => line.to_owned(),
     };
-    let others = state.lines().filter(|line| !line.contains("dev weft0"));
+    let others = state.lines().filter(|line| !is_of_interface(line));
     others.map(counted).collect()
+}
+
+/// Whether a line of [`state`] is there whenever the daemon is: the routes of its interface, and the table of those to
+/// members with its rules.
+pub(super) fn is_of_interface(line: &str) -> bool {
+    line.contains("dev weft0") || line.starts_with("519") || line.contains("table 30564")
 }
 
 /// What [`rules`] says, without forwarding, which an exit switches on and leaves on, and the table that then

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use weft_host::routes::{PRIORITIES, TABLE};
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_lab::host::Host;
 use weft_lab::traffic::{PingOptions, Pinger};
@@ -119,9 +120,10 @@ fn prints_as(from: &Daemon, source: Option<IpAddr>) -> bool {
     pinger.join().unwrap().received == 1
 }
 
-/// The destinations of the routes of a host.
+/// The destinations of the routes of a host, with those of the table of weft.
 fn kernel_routes(of: &Daemon) -> Vec<(IpAddr, u8)> {
-    let routes = of.host().netlink(Netlink::routes).unwrap();
+    let mut routes = of.host().netlink(Netlink::routes).unwrap();
+    routes.extend(of.host().netlink(|netlink| netlink.own_routes(TABLE)).unwrap());
     let mut routes: Vec<_> = routes
         .iter()
         .map(|route| (route.destination, route.prefix_len))
@@ -137,6 +139,14 @@ fn wait_routes(of: &Daemon, routes: &[(IpAddr, u8)]) {
 
 fn has_lan(node: &Daemon) -> bool {
     kernel_routes(node).contains(&("192.168.7.0".parse().unwrap(), 24))
+}
+
+/// Whether a host has rules or routes of the table of weft.
+fn has_rules(node: &Daemon) -> bool {
+    let count = node
+        .host()
+        .netlink(|netlink| netlink.count_rules_and_routes(&PRIORITIES, TABLE));
+    count.unwrap() != (0, 0)
 }
 
 fn counter(node: &Daemon, name: &str) -> u64 {
@@ -194,12 +204,16 @@ fn members_that_accept_an_approved_route_reach_the_subnet() {
         let before = kernel_routes(&home.laptop);
         home.laptop.kill().unwrap();
         assert!(!has_lan(&home.laptop));
+        wait_until(PATIENCE, "the broker has removed the rules", || {
+            !has_rules(&home.laptop)
+        });
         home.laptop.restart().unwrap();
         home.laptop.wait_ready(PATIENCE).unwrap();
         wait_until(MINUTE, "the printer is reached again", || prints(&home.laptop));
         wait_routes(&home.laptop, &before);
+        assert!(has_rules(&home.laptop));
         assert_eq!(home.laptop.stop().unwrap().code(), Some(0));
-        assert!(!has_lan(&home.laptop));
+        assert!(!has_lan(&home.laptop) && !has_rules(&home.laptop));
         home.laptop.restart().unwrap();
         home.laptop.wait_ready(PATIENCE).unwrap();
         wait_until(MINUTE, "the printer is reached again", || prints(&home.laptop));
@@ -220,8 +234,9 @@ fn a_link_does_not_lead_through_the_subnet_behind_its_peer() {
     beside(|| {
         let home = Home::start();
         approve(&home);
-        wait_until(MINUTE, "the laptop tries the address", || {
-            counter(&home.laptop, "underlay_loops") > 0
+        wait_until(MINUTE, "the laptop knows the address", || {
+            let nas = home.laptop.peer(&home.nas.identity().npub).unwrap().unwrap();
+            nas.to_string().contains("192.168.7.1:2121")
         });
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(5) {
@@ -231,6 +246,8 @@ fn a_link_does_not_lead_through_the_subnet_behind_its_peer() {
         assert!(peers.to_string().contains("192.0.2.2:2121"), "{peers:#}");
         let log = std::fs::read_to_string(home.laptop.log_path()).unwrap();
         assert!(!log.contains("path=192.168.7.1"), "{log}");
+        // Not even a probe has entered the tunnel.
+        assert_eq!(counter(&home.laptop, "underlay_loops"), 0);
         home.finish();
     });
 }
