@@ -107,7 +107,8 @@ pub(crate) struct SetArgs {
     /// several subnets, which replace those before
     #[arg(long, value_name = "SUBNET", conflicts_with_all = ["key", "default"])]
     advertise_route: Vec<String>,
-    /// Whether subnets behind other members are used, once an administrator has approved them
+    /// Whether subnets behind other members are used, once an administrator has approved them, and fixed addresses
+    /// outside of 10.44.0.0/16
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     accept_routes: Option<bool>,
     /// Offer this machine to its networks as exit: members that choose it send to all other addresses

@@ -212,7 +212,7 @@ pub struct NetworksConfig {
     /// Subnets behind this node that it offers to its networks; at most
     /// [`MAX_OFFERED`](weft_networks::MAX_OFFERED).
     pub advertise_routes: BTreeSet<Subnet>,
-    /// Whether approved routes of other members are used.
+    /// Whether approved routes of other members are used, and fixed addresses outside of 10.44.0.0/16.
     pub accept_routes: bool,
 }
 

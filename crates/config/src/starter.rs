@@ -134,7 +134,8 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # Subnets behind this node that it offers to its private networks, as "192.168.7.0/24", at most 16. An
 # administrator approves each: `weft route approve`.
 #advertise_routes = []
-# Whether approved routes of other members are used. If not, their subnets are not reached from here.
+# Whether approved routes of other members are used, and fixed addresses outside of 10.44.0.0/16. If not, these are
+# not reached from here.
 #accept_routes = false
 
 #[dns]

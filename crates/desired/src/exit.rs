@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use weft_config::Config;
 use weft_host::exit::{Ends, ServeExit, UseExit};
 use weft_host::surroundings::Surroundings;
-use weft_networks::{Networks, of_exit};
+use weft_networks::{Networks, of_exit, used_ipv4};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
@@ -116,10 +116,12 @@ fn ends(networks: &Networks, exit: &PublicKey) -> Option<Ends<Ipv4Addr>> {
     let mut common = networks
         .iter()
         .filter(|network| network.is_member(networks.own()) && network.state().exits.contains_key(exit));
+    // Another address would lead to another node: all names would be asked there.
+    let owners = networks.owners();
     common.find_map(|network| {
         Some(Ends {
-            own: network.ipv4(networks.own())?,
-            exit: network.ipv4(exit)?,
+            own: used_ipv4(network, networks.own(), &owners)?,
+            exit: used_ipv4(network, exit, &owners)?,
         })
     })
 }
@@ -157,4 +159,79 @@ pub fn offered(surroundings: &Surroundings, interface: u32) -> Vec<Subnet> {
         ipv6: has(false),
     };
     of_exit(exit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rand_chacha::ChaCha20Rng;
+    use rand_core::SeedableRng as _;
+    use weft_networks::{Ask, Document, HostUse, NewInvite, RouteChange};
+    use weft_noise::{Identity, SecretKey};
+    use weft_roster::invite::Seed;
+    use weft_roster::names::Name;
+
+    use super::*;
+
+    const UNIX: u64 = 1_700_000_000;
+
+    fn identity(byte: u8) -> Identity {
+        Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap())
+    }
+
+    /// The networks of node 1: one that it has founded, in which node 2 is an exit.
+    fn networks() -> Networks {
+        let mut networks = Networks::new(
+            Arc::new(identity(1)),
+            Vec::new(),
+            Box::new(ChaCha20Rng::seed_from_u64(1)),
+        );
+        let nas = identity(2).public();
+        let home = Name::network("home").unwrap();
+        networks.create(home, None, [7; 16], UNIX).unwrap();
+        let invite = NewInvite {
+            name: None,
+            tags: BTreeSet::new(),
+            uses: 1,
+            expires: UNIX + 3_600,
+            addresses: Vec::new(),
+            entry: None,
+        };
+        let code = networks.invite(None, &invite, Seed::new([1; 16]), (0, UNIX)).unwrap();
+        let all: Subnet = "0.0.0.0/0".parse().unwrap();
+        let ask = Document::Ask(Ask {
+            network: code.network,
+            member: nas,
+            proof: code.seed.prove(&nas, code.network),
+            name: Name::host("nas").ok(),
+        });
+        let offer = Document::Offer {
+            network: code.network,
+            subnets: BTreeSet::from([all]),
+        };
+        for document in [ask, offer] {
+            networks.handle_document(nas, &document.encode(), 0, UNIX).unwrap();
+            networks.settle_enrolment(true);
+        }
+        let approve = RouteChange::Approve;
+        networks.change_exit(None, "nas", approve, (0, UNIX)).unwrap();
+        networks
+    }
+
+    #[test]
+    fn names_are_asked_at_no_address_that_leads_to_another_node() {
+        let mut networks = networks();
+        let config = Config::parse("[tun]\nexit = \"nas\"\n", Path::new("weft.toml")).unwrap();
+        let nas = identity(2).public();
+        let exit = networks.exits().remove(&nas).map(|exit| (nas, exit));
+        let ends = |networks: &Networks| used(&config, networks, exit, |_| true).unwrap().ends;
+        let there = ends(&networks).unwrap();
+        networks.set_host_use(HostUse {
+            routers: BTreeSet::from([there.exit.into()]),
+            ..HostUse::default()
+        });
+        assert_eq!(ends(&networks), None);
+    }
 }

@@ -39,7 +39,7 @@ use weft_host::uplinks::Uplink;
 use weft_networks::hints::HintSource;
 use weft_networks::rules::compile::{ByHand, Compiled, compile};
 use weft_networks::rules::unclear;
-use weft_networks::{Networks, of_exit};
+use weft_networks::{HostUse, Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_reach::lan::{MAX_NETWORKS, Secret};
 use weft_roster::record::Exit;
@@ -63,6 +63,8 @@ pub struct System {
     pub place: Result<Place, &'static str>,
     /// The addresses of the node's own sockets.
     pub listen: Vec<SocketAddr>,
+    /// The name servers that the system asks; `None` until they are known.
+    pub resolvers: Option<BTreeSet<IpAddr>>,
     /// Whether the kernel has rules for routes of IPv4, of IPv6.
     pub rules: [bool; 2],
 }
@@ -151,6 +153,8 @@ pub struct Desired {
     pub own_subnets: Vec<Subnet>,
     /// The IPv4 addresses of this node in its networks.
     pub own_ipv4: Vec<Ipv4Addr>,
+    /// What decides which addresses of members are used.
+    pub host_use: HostUse,
     /// The subnets of which it matters how the host reaches addresses in them.
     pub of_interest: Subnets,
     /// The routes to subnets behind peers.
@@ -214,6 +218,7 @@ impl Desired {
             exit,
             own_subnets,
             own_ipv4: networks.own_ipv4().collect(),
+            host_use: routes::host_use(config, system),
             of_interest: routes::of_interest(&members, networks),
             routes: Routes::of(&members, system),
             orders: Orders {

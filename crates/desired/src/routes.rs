@@ -2,14 +2,16 @@
 //!
 //! What a user has written in the configuration goes first. A network brings the rest, and nothing that it brings takes
 //! away what lies on a link of this host: a member that offers one address of the LAN would otherwise get what is meant
-//! for the neighbour there.
+//! for the neighbour there. The addresses of members themselves are apart from that (`weft_networks::HostUse`).
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_config::Config;
 use weft_host::routes::WantedRoutes;
 use weft_host::surroundings::{Subnets, Surroundings, goes_first, to};
+use weft_networks::HostUse;
 use weft_wire::Subnet;
 
 use crate::System;
@@ -151,6 +153,28 @@ impl<'a> Host<'a> {
         others
             .any(|route| to(route) == Some(subnet) && goes_first(route))
             .then_some(Obstacle::Taken)
+    }
+}
+
+/// What decides which addresses of members are used on this host.
+#[must_use]
+pub fn host_use(config: &Config, system: &System) -> HostUse {
+    let (surroundings, own) = (&system.surroundings, system.interface);
+    let others = surroundings.addresses.iter().filter(|of| of.index != own);
+    let others = others.filter_map(|of| match of.address {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    });
+    let named = |(network, index): (Subnet, u32)| {
+        let name = surroundings.name(index).unwrap_or_default();
+        (network, name.to_owned())
+    };
+    HostUse {
+        accepts: config.networks.accept_routes,
+        own: others.collect(),
+        routers: surroundings.routers(own).collect(),
+        resolvers: system.resolvers.clone(),
+        links: surroundings.links(own).map(named).collect(),
     }
 }
 

@@ -47,6 +47,7 @@ impl Known {
                 uplinks: Vec::new(),
                 place: Err("there is no gateway"),
                 listen: vec!["0.0.0.0:2121".parse().unwrap()],
+                resolvers: Some(BTreeSet::new()),
                 rules: [true; 2],
             },
             hosts: Hosts::default(),
@@ -98,7 +99,7 @@ fn parts_that_differ(one: &Desired, other: &Desired) -> Vec<&'static str> {
             [$((stringify!($part), one.$part != other.$part)),*]
         }};
     }
-    let parts = parts!(admission guests members rules unclear exit own_subnets own_ipv4 of_interest routes orders offer zone names_at member_of
+    let parts = parts!(admission guests members rules unclear exit own_subnets own_ipv4 host_use of_interest routes orders offer zone names_at member_of
         host_names stun nostr announced lan host mapping uplinks);
     let differ = parts.into_iter().filter(|(_, differs)| *differs);
     differ.map(|(name, _)| name).collect()
@@ -151,7 +152,7 @@ fn an_address_of_the_host_changes_what_looks_outside() {
             prefix_len: 24,
         });
     });
-    assert_eq!(parts, ["lan", "host"]);
+    assert_eq!(parts, ["host_use", "lan", "host"]);
     let desired = known.desired();
     assert_eq!(desired.host.all, ["192.168.1.2:2121".parse().unwrap()]);
     assert_eq!(desired.lan, ["192.168.1.0/24".parse().unwrap()]);
@@ -241,5 +242,5 @@ fn own_addresses_count_as_the_node_where_peers_send_to_them() {
             prefix_len: 32,
         });
     });
-    assert_eq!(parts, ["rules", "lan", "host"]);
+    assert_eq!(parts, ["rules", "host_use", "lan", "host"]);
 }

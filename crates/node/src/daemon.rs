@@ -51,6 +51,7 @@ mod reach_status;
 mod reaching;
 mod reconfigure;
 mod reports;
+mod resolvers;
 mod rights;
 mod run;
 mod saving;

@@ -48,6 +48,7 @@ fn system() -> System {
         uplinks: Vec::new(),
         place: Err("there is no gateway"),
         listen: vec!["0.0.0.0:2121".parse().unwrap()],
+        resolvers: Some(BTreeSet::from(["192.0.2.53".parse().unwrap()])),
         rules: [true; 2],
     }
 }
@@ -157,4 +158,43 @@ fn without_rules_a_peer_inside_a_subnet_withholds_it() {
     let to_peer = Route::via([192, 168, 9, 1].into(), 32, [192, 168, 1, 1].into());
     system.surroundings.routes.push(to_peer);
     assert!(Routes::of(&members(&all, peer), &system).withheld.is_empty());
+}
+
+#[test]
+fn an_address_of_the_host_or_its_servers_is_never_that_of_a_member() {
+    let mut system = system();
+    system.surroundings.addresses.push(InterfaceAddress {
+        index: LAN,
+        address: "10.44.0.8".parse().unwrap(),
+        prefix_len: 16,
+    });
+    let mut config = Config::default();
+    for accepts in [false, true] {
+        config.networks.accept_routes = accepts;
+        let host = host_use(&config, &system);
+        let why = |text: &str| host.unused(text.parse().unwrap()).map(|unused| unused.to_string());
+        for (address, expected) in [
+            ("192.168.1.1", "a router of this host has it"),
+            ("192.168.1.7", "another interface of this host has it"),
+            ("10.44.0.8", "another interface of this host has it"),
+            ("192.0.2.53", "a name server of this host has it"),
+            ("192.168.1.9", "it is in 192.168.1.0/24, which this host is in by eth0"),
+        ] {
+            let why = why(address);
+            assert!(
+                why.as_ref().is_some_and(|why| why.starts_with(expected)),
+                "{address}: {why:?}"
+            );
+        }
+        // That of a LAN with the range of networks, and its own.
+        assert_eq!((why("10.44.0.9"), why("10.44.0.7")), (None, None));
+        assert_eq!(why("10.9.0.9").is_none(), accepts);
+    }
+    system.resolvers = None;
+    let host = host_use(&config, &system);
+    assert_eq!(
+        host.unused("10.9.0.9".parse().unwrap()),
+        Some(weft_networks::Unused::NotKnown)
+    );
+    assert_eq!(host.unused("10.44.0.9".parse().unwrap()), None);
 }

@@ -56,9 +56,10 @@ impl Daemon {
             self.read_again();
             new = self.derive();
         }
-        if new.offer != self.desired.offer || !self.applied {
+        if new.offer != self.desired.offer || new.host_use != self.desired.host_use || !self.applied {
             // Routes and exits of this node hold if they are both approved and offered.
             self.networks.set_offer(&new.offer);
+            self.networks.set_host_use(new.host_use.clone());
             new = self.derive();
         }
         new

@@ -208,6 +208,7 @@ impl Daemon {
         self.node.handle_network_change(now);
         self.reaching.handle_network_change(now);
         self.stun.handle_network_change(now);
+        self.resolvers.handle_network_change();
         self.lifetimes.handle_network_change(now);
         self.mapping.handle_network_change(now);
         self.tell_mapped(now);

@@ -46,6 +46,7 @@ use super::nostr::Signalling;
 use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
+use super::resolvers::Resolvers;
 use super::saving::Saving;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
@@ -103,6 +104,7 @@ pub(super) struct Daemon {
     pub(super) saving: Saving,
     pub(super) verifier: Verifier,
     pub(super) farewells: Farewells,
+    pub(super) resolvers: Resolvers,
     /// The subnets of which the watch over the host knows.
     pub(super) of_interest: Subnets,
     pub(super) host: HostWatch,
@@ -144,6 +146,7 @@ pub(super) struct Parts {
     pub(super) lan: Lan,
     pub(super) nostr: Signalling,
     pub(super) documents: Documents<PublicKey>,
+    pub(super) resolvers: Resolvers,
     pub(super) host: HostWatch,
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
@@ -172,6 +175,7 @@ impl Daemon {
             lan,
             nostr,
             documents,
+            resolvers,
             host,
             log,
             continuity,
@@ -209,6 +213,7 @@ impl Daemon {
             saving,
             verifier,
             farewells: Farewells::default(),
+            resolvers,
             of_interest: Subnets::default(),
             host,
             log,
@@ -256,6 +261,7 @@ impl Daemon {
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 Some(flows) = self.known_flows.next() => self.handle_known_flows(flows),
                 Some(found) = self.faults.next() => self.handle_examined(found),
+                found = self.resolvers.next() => self.handle_resolvers(found),
                 Some(done) = self.saving.next() => self.handle_written(done),
                 // The networks rest while a change is written that can still be undone.
                 Some((records, proven)) = self.verifier.next(), if !rests => {

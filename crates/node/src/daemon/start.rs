@@ -1,7 +1,7 @@
 //! The start of a daemon: what is opened with root's rights, what is read without them, and the parts
 //! that then run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +51,7 @@ use super::local_ends::LocalEnds;
 use super::nostr::Signalling;
 use super::reaching::Reaching;
 use super::reports::Reports;
+use super::resolvers::Resolvers;
 use super::rights::DaemonRights;
 use super::run::Parts;
 use super::saving::Saving;
@@ -161,6 +162,8 @@ impl Known {
             uplinks: Vec::new(),
             place: Err("it is not known yet which gateway there is"),
             listen: opened.sockets.iter().map(UdpSocket::local_address).collect(),
+            // Without a broker they stay unknown, and no address waits for that.
+            resolvers: broker.is_err().then(BTreeSet::new),
             rules: opened.interface.rules(),
         };
         let desired = Desired::of(&Inputs {
@@ -283,6 +286,7 @@ impl Rest {
             lan: Lan::new(),
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
             host: watch_host(config, key.node_addr(), index, broker.as_ref().ok())?,
+            resolvers: Resolvers::start(broker),
             configuration: Configuration::start(self.config, broker, self.confirm),
             log: self.log,
             continuity: self.continuity,
