@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use weft_control::status::{NetworkList, PublicStatus, Status};
+use weft_control::status::{NetworkList, PeerStatus, PublicStatus, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand, Visible};
 use weft_store::state::StatePaths;
 
@@ -83,6 +83,21 @@ fn pause(interrupt: &mut Interrupt, feed: &mut Option<Feed>, paths: &StatePaths)
     }
 }
 
+/// The lines about subnets behind peers to which packets do not go.
+fn unrouted(status: &Status, width: usize) -> String {
+    let of_peer = |peer: &PeerStatus| -> Vec<String> {
+        let name = peer.name.as_ref().unwrap_or(&peer.npub);
+        let Some(routes) = &peer.routes else { return Vec::new() };
+        let each = routes.unrouted.iter().zip(&routes.obstacles);
+        let line = |(subnet, why): (&String, &String)| {
+            let line = format!("route {subnet} of {name} is not used: {}", human::plain(why));
+            human::paragraph(&line, width)
+        };
+        each.map(line).collect()
+    };
+    status.peers.iter().flat_map(of_peer).collect()
+}
+
 fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
     let width = human::width();
     let (mut text, counters) = match weft_control::call_visible(&paths.control(), &ControlCommand::Status {})? {
@@ -90,7 +105,10 @@ fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
             let networks =
                 weft_control::call::<NetworkList>(&paths.control(), &ControlCommand::Network(NetworkCommand::List {}));
             let hints = networks.map(|list| network::hints(&list, width)).unwrap_or_default();
-            (human::status(&status, width) + &hints, status.counters)
+            (
+                human::status(&status, width) + &unrouted(&status, width) + &hints,
+                status.counters,
+            )
         }
         Visible::Public(status) => (human::public_status(&status, width), status.counters),
     };

@@ -67,7 +67,7 @@ pub(super) fn joined(network: &NetworkStatus, interface: &str, wanted: &Wanted) 
         other_name(network),
         addresses(network, interface),
         table(network),
-        shadowed(network)
+        shadowed(network) + &unused(network)
     )
 }
 
@@ -161,6 +161,22 @@ fn shadowed(network: &NetworkStatus) -> String {
     network.shadowed.iter().map(line).collect()
 }
 
+/// Lines about members whose IPv4 address is not used on this machine.
+fn unused(network: &NetworkStatus) -> String {
+    let line = |member: &MemberStatus| {
+        let whose = match member.own {
+            true => "this machine",
+            false => member.name.as_deref().unwrap_or(&member.npub),
+        };
+        let (ipv4, why) = (member.ipv4?, member.unused.as_deref()?);
+        Some(format!(
+            "{ipv4}, the address of {whose}, is not used: {}.\n",
+            human::plain(why)
+        ))
+    };
+    network.members.iter().filter_map(line).collect()
+}
+
 fn own_name(network: &NetworkStatus) -> &str {
     let name = own(network).and_then(|own| own.name.as_deref());
     name.unwrap_or("a member without a name")
@@ -209,6 +225,7 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
                 .collect::<String>()
             + &unsaved(network)
             + &shadowed(network)
+            + &unused(network)
             + &numbered(network)
             + &admins_outside(network)
             + &only_admin(network)
@@ -249,8 +266,8 @@ fn only_admin(network: &NetworkStatus) -> String {
     )
 }
 
-/// The lines of `status` about networks: those whose records are not saved or cannot be read, and those
-/// that have this machine as their only administrator.
+/// The lines of `status` about networks: those whose records are not saved or cannot be read, addresses that are not
+/// used, and networks that have this machine as their only administrator.
 pub(crate) fn hints(list: &NetworkList, width: usize) -> String {
     let own = |network: &&NetworkStatus| network.members.iter().any(|member| member.own && member.admin);
     let lost = |network: &&NetworkStatus| network.state == NetworkState::Lost;
@@ -258,6 +275,7 @@ pub(crate) fn hints(list: &NetworkList, width: usize) -> String {
     let lost = lost.map(|network| format!("network {}: {}", network.id, human::plain(&network.why)));
     let unsaved = list.networks.iter().map(unsaved);
     let hints = unsaved
+        .chain(list.networks.iter().map(unused))
         .chain(lost)
         .chain(list.networks.iter().filter(own).map(only_admin));
     let paragraph = |hint: String| human::paragraph(hint.trim_end(), width);
@@ -343,7 +361,7 @@ pub(super) fn members(list: &NetworkList, width: usize) -> String {
         return networks(list, width);
     }
     let parts = list.networks.iter().map(|network| {
-        let notes = shadowed(network) + &numbered(network) + &admins_outside(network);
+        let notes = shadowed(network) + &unused(network) + &numbered(network) + &admins_outside(network);
         format!("{}\n{}{notes}", name(network), table(network))
     });
     parts.collect::<Vec<_>>().join("\n")

@@ -311,6 +311,9 @@ pub struct MemberStatus {
     pub address: Ipv6Addr,
     /// Its IPv4 address in the network.
     pub ipv4: Option<Ipv4Addr>,
+    /// Why that address is not used on this host, and what to do, if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unused: Option<String>,
     /// Whether it is an administrator.
     pub admin: bool,
     /// Whether it is the successor of the founder, or of a successor that has taken over.

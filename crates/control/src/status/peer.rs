@@ -111,10 +111,13 @@ pub struct RoutesStatus {
     pub pass: bool,
     /// The reason why they pass or not, as text for the user.
     pub why: String,
-    /// The subnets of `list` without a route: datagrams to a peer would take it, or the system has
-    /// a route to the same subnet.
+    /// The subnets of `list` without a route: this host is in a subnet that has their addresses, or has a route to the
+    /// same one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrouted: Vec<String>,
+    /// The reason for each of these, in the same order, as text for the user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<String>,
 }
 
 /// A neighbour that is not configured: this node forwards for it, and no IP packet passes between

@@ -6,6 +6,7 @@ use weft_control::status::{
 };
 use weft_networks::rules;
 use weft_networks::{Network, Networks, Numbered, Refusal};
+use weft_noise::PublicKey;
 use weft_roster::network_id::NetworkId;
 
 use super::membership::asked_status;
@@ -57,6 +58,11 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
                 .to_owned(),
         ),
     };
+    let unused = networks.unused(network);
+    let why_unused = |member: &PublicKey| {
+        let mut of = unused.iter().filter(|(key, ..)| key == member);
+        of.next().map(|(.., why)| why.to_string())
+    };
     let mut members: Vec<MemberStatus> = state
         .members
         .iter()
@@ -65,6 +71,7 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
             name: state.names.get(key).map(ToString::to_string),
             address: key.node_addr().to_ipv6(),
             ipv4: network.ipv4(key),
+            unused: why_unused(key),
             admin: state.admins.rank(key).is_some(),
             successor: state.admins.successor() == Some(key),
             own: key == own,

@@ -31,6 +31,7 @@ impl Subnets {
     pub(super) fn status(&self, peer: &CorePeer) -> Option<RoutesStatus> {
         let subnets = self.peers.get(&peer.key)?;
         let withheld = |subnet: &&Subnet| self.withheld.contains_key(subnet);
+        let obstacles = subnets.iter().filter_map(|subnet| self.withheld.get(subnet));
         let fast = peer.fast && matches!(peer.frames, Frames::Fast(_) | Frames::Relayed(_));
         let routed = subnets.iter().any(|subnet| !withheld(&subnet));
         Some(RoutesStatus {
@@ -38,6 +39,7 @@ impl Subnets {
             pass: fast && peer.reads_full && routed,
             why: self.why(peer, fast, subnets.iter().find(withheld)),
             unrouted: subnets.iter().filter(withheld).map(ToString::to_string).collect(),
+            obstacles: obstacles.map(ToString::to_string).collect(),
         })
     }
 

@@ -8,6 +8,7 @@ fn member(npub: &str, admin: bool, own: bool) -> MemberStatus {
         name: Some(npub.to_owned()),
         address: "fd00::1".parse().unwrap(),
         ipv4: None,
+        unused: None,
         admin,
         successor: false,
         own,
@@ -41,6 +42,22 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
         asked: Vec::new(),
         signed_again: Vec::new(),
         resigned: None,
+    }
+}
+
+#[test]
+fn an_address_that_is_not_used_is_named_with_the_reason() {
+    let mut all = list(vec![member("npub1a", false, true), member("npub1b", false, false)]);
+    for (member, ipv4) in all.networks[0].members.iter_mut().zip(["192.168.1.7", "192.168.1.1"]) {
+        member.ipv4 = ipv4.parse().ok();
+        member.unused = Some("a router of this host has it".to_owned());
+    }
+    let expected = [
+        "192.168.1.7, the address of this machine, is not used: a router of this host has it.",
+        "192.168.1.1, the address of npub1b, is not used: a router of this host has it.",
+    ];
+    for text in [members(&all, 200), networks(&all, 200), hints(&all, 200)] {
+        assert!(expected.iter().all(|line| text.contains(line)), "{text}");
     }
 }
 

@@ -345,3 +345,99 @@ fn add_peer(node: &Daemon, settings: &str) {
     std::fs::write(&path, format!("{text}\n[[peer]]\n{settings}\n")).unwrap();
     done(node, &["reload"]);
 }
+
+/// The interface by which packets of a host leave.
+fn towards(of: &Daemon, address: &str) -> Option<u32> {
+    let address: IpAddr = address.parse().unwrap();
+    of.host().netlink(|netlink| netlink.interface_towards(address)).unwrap()
+}
+
+fn index_of(of: &Daemon, interface: &str) -> Option<u32> {
+    let found = of.host().netlink(|netlink| netlink.interface(interface)).unwrap();
+    Some(found.index)
+}
+
+/// A member offers one address of the LAN that this host is in.
+#[test]
+fn a_host_of_the_own_link_is_reached_there_and_not_by_a_member() {
+    beside(|| {
+        const NEIGHBOUR: &str = "192.0.2.77/32";
+        let home = Home::start();
+        done(&home.nas, &["set", "--advertise-route", NEIGHBOUR]);
+        done(&home.laptop, &["set", "--accept-routes", "true"]);
+        wait_until(PATIENCE, "the route is approved", || {
+            home.desk.command(&["route", "approve", "nas", NEIGHBOUR]).is_ok()
+        });
+        let why = || {
+            let routes = network(&home.laptop)["routes"].as_array().cloned().unwrap_or_default();
+            let mut of = routes.into_iter().filter(|route| route["subnet"] == NEIGHBOUR);
+            let why = of.next().map(|route| route["why"].as_str().unwrap().to_owned());
+            why.unwrap_or_default()
+        };
+        wait_until(MINUTE, "weft routes says so", || {
+            why().starts_with("no route: this host is in 192.0.2.0/24 by ")
+        });
+        assert_strict!(
+            towards(&home.laptop, "192.0.2.77") == index_of(&home.laptop, "eth0"),
+            "a member takes the place of a neighbour"
+        );
+        let status = done(&home.laptop, &["status"]);
+        assert!(
+            status.contains("route 192.0.2.77/32 of nas is not used: this host is in 192.0.2.0/24"),
+            "{status}"
+        );
+        // The link ends, so that the route of the member counts, and comes back.
+        let address = InterfaceAddress {
+            index: index_of(&home.laptop, "eth0").unwrap(),
+            address: "192.0.2.3".parse().unwrap(),
+            prefix_len: 24,
+        };
+        let delete = |netlink: &mut Netlink| netlink.delete_address(address);
+        home.laptop.host().netlink(delete).unwrap();
+        let by = |interface: &str| towards(&home.laptop, "192.0.2.77") == index_of(&home.laptop, interface);
+        wait_until(PATIENCE, "the member has it", || by("weft0"));
+        home.laptop
+            .host()
+            .netlink(|netlink| netlink.add_address(address))
+            .unwrap();
+        wait_until(PATIENCE, "the neighbour has it", || by("eth0"));
+    });
+}
+
+/// The LAN of the laptop has addresses of the range of networks, and its router that of a member.
+#[test]
+fn a_members_address_goes_before_a_link_but_not_before_its_router() {
+    beside(|| {
+        const ROUTER: &str = "10.44.3.4";
+        let home = Home::start();
+        let index = index_of(&home.laptop, "eth0").unwrap();
+        let address = InterfaceAddress {
+            index,
+            address: "10.44.3.1".parse().unwrap(),
+            prefix_len: 16,
+        };
+        home.laptop
+            .host()
+            .netlink(|netlink| netlink.add_address(address))
+            .unwrap();
+        home.laptop.host().add_default_route(ROUTER.parse().unwrap()).unwrap();
+        let desk = network(&home.desk)["ipv4"].as_str().unwrap().to_owned();
+        wait_until(PATIENCE, "the address of a member leads to it", || {
+            towards(&home.laptop, &desk) == index_of(&home.laptop, "weft0")
+        });
+        done(&home.desk, &["member", "address", "nas", ROUTER]);
+        let named = "10.44.3.4, the address of nas, is not used: a router of this host has it";
+        wait_until(MINUTE, "members and status say so", || {
+            ["members", "status"]
+                .iter()
+                .all(|command| done(&home.laptop, &[command]).contains(named))
+        });
+        assert_strict!(
+            towards(&home.laptop, ROUTER) == Some(index),
+            "a member takes the place of the router"
+        );
+        assert!(towards(&home.laptop, &desk) == index_of(&home.laptop, "weft0"));
+        // On a host without that router it leads to the member.
+        assert!(towards(&home.desk, ROUTER) == index_of(&home.desk, "weft0"));
+    });
+}
