@@ -1,6 +1,5 @@
 //! `weft identity`: the node's key.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use weft_config::{Config, ConfigError};
 use weft_control::ControlCommand;
 use weft_control::status::Status;
 use weft_desired::addresses::HostAddresses;
-use weft_host::surroundings::Surroundings;
+use weft_host::surroundings::{Subnets, Surroundings};
 use weft_noise::Identity;
 use weft_os::netlink::Netlink;
 use weft_os::process::forbid_core_dumps;
@@ -134,7 +133,7 @@ fn own_address(paths: &StatePaths) -> Option<SocketAddr> {
     let mut netlink = Netlink::open().ok()?;
     // The interface exists only while the daemon runs.
     let own = netlink.interface(&interface).map_or(0, |interface| interface.index);
-    let surroundings = Surroundings::read(&mut netlink, &BTreeSet::new()).ok()?;
+    let surroundings = Surroundings::read(&mut netlink, &Subnets::default()).ok()?;
     let host = HostAddresses::of(&surroundings, own, &listen);
     let mut addresses = host.told.into_iter().filter(|address| address.port() != 0);
     let first = addresses.next()?;

@@ -286,7 +286,7 @@ fn check_local_ends() {
             }
         }
         assert_eq!(server.counters().local_ends_gone, 0);
-        // An address of nobody: the answer leaves all the same.
+        // An address that no interface has: the answer leaves from another one.
         let gone = if local.ip.is_ipv6() { "fd00::10" } else { "192.0.2.1" };
         let gone = LocalEnd {
             ip: gone.parse().unwrap(),

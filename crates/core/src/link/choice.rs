@@ -40,7 +40,7 @@ const MAX_WAIT: u64 = 1_000;
 /// The time from one round to the next, in ms.
 const PAUSE: u64 = 2_000;
 /// The time for which a link that has come up is left alone with its path, in ms.
-const CALM: u64 = 5_000;
+const COMPARE_AFTER: u64 = 5_000;
 /// The time between two probes of an address that answers, while payload passes, in ms.
 const WARM: u64 = 20_000;
 /// Payload within this time counts as passing, in ms.
@@ -208,7 +208,7 @@ impl Known {
         let better = is_local(self.at) && !is_local(view.path) || !self.at.socket().is_ordinary();
         match better || self.fresh != Some(Fresh::New) {
             true => self.next,
-            false => self.next.max(view.up + CALM),
+            false => self.next.max(view.up + COMPARE_AFTER),
         }
     }
 

@@ -41,6 +41,7 @@ fn system() -> System {
             interface: Some(LAN),
             ..Route::via([0; 4].into(), 0, [192, 168, 1, 1].into())
         }],
+        ..Surroundings::default()
     };
     System {
         interface: TUNNEL,

@@ -65,9 +65,7 @@ impl Bench {
     /// copies.
     fn placed(&mut self) -> Vec<(u16, Option<u16>)> {
         let commands = self.commands().into_iter().filter_map(|command| match command {
-            Command::Link(_, LinkCommand::Place { path, left, .. }) => {
-                Some((path.port(), left.map(|left| left.port())))
-            }
+            Command::Link(_, LinkCommand::Place { path, left, .. }) => Some((path.port(), left.map(Endpoint::port))),
             _ => None,
         });
         commands.collect()
@@ -93,7 +91,7 @@ impl Bench {
     }
 
     fn path(&self) -> Option<u16> {
-        self.link.path.map(|path| path.port())
+        self.link.path.map(Endpoint::port)
     }
 }
 
