@@ -53,8 +53,8 @@ impl HostAddresses {
         self.all.iter().copied().filter(|at| !self.told.contains(at))
     }
 
-    /// Those that lead to other hosts than containers, virtual machines and tunnels of this one; these if
-    /// there are no others.
+    /// Returns the addresses that lead to other hosts than containers, virtual machines and tunnels of this
+    /// one. A host without such addresses has those of its containers, virtual machines and tunnels.
     #[must_use]
     pub fn best(&self) -> &[SocketAddr] {
         match self.outward {

@@ -164,57 +164,22 @@ pub fn offered(surroundings: &Surroundings, interface: u32) -> Vec<Subnet> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-    use std::sync::Arc;
 
-    use rand_chacha::ChaCha20Rng;
-    use rand_core::SeedableRng as _;
-    use weft_networks::{Ask, Document, HostUse, NewInvite, RouteChange};
-    use weft_noise::{Identity, SecretKey};
-    use weft_roster::invite::Seed;
-    use weft_roster::names::Name;
+    use weft_networks::{Document, HostUse, RouteChange};
 
     use super::*;
-
-    const UNIX: u64 = 1_700_000_000;
-
-    fn identity(byte: u8) -> Identity {
-        Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap())
-    }
+    use crate::tests::fixture::{self, UNIX, identity};
 
     /// The networks of node 1: one that it has founded, in which node 2 is an exit.
     fn networks() -> Networks {
-        let mut networks = Networks::new(
-            Arc::new(identity(1)),
-            Vec::new(),
-            Box::new(ChaCha20Rng::seed_from_u64(1)),
-        );
         let nas = identity(2).public();
-        let home = Name::network("home").unwrap();
-        networks.create(home, None, [7; 16], UNIX).unwrap();
-        let invite = NewInvite {
-            name: None,
-            tags: BTreeSet::new(),
-            uses: 1,
-            expires: UNIX + 3_600,
-            addresses: Vec::new(),
-            entry: None,
-        };
-        let code = networks.invite(None, &invite, Seed::new([1; 16]), (0, UNIX)).unwrap();
+        let mut networks = fixture::networks(nas, "nas");
         let all: Subnet = "0.0.0.0/0".parse().unwrap();
-        let ask = Document::Ask(Ask {
-            network: code.network,
-            member: nas,
-            proof: code.seed.prove(&nas, code.network),
-            name: Name::host("nas").ok(),
-        });
         let offer = Document::Offer {
-            network: code.network,
+            network: networks.iter().next().unwrap().id(),
             subnets: BTreeSet::from([all]),
         };
-        for document in [ask, offer] {
-            networks.handle_document(nas, &document.encode(), 0, UNIX).unwrap();
-            networks.settle_enrolment(true);
-        }
+        networks.handle_document(nas, &offer.encode(), 0, UNIX).unwrap();
         let approve = RouteChange::Approve;
         networks.change_exit(None, "nas", approve, (0, UNIX)).unwrap();
         networks

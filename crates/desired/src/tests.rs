@@ -1,21 +1,19 @@
+pub(crate) mod fixture;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
-use weft_noise::{Identity, SecretKey};
 use weft_os::netlink::{InterfaceAddress, Route};
 use weft_roster::names::Name;
 
+use self::fixture::identity;
 use super::*;
 
 /// The interface of the node, and that to its LAN.
 const TUNNEL: u32 = 7;
 const LAN: u32 = 2;
-
-fn identity(byte: u8) -> Identity {
-    Identity::new(SecretKey::from_bytes(&[byte; 32]).unwrap())
-}
 
 /// All that a node knows.
 struct Known {

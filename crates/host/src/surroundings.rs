@@ -151,7 +151,7 @@ impl Surroundings {
             .filter(|(network, _)| is_link_of_hosts(network))
     }
 
-    /// The routes through interfaces other than `own` that are no default routes.
+    /// Returns the routes through interfaces other than `own`, without default routes.
     pub fn others(&self, own: u32) -> impl Iterator<Item = &Route> {
         let others = self.routes.iter().filter(move |route| route.interface != Some(own));
         others.filter(|route| route.prefix_len > 0)

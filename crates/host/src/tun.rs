@@ -134,7 +134,7 @@ impl Interface {
         let mut netlink = Netlink::open().map_err(failed)?;
         set_up(&mut netlink, &tun, mtu, me).map_err(failed)?;
         add_mesh_route(&mut netlink, &tun)?;
-        // This is the only node of the system, so what is left is that of a daemon that was killed.
+        // A second node would have failed with the route above, so a daemon that was killed has left these.
         routes::remove(&mut netlink).map_err(failed)?;
         add_addresses(&mut netlink, tun.index(), config).map_err(failed)?;
         let surroundings = Surroundings::read(&mut netlink, &Subnets::default()).map_err(failed)?;

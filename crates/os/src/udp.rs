@@ -7,8 +7,8 @@
 //!   lower with a forged ICMP message, is not used. Probing is the protocol's task (L15).
 //! - Several sockets can share one port, and the kernel selects one by the content of a datagram
 //!   ([`UdpSocket::share`]).
-//! - An answer can leave from the address that was asked: a receive tells it on a socket that is bound
-//!   to no address, and a send takes it ([`LocalEnd`]).
+//! - An answer can leave from the address that was asked. A socket that is bound to no address returns
+//!   the local end of each receive, and accepts one for each send ([`LocalEnd`]).
 //! - A socket bound to `[::]` serves both IP versions; IPv4 peers appear as [`SocketAddr::V4`].
 
 mod address;

@@ -68,7 +68,7 @@ pub enum AskedAtState {
     Answers,
     /// The host there answers that the port is closed.
     Refused,
-    /// There is no route to it.
+    /// The host has no route to the address.
     NoRoute,
     /// The host does not answer on its network, or a router or firewall says that it cannot be reached.
     NoHost,

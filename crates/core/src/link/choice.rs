@@ -433,20 +433,15 @@ impl Choice {
 
     /// Paths from an address of this host that is `gone` lead from any of its addresses from now on.
     pub(super) fn forget_local(&mut self, gone: impl Fn(Endpoint) -> bool) {
-        for at in 0..self.known.len() {
-            let Some(known) = self.known.get_mut(at).filter(|known| gone(known.at)) else {
-                continue;
-            };
+        for known in self.known.iter_mut().filter(|known| gone(known.at)) {
             known.at = known.at.without_local();
             self.round = None;
         }
-        let mut kept: Vec<Known> = Vec::with_capacity(self.known.len());
-        for known in self.known.drain(..) {
-            if kept.iter().all(|other| other.at != known.at) {
-                kept.push(known);
+        for known in std::mem::take(&mut self.known) {
+            if self.known.iter().all(|other| other.at != known.at) {
+                self.known.push(known);
             }
         }
-        self.known = kept;
     }
 
     /// The link uses another address from now on.

@@ -59,9 +59,12 @@ impl Node {
         self.peers.touch_all();
     }
 
-    /// Whether frames of a link go through this underlay socket.
+    /// Whether frames of a link go through this underlay socket, or peers are dialled by it.
     #[must_use]
     pub fn uses_socket(&self, socket: SocketId) -> bool {
+        if self.ctx.other_port == Some(socket) {
+            return true;
+        }
         let paths = self.peers.values().filter_map(|peer| peer.link.path());
         paths.into_iter().any(|path| path.socket() == socket)
     }
@@ -90,8 +93,8 @@ impl Node {
         }
     }
 
-    /// Returns how many of the peers that are dialled over IPv4 do not answer, as
-    /// `(unanswered, linked)`: neighbours on this host do not count.
+    /// Returns how many peers are dialled over IPv4 and do not answer, and how many are linked over IPv4.
+    /// Peers on this host do not count.
     pub fn dialled_in_vain(&self) -> (usize, usize) {
         let peers = || self.peers.values().filter(|peer| peer.configured);
         let linked = peers().filter(|peer| {
@@ -105,7 +108,7 @@ impl Node {
         )
     }
 
-    /// Sets the underlay socket by which peers that have not answered over IPv4 are dialled, too.
+    /// Sets the underlay socket by which peers that do not answer over IPv4 are dialled, too.
     pub fn set_other_port(&mut self, socket: Option<SocketId>) {
         self.ctx.other_port = socket;
     }

@@ -175,7 +175,7 @@ impl Daemon {
             return None;
         }
         let refused = match Netlink::open() {
-            // What is refused is tried again with the next look at the interface.
+            // The next look at the interface tries refused changes again.
             Ok(mut netlink) => self
                 .host
                 .keeper

@@ -34,9 +34,9 @@ impl LocalEnds {
         }
     }
 
-    /// Takes the host's network into account. `source` tells the address of IPv6 that the system selects
-    /// for what leaves through an interface. An interface that is no uplink gets no answers of its
-    /// own, since a system without a route through it looks for every address in its subnet.
+    /// Follows the host's network. `source` returns the IPv6 address that the system selects for packets
+    /// through an interface. Answers do not follow an interface that is no uplink: Linux takes every
+    /// destination for a neighbour there if it has no route through the interface.
     fn follow(
         &mut self,
         surroundings: &Surroundings,

@@ -18,11 +18,11 @@ use weft_packet::{Endpoint, SocketId};
 use weft_reach::lifetime::request::Request;
 use weft_reach::message::{Candidate, Kind};
 use weft_reach::nat64::Nat64;
+use weft_reach::other_port::OtherPort;
 use weft_reach::{Output, Reach, Source, Standing};
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 
-use super::other_port::OtherPort;
 use super::run::Daemon;
 
 pub(super) const PORTS: DataPorts = DataPorts {
@@ -380,9 +380,7 @@ impl Daemon {
 
     /// Closes the sockets beside the ordinary ones that no link uses any more.
     fn close_idle_sockets(&mut self, now: u64) {
-        let current = self.reaching.other_port.current();
-        let uses = |id| current == Some(id) || self.node.uses_socket(id);
-        let idle = self.reaching.further.expire(now, uses);
+        let idle = self.reaching.further.expire(now, |id| self.node.uses_socket(id));
         if idle.is_empty() {
             return;
         }

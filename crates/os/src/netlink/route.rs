@@ -220,8 +220,8 @@ impl Netlink {
         Ok(route.and_then(|route| route.attributes.iter().find_map(interface)))
     }
 
-    /// The source address that the system would select for packets to `address` that leave through the
-    /// interface with this index; `None` if there is no route through it.
+    /// Returns the source address that the system selects for packets to `address` that leave through the
+    /// interface with this index; `None` without a route through this interface.
     ///
     /// # Errors
     /// A [`NetlinkError`].

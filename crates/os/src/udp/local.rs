@@ -85,7 +85,7 @@ impl Devices {
     }
 }
 
-/// Makes each receive tell the local end. A socket with an address of its own needs none.
+/// Asks the kernel for the local end with each receive. A socket that is bound to an address knows it.
 pub(super) fn ask(fd: BorrowedFd<'_>, ipv6: bool) -> io::Result<()> {
     match ipv6 {
         // Also for IPv4 on the same socket.

@@ -1,7 +1,8 @@
 //! Two ends with paths between them that deliver or not: which are used, when, and what it costs.
 
-use super::*;
 use weft_packet::SocketId;
+
+use super::*;
 
 /// The path with this number, as the end with several uplinks and the other one see it.
 fn path(end: usize, n: usize) -> Endpoint {
