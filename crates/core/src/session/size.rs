@@ -40,6 +40,15 @@ impl FastPath {
             Self::Relayed(relay) => relay.mtu.min(LARGEST_PROBED),
         }
     }
+
+    /// Whether both are one path. The link takes the local end from the end that began the last
+    /// handshake, so a path from no address in particular may become one from the address it led from.
+    fn is_same(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Direct(one), Self::Direct(other)) => one.covers(other) || other.covers(one),
+            _ => self == other,
+        }
+    }
 }
 
 impl Session {
@@ -169,7 +178,8 @@ impl Session {
         let Some(path) = path.filter(|_| ctx.config.probe && self.is_fast_any()) else {
             return;
         };
-        if self.probing.as_ref().is_some_and(|probing| probing.path == path) {
+        if let Some(probing) = self.probing.as_mut().filter(|probing| probing.path.is_same(path)) {
+            probing.path = path;
             return;
         }
         let ceiling = path.ceiling().min(self.their_max_payload());
@@ -258,6 +268,32 @@ impl Session {
                     },
                 },
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+    use weft_packet::LocalEnd;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_gets_its_local_end_has_the_same_size() {
+        let at = |host, port| SocketAddr::from(([192, 0, 2, host], port));
+        let from = |host| LocalEnd {
+            ip: IpAddr::V4(Ipv4Addr::new(198, 51, 100, host)),
+            device: 2,
+        };
+        let any = FastPath::Direct(at(1, 2_121).into());
+        let [first, second] =
+            [1, 2].map(|host| FastPath::Direct(Endpoint::from(at(1, 2_121)).with_local(Some(from(host)))));
+        assert!(any.is_same(first) && first.is_same(any) && first.is_same(first));
+        assert!(!first.is_same(second));
+        for other in [at(2, 2_121), at(1, 2_122)] {
+            assert!(!any.is_same(FastPath::Direct(other.into())));
         }
     }
 }
