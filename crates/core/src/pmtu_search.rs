@@ -84,6 +84,8 @@ pub(crate) struct PmtuSearch {
     confirmed_at: u64,
     /// The size in use has to be proven again, whether data depends on it or not.
     doubted: bool,
+    /// No frames are sent.
+    rests: bool,
     next_id: u16,
     rtt: Option<u64>,
 }
@@ -126,9 +128,27 @@ impl PmtuSearch {
             sure: None,
             confirmed_at: now,
             doubted: false,
+            rests: false,
             next_id: 0,
             rtt: None,
         }
+    }
+
+    /// Returns the largest size that is useful.
+    pub(crate) fn ceiling(&self) -> u16 {
+        self.ceiling
+    }
+
+    /// Handles that no frames are sent for a while. The size in use is confirmed as soon as large ones
+    /// are sent again.
+    pub(crate) fn rest(&mut self, now: u64) {
+        (self.flight, self.rests) = (None, true);
+        self.confirmed_at = self.confirmed_at.max(now.saturating_sub(CONFIRM_EVERY));
+    }
+
+    /// Handles that frames are sent. Returns whether the search has rested until now.
+    pub(crate) fn wake(&mut self) -> bool {
+        std::mem::take(&mut self.rests)
     }
 
     /// Returns the size in use.

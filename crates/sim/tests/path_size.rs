@@ -46,6 +46,36 @@ fn sizes_rise_by_themselves_to_what_the_path_takes() {
 }
 
 #[test]
+fn a_session_that_wakes_up_has_the_size_of_before() {
+    let (mut world, a, b) = pair(4, u16::MAX);
+    let sleeps = |world: &mut World| {
+        world.run(200_000);
+        assert_eq!(status(world, a, b).session_age, None, "it is asleep");
+    };
+    sleeps(&mut world);
+    let probes = |world: &World| [a, b].map(|host| world.host(host).node.counters().path_probes);
+    let before = probes(&world);
+    world.send(a, b, 0, 100);
+    world.run(5_000);
+    for (host, peer) in [(a, b), (b, a)] {
+        assert_eq!(size(&world, host, peer), found(CEILING));
+    }
+    assert_eq!(probes(&world), before, "nothing is probed again");
+
+    // The path takes less when it wakes up.
+    sleeps(&mut world);
+    world.conditions = narrow(1_372);
+    let (now, before) = (world.now(), world.host(b).received.len());
+    for seq in 0..500 {
+        world.send(a, b, seq, LARGE);
+        world.run(20);
+    }
+    let first = world.host(b).received.get(before).unwrap().0;
+    assert!(first - now < 3_000, "{} ms", first - now);
+    assert_eq!((black_holes(&world, a), size(&world, a, b)), (1, found(1_372)));
+}
+
+#[test]
 fn loss_does_not_look_like_a_smaller_path() {
     for seed in 0..5 {
         let (mut world, a, b) = pair(seed, u16::MAX);
@@ -133,13 +163,19 @@ fn nothing_is_too_big_before_that_is_known() {
     );
     assert!(sent > 10, "{sent}");
     // After a pause, sessions begin in FIPS frames. Packets that fit in none wait until fast frames
-    // are available.
+    // are available, which have the size of before.
     world.run(120_000);
     assert_eq!(status(&world, a, b).path_size, None);
     let before = world.host(a).lane.counters().queued;
-    assert_eq!(stream(&mut world, a, b, 10, LARGE), 10);
+    assert_eq!(stream(&mut world, a, b, 10, 1_290), 10);
     assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 0);
     assert!(world.host(a).lane.counters().queued > before);
+    assert_eq!(stream(&mut world, a, b, 10, LARGE), 0);
+    assert_eq!(
+        world.host(a).lane.counters().drops[DropReason::TooBig],
+        10,
+        "known since then"
+    );
 }
 
 #[test]

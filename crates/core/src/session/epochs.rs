@@ -131,6 +131,7 @@ impl Session {
             !lost(epoch)
         });
         self.forget_agreement();
+        self.probing = None;
     }
 
     pub(super) fn retire_at(epoch: &Epoch) -> u64 {
@@ -194,6 +195,7 @@ impl Session {
         self.initiating = None;
         self.finishing = None;
         self.forget_agreement();
+        self.rest_probes(now);
         for epoch in self
             .epochs
             .iter_mut()
@@ -215,6 +217,7 @@ impl Session {
     pub(crate) fn take_down(&mut self, ctx: &mut Context, reason: SessionDown) {
         let was_up = self.is_up();
         self.forget_agreement();
+        self.probing = None;
         self.epochs.drain(..).for_each(|epoch| epoch.free(ctx));
         self.initiating = None;
         self.finishing = None;

@@ -308,11 +308,10 @@ impl Session {
         }
     }
 
-    /// Forgets the agreement, because its epochs are over.
+    /// Forgets the agreement, because its epochs are over. The size of the path stays.
     pub(super) fn forget_agreement(&mut self) {
         self.fast = None;
         self.frames = None;
-        self.probing = None;
         self.fast_direct = false;
         self.reads_full = false;
         self.version = None;

@@ -169,7 +169,8 @@ impl Session {
     }
 
     /// Handles the path of packets: the direct address of the peer, or the label of the relay. Another
-    /// path than before has another size, which is not known.
+    /// path than before has another size, which is not known. That of a path on which the session fell
+    /// asleep is used again; the first large packets confirm it.
     pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, direct: Option<Endpoint>) {
         let path = match self.is_fast() {
             true => direct.map(FastPath::Direct),
@@ -178,23 +179,31 @@ impl Session {
         let Some(path) = path.filter(|_| ctx.config.probe && self.is_fast_any()) else {
             return;
         };
-        if let Some(probing) = self.probing.as_mut().filter(|probing| probing.path.is_same(path)) {
-            probing.path = path;
-            return;
-        }
         let ceiling = path.ceiling().min(self.their_max_payload());
-        let search = PmtuSearch::new(now, ceiling, ctx.config.path_raise);
-        ctx.change_session(
-            self.peer.node_addr(),
-            SessionCommand::SizePath {
-                size: PathSize {
-                    payload: search.current(),
-                    settled: false,
-                },
-            },
-        );
+        let known = self.probing.take().filter(|probing| probing.path.is_same(path));
+        let (search, is_told) = match known.map(|probing| probing.search) {
+            Some(mut search) if search.ceiling() == ceiling => {
+                let is_told = !search.wake();
+                (search, is_told)
+            }
+            _ => (PmtuSearch::new(now, ceiling, ctx.config.path_raise), false),
+        };
+        let size = PathSize {
+            payload: search.current(),
+            settled: !search.is_searching(),
+        };
         self.probing = Some(Probing { path, search });
-        self.drive_probes(ctx, now);
+        if !is_told {
+            ctx.change_session(self.peer.node_addr(), SessionCommand::SizePath { size });
+            self.drive_probes(ctx, now);
+        }
+    }
+
+    /// Keeps the size of the path until the session wakes up.
+    pub(super) fn rest_probes(&mut self, now: u64) {
+        if let Some(probing) = &mut self.probing {
+            probing.search.rest(now);
+        }
     }
 
     /// Handles the peer's answer to a probe.
