@@ -288,9 +288,9 @@ impl Mesh {
     }
 
     /// Sets whether the link with a neighbour is idle: announcements are repeated less often then.
-    pub(crate) fn set_idle(&mut self, neighbour: NodeAddr, idle: bool) {
-        self.tree.set_idle(neighbour, idle);
-        self.filters.set_idle(neighbour, idle);
+    pub(crate) fn set_idle(&mut self, now: u64, neighbour: NodeAddr, idle: bool) {
+        self.tree.set_idle(now, neighbour, idle);
+        self.filters.set_idle(now, neighbour, idle);
     }
 
     /// Records that messages to `dest` through `via` were not answered.

@@ -177,8 +177,8 @@ impl Filters {
     }
 
     /// Sets whether the link with a neighbour is idle: it receives few repeats then.
-    pub(crate) fn set_idle(&mut self, peer: NodeAddr, idle: bool) {
-        self.change_peer(&peer, |peer| peer.set_idle(idle));
+    pub(crate) fn set_idle(&mut self, now: u64, peer: NodeAddr, idle: bool) {
+        self.change_peer(&peer, |peer| peer.set_idle(now, idle));
     }
 
     fn forget(&mut self, peer: &NodeAddr) -> bool {
@@ -520,8 +520,8 @@ struct Peer {
     review_at: u64,
     /// The announcements that it may still send.
     quota: Bucket,
-    /// Whether both ends send as little as they can.
-    idle: bool,
+    /// Since when the link is not idle; `u64::MAX` while both ends send as little as they can.
+    busy_since: u64,
 }
 
 /// The last announcement of a neighbour.
@@ -548,15 +548,14 @@ impl Peer {
             told: None,
             review_at: at,
             quota: Bucket::new(RATE, at),
-            idle: false,
+            busy_since: at,
         }
     }
 
-    fn set_idle(&mut self, idle: bool) {
-        self.idle = idle;
-        if let Some(told) = self.told.as_mut().filter(|_| !idle) {
-            told.pause = told.pause.min(MAX_REPEAT);
-        }
+    /// A repeat that was postponed because the link was idle is due when it has been in use for
+    /// [`MAX_REPEAT`], so that new keys or a message now and then cause none.
+    fn set_idle(&mut self, now: u64, idle: bool) {
+        self.busy_since = if idle { u64::MAX } else { now };
     }
 
     fn review(&mut self, now: u64, rounds: Rounds) {
@@ -565,8 +564,9 @@ impl Peer {
     }
 
     fn repeat_at(&self) -> u64 {
-        let at = |told: &Told| told.at.saturating_add(told.pause);
-        self.told.as_ref().map_or(u64::MAX, at)
+        let Some(told) = &self.told else { return u64::MAX };
+        let busy = self.busy_since.max(told.at).saturating_add(MAX_REPEAT);
+        told.at.saturating_add(told.pause).min(busy)
     }
 
     fn due(&self) -> u64 {
@@ -582,7 +582,10 @@ impl Peer {
             return None;
         }
         let news = same.is_none();
-        let most = if self.idle { MAX_IDLE_REPEAT } else { MAX_REPEAT };
+        let most = match self.busy_since {
+            u64::MAX => MAX_IDLE_REPEAT,
+            _ => MAX_REPEAT,
+        };
         let pause = same.map_or(FIRST_REPEAT, |told| told.pause.saturating_mul(2).min(most));
         self.told = Some(Told { digest, at: now, pause });
         Some(news)

@@ -291,8 +291,8 @@ impl Tree {
     }
 
     /// Sets whether the link with a neighbour is idle: it receives few repeats then.
-    pub(crate) fn set_idle(&mut self, peer: NodeAddr, idle: bool) {
-        self.change_peer(&peer, |peer| peer.outbox.set_idle(idle));
+    pub(crate) fn set_idle(&mut self, now: u64, peer: NodeAddr, idle: bool) {
+        self.change_peer(&peer, |peer| peer.outbox.set_idle(now, idle));
     }
 
     /// Returns the next due announcement: its destination, and the body of a

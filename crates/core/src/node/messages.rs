@@ -145,17 +145,17 @@ impl Node {
                 p.link.handle_keepalive(ctx, now, said);
             }
         });
-        self.follow_idleness(link);
+        self.follow_idleness(now, link);
     }
 
     /// Has the mesh repeat what it announces less often where both ends send as little as they can.
-    pub(super) fn follow_idleness(&mut self, link: LinkId) {
+    pub(super) fn follow_idleness(&mut self, now: u64, link: LinkId) {
         let Some(addr) = self.by_link.get(&link).copied() else {
             return;
         };
         let changed = self.peers.get_mut(&addr).and_then(|peer| peer.link.agreement_change());
         if let Some(agreed) = changed {
-            self.mesh.set_idle(addr, agreed);
+            self.mesh.set_idle(now, addr, agreed);
         }
     }
 

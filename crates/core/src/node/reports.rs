@@ -162,7 +162,7 @@ impl Node {
         for activity in links {
             self.with_link(activity.link, |_, p| p.link.handle_activity(now, activity));
             self.follow_health_of(now, activity.link);
-            self.follow_idleness(activity.link);
+            self.follow_idleness(now, activity.link);
         }
         for activity in sessions {
             self.with_peer(activity.peer, |ctx, p| {

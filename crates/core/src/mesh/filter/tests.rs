@@ -200,6 +200,31 @@ fn changes_are_gathered_for_half_a_second_and_what_did_not_change_is_not_said() 
 }
 
 #[test]
+fn new_keys_of_an_idle_link_cause_no_repeat() {
+    let mut filters = node(1, 1);
+    let peer = addr(1);
+    let mut times = Vec::new();
+    for second in 0..4 * 3_600 {
+        let now = second * 1_000;
+        // The ends agree again after 20 s each time.
+        match second % 1_080 {
+            60 if second < 3_600 => filters.set_idle(now, peer, true),
+            0 if second > 1_000 => filters.set_idle(now, peer, false),
+            20 if second > 1_000 => filters.set_idle(now, peer, true),
+            _ => {}
+        }
+        times.extend(std::iter::from_fn(|| filters.poll_announce(now)).map(|_| second));
+    }
+    assert_eq!(
+        times,
+        [0, 2, 6, 14, 30, 62, 126, 254, 510, 1_022, 2_046, 4_094, 7_694, 11_294]
+    );
+    // Payload that goes on does.
+    filters.set_idle(14_400_000, peer, false);
+    assert_eq!(filters.deadline(), 14_400_000 + MAX_REPEAT);
+}
+
+#[test]
 fn an_announcement_is_repeated_ever_more_slowly() {
     let mut filters = node(1, 1);
     let mut times = Vec::new();

@@ -21,11 +21,14 @@ const INSIST: u64 = 15_000;
 #[derive(Debug)]
 pub(super) struct Outbox {
     due: u64,
-    last_sent: Option<u64>,
+    /// `u64::MAX`: never.
+    last_sent: u64,
     /// How often the present declaration was sent.
     told: u32,
     /// Whether both ends send as little as they can.
     idle: bool,
+    /// Whether that has postponed the next repeat, by [`IDLE_REFRESH`].
+    postponed: bool,
 }
 
 impl Outbox {
@@ -33,17 +36,24 @@ impl Outbox {
     pub(super) fn new(now: u64) -> Self {
         Self {
             due: now,
-            last_sent: None,
+            last_sent: u64::MAX,
             told: 0,
             idle: false,
+            postponed: false,
         }
     }
 
-    /// Sets whether the link is idle. A repeat that was postponed for that is due soon when it ends.
-    pub(super) fn set_idle(&mut self, idle: bool) {
-        let ends = std::mem::replace(&mut self.idle, idle) && !idle;
-        if let Some(last) = self.last_sent.filter(|_| ends) {
-            self.due = self.due.min(last.saturating_add(REFRESH));
+    /// Sets whether the link is idle. A repeat that was postponed for that is due when the link has been
+    /// in use for [`REFRESH`], so that new keys cause none.
+    pub(super) fn set_idle(&mut self, now: u64, idle: bool) {
+        let is_new = std::mem::replace(&mut self.idle, idle) != idle;
+        if is_new && self.postponed {
+            let postponed = self.last_sent.saturating_add(IDLE_REFRESH);
+            self.due = if idle {
+                postponed
+            } else {
+                postponed.min(now.saturating_add(REFRESH))
+            };
         }
     }
 
@@ -59,12 +69,13 @@ impl Outbox {
 
     /// Handles a new declaration.
     pub(super) fn renew(&mut self, now: u64) {
-        self.told = 0;
+        (self.told, self.postponed) = (0, false);
         self.due = self.earliest(now);
     }
 
     /// Handles a sign that the neighbour has missed the last announcement.
     pub(super) fn hasten(&mut self, now: u64) {
+        self.postponed = false;
         self.due = self.due.min(self.earliest(now));
     }
 
@@ -78,19 +89,21 @@ impl Outbox {
         };
         let pause = REPEATS.get(self.told as usize).copied().unwrap_or(further);
         self.told = self.told.saturating_add(1);
-        self.last_sent = Some(now);
-        self.due = now.saturating_add(pause);
+        (self.last_sent, self.due) = (now, now.saturating_add(pause));
+        self.postponed = pause == IDLE_REFRESH;
     }
 
     fn earliest(&self, now: u64) -> u64 {
-        self.last_sent
-            .map_or(now, |last| now.max(last.saturating_add(AT_MOST_EVERY)))
+        match self.last_sent {
+            u64::MAX => now,
+            last => now.max(last.saturating_add(AT_MOST_EVERY)),
+        }
     }
 
     /// Checks the invariants for [`Tree::check_invariants`](super::Tree::check_invariants).
     pub(super) fn check(&self) -> Result<(), String> {
         match self.last_sent {
-            Some(last) if self.due < last.saturating_add(AT_MOST_EVERY) => {
+            last if last != u64::MAX && self.due < last.saturating_add(AT_MOST_EVERY) => {
                 Err(format!("told at {last} and again at {}", self.due))
             }
             _ => Ok(()),
@@ -195,22 +208,27 @@ mod tests {
     #[test]
     fn idle_links_have_few_repeats_and_the_others_as_before() {
         let mut outbox = Outbox::new(0);
-        outbox.set_idle(true);
+        outbox.set_idle(0, true);
         for _ in 0..4 {
             outbox.sent(outbox.due(), true);
         }
         assert_eq!(outbox.due(), 20_000 + IDLE_REFRESH);
-        outbox.set_idle(true);
+        outbox.set_idle(21_000, true);
         assert_eq!(outbox.due(), 20_000 + IDLE_REFRESH);
-        outbox.set_idle(false);
-        assert_eq!(outbox.due(), 20_000 + REFRESH);
+        // New keys, and the ends agree once more.
+        outbox.set_idle(1_000_000, false);
+        assert_eq!(outbox.due(), 1_000_000 + REFRESH);
+        outbox.set_idle(1_020_000, true);
+        assert_eq!(outbox.due(), 20_000 + IDLE_REFRESH);
+        outbox.set_idle(2_000_000, false);
         outbox.sent(outbox.due(), true);
-        assert_eq!(outbox.due(), 20_000 + 2 * REFRESH);
-        outbox.set_idle(true);
-        outbox.renew(30_000);
+        assert_eq!(outbox.due(), 2_000_000 + 2 * REFRESH);
+        outbox.set_idle(2_060_001, true);
+        assert_eq!(outbox.due(), 2_000_000 + 2 * REFRESH);
+        outbox.renew(2_060_002);
         assert_eq!(
             (outbox.due(), outbox.repeats()),
-            (80_500, false),
+            (2_060_500, false),
             "news are not postponed"
         );
     }
