@@ -338,6 +338,9 @@ impl Network {
         let Received { kept, outcome } = self
             .sync
             .receive(from, message, &mut self.set, &self.state, proven, now);
+        if outcome.is_ok() && self.is_member(from) {
+            self.presences.join_digest(from, now);
+        }
         if kept.is_empty() {
             return (false, outcome);
         }

@@ -234,12 +234,23 @@ impl Presences {
             return;
         }
         partner.answer = now + PAUSE;
+        self.join_digest(from, now);
         let ours = self.digest();
         let bits = ours.iter().zip(theirs).enumerate();
         let differing = bits.filter(|(_, (ours, theirs))| ours != theirs);
         let owed = differing.fold(0, |owed, (at, _)| owed | 1 << at);
         let partner = self.partner(from);
         (partner.owed, partner.cursor) = (owed, None);
+    }
+
+    /// A session with a member is up for another reason. Its digest goes along if half of the interval is
+    /// over.
+    pub(super) fn join_digest(&mut self, member: &PublicKey, now: u64) {
+        if let Some(partner) = self.partners.get_mut(member)
+            && partner.digest <= now.saturating_add(DIGEST_AGAIN / 2)
+        {
+            partner.digest = partner.digest.min(now);
+        }
     }
 
     /// Makes the statement of this node that is due, and forgets what is too old. Returns whether an

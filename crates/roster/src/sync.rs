@@ -44,8 +44,8 @@ const BATCH: u64 = 50;
 /// The first interval between two digests behind a change, in ms. Each one is twice the one before.
 const FIRST_DIGEST: u64 = 2_000;
 
-/// The longest interval between two digests, in ms.
-const LAST_DIGEST: u64 = 600_000;
+/// The longest interval between two digests, in ms. Each costs an idle link a session.
+const LAST_DIGEST: u64 = 3_600_000;
 
 /// Nodes that are gone whose budgets are kept, at most: members, which are not more.
 const MAX_GONE: usize = 2_048;
@@ -238,6 +238,8 @@ impl Sync {
             Message::Root(theirs) => {
                 if theirs != root(set) {
                     peer.answer(Message::Buckets(digests(set)), now);
+                } else if member {
+                    self.join_digest(from, state, now);
                 }
             }
             Message::Buckets(theirs) => {
@@ -307,14 +309,28 @@ impl Sync {
         self.digest = (self.digest.0.min(now + FIRST_DIGEST), FIRST_DIGEST);
     }
 
+    /// A partner has just sent its digest, which agrees. The digest of this node goes along if this
+    /// partner is next, and half of the interval is over.
+    fn join_digest(&mut self, from: &PublicKey, state: &State, now: u64) {
+        let (due, interval) = self.digest;
+        if due <= now.saturating_add(interval / 2) && self.next_partner(state) == Some(*from) {
+            self.digest.0 = due.min(now);
+        }
+    }
+
+    /// The partner that gets the next digest.
+    fn next_partner(&self, state: &State) -> Option<PublicKey> {
+        let partners = self.partners(state);
+        let behind = |last: &PublicKey| partners.range(*last..).find(|key| *key != last);
+        self.last.as_ref().and_then(behind).or(partners.first()).copied()
+    }
+
     /// Sends a digest to the next partner.
     fn send_digest(&mut self, set: &RecordSet, state: &State, now: u64) {
         let (_, interval) = self.digest;
         let next = (interval * 2).min(LAST_DIGEST);
         self.digest = (now + next, next);
-        let partners = self.partners(state);
-        let behind = |last: &PublicKey| partners.range(*last..).find(|key| *key != last);
-        let partner = self.last.as_ref().and_then(behind).or(partners.first()).copied();
+        let partner = self.next_partner(state);
         if let Some(peer) = partner.and_then(|key| self.peers.get_mut(&key))
             && !peer.answers.iter().any(|answer| matches!(answer, Message::Root(_)))
         {

@@ -89,3 +89,28 @@ fn they_are_kept_over_a_restart_and_grow_older() {
         assert_eq!(load(bad, world.unix()), (vec![], false));
     }
 }
+
+#[test]
+fn quiet_members_exchange_documents_once_an_hour() {
+    let mut world = World::new(2, &[(0, 1)]);
+    world.create(0);
+    let code = world.invite(0, 1, 1);
+    let (now, unix) = world.times();
+    world.nodes[1].join(&code, None, now, unix).unwrap();
+    for (node, at) in [(0, "192.0.2.1:1"), (1, "192.0.2.2:1")] {
+        world.run(20_000);
+        moved(&mut world, node, at);
+    }
+    // Digests behind the changes become rare within two hours.
+    world.run(2 * 3_600_000);
+    let (mut sent, mut occasions) = (world.sent, Vec::new());
+    for second in 0..8 * 3_600 {
+        world.run(1_000);
+        if std::mem::replace(&mut sent, world.sent) != world.sent {
+            occasions.push(second);
+        }
+    }
+    // A session of an idle link ends after 80 s.
+    occasions.dedup_by(|later, first| *later < *first + 60);
+    assert!((7..=9).contains(&occasions.len()), "{occasions:?}");
+}
