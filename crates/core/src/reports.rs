@@ -90,6 +90,11 @@ impl Reports {
         self.sent_at.saturating_add(self.interval(metrics, 2))
     }
 
+    /// Returns when the last ReceiverReport was sent.
+    pub(crate) fn received_at(&self) -> u64 {
+        self.received_at
+    }
+
     /// Whether frames were received since the last ReceiverReport.
     pub(crate) fn has_news(&self, totals: &Totals) -> bool {
         totals.rx_frames != self.frames

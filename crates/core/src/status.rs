@@ -315,7 +315,7 @@ impl PeerStatus {
             failures: link.failures,
             last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),
             link_age: link.age(now),
-            link_keys_end: keys_end(link.age(now), config),
+            link_keys_end: link.overdue_keys_end(config, now),
             session_keys_end: keys_end(session.age(now), config),
             keys_ended: match session.last_down {
                 Some((at, SessionDown::KeysTooOld)) => Some(now.saturating_sub(at)),

@@ -1,10 +1,12 @@
 //! Links without payload: what they send, and how they notice a peer that is gone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use weft_core::{Config, Event, KeepaliveIntervals, LinkDown};
 use weft_sim::{Fate, HostId, World};
+
+use crate::common::sizes::status;
 
 const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
@@ -79,6 +81,43 @@ fn an_idle_link_sends_one_datagram_in_20_s_at_the_most_and_stays_up() {
             assert!(all >= 4 * 144, "seed {seed}: {all} datagrams in 4 h");
             assert_eq!((downs(&world, host), overdue(&world, host)), (vec![], 0), "seed {seed}");
         }
+    }
+}
+
+#[test]
+fn an_idle_link_takes_less_than_a_megabyte_a_day() {
+    /// Bytes of the headers of IPv4 and UDP.
+    const HEADERS: usize = 28;
+    for seed in 0..5 {
+        let (mut world, a, b, _) = idle(seed, config(), [KeepaliveIntervals::default(); 2]);
+        world.run(HOUR);
+        let bytes = Rc::new(Cell::new(0));
+        let sum = bytes.clone();
+        world.set_rule(move |_, datagram| {
+            sum.set(sum.get() + datagram.bytes.len() + HEADERS);
+            Fate::Pass
+        });
+        // A message in an hour, as members of a network exchange it.
+        for hour in 0..24 {
+            world.send(a, b, hour, 300);
+            world.send(b, a, hour, 300);
+            world.run(HOUR);
+        }
+        for (host, peer) in [(a, b), (b, a)] {
+            assert_eq!(downs(&world, host), [], "seed {seed}");
+            let peer = status(&world, host, peer);
+            assert_eq!(
+                (peer.link_keys_end, peer.session_keys_end),
+                (None, None),
+                "no key is overdue"
+            );
+        }
+        assert!(
+            bytes.get() < 1_000_000,
+            "seed {seed}: {} bytes in both directions",
+            bytes.get()
+        );
+        eprintln!("seed {seed}: {} bytes in a day, both directions", bytes.get());
     }
 }
 

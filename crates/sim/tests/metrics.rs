@@ -222,10 +222,10 @@ fn a_new_link_is_measured_without_payload_and_stays_measured() {
     }
     // The path becomes longer, and no packets are sent.
     world.conditions.delay = 100;
-    world.run(600_000);
+    world.run(1_800_000);
     let status = status(&world, a, b);
     assert!(status.link_quality.rtt_us > Some(150_000), "{status:?}");
-    assert!(status.link_quality.report_age < Some(30_000), "{status:?}");
+    assert!(status.link_quality.report_age < Some(150_000), "{status:?}");
     assert_eq!(status.session_quality, Quality::default());
 }
 

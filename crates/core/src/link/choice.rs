@@ -18,7 +18,7 @@
 //! A link that has just come up has a path that works. Its other addresses are compared a few seconds
 //! later, but for those that promise a better path: local ones, and those through further uplinks.
 //!
-//! An idle link is not probed. What goes to an address that has never answered is bounded: one round in
+//! An idle link is not probed, nor one on which a message passes now and then. What goes to an address that has never answered is bounded: one round in
 //! 30 s at first, and in 10 min at last.
 
 use std::cmp::Ordering;
@@ -45,6 +45,9 @@ const COMPARE_AFTER: u64 = 5_000;
 const WARM: u64 = 20_000;
 /// Payload within this time counts as passing, in ms.
 const RECENT: u64 = 30_000;
+/// The time for which payload has to pass before addresses that were probed are probed again, in ms. A
+/// message between nodes now and then costs no rounds.
+const STEADY: u64 = 2_000;
 /// The time between two rounds for an address that does not answer, in ms; doubles each time.
 const MIN_RETRY: u64 = 30_000;
 const MAX_RETRY: u64 = 600_000;
@@ -103,6 +106,8 @@ pub(super) struct Choice {
     next_urgent: u64,
     /// When an urgent round begins because of a change of the network, in ms.
     look_at: u64,
+    /// Since when payload has passed without a longer pause than [`RECENT`], in ms.
+    passing_since: u64,
 }
 
 impl Default for Choice {
@@ -113,6 +118,7 @@ impl Default for Choice {
             next: 0,
             next_urgent: 0,
             look_at: u64::MAX,
+            passing_since: 0,
         }
     }
 }
@@ -411,6 +417,13 @@ impl Choice {
         self.known.iter().map(|known| (known.at, known.works, known.rtt))
     }
 
+    /// Payload passed at `last`, and at `before` the time before.
+    pub(super) fn note_payload(&mut self, before: u64, last: u64) {
+        if last > before.saturating_add(RECENT) {
+            self.passing_since = last;
+        }
+    }
+
     /// Whether the address in use answers is in question: an urgent round begins, if another one works.
     pub(super) fn look(&mut self, now: u64) {
         (self.look_at, self.next_urgent) = (now, 0);
@@ -475,10 +488,11 @@ impl Choice {
 
     /// Addresses that are new are probed at any time, the others while payload passes.
     fn ordinary_at(&self, view: &View) -> u64 {
+        let is_steady = view.payload.saturating_sub(self.passing_since) >= STEADY;
         let passing_until = view.payload.saturating_add(RECENT);
         let due = self.others(view).filter_map(|other| {
             let at = other.due(view).max(self.next);
-            (other.fresh.is_some() || at <= passing_until).then_some(at)
+            (other.fresh.is_some() || is_steady && at <= passing_until).then_some(at)
         });
         due.min().unwrap_or(u64::MAX)
     }

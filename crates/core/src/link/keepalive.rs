@@ -14,6 +14,7 @@ use weft_wire::keepalive::Keepalive;
 use weft_wire::link::{LinkMessageType, PROBE};
 
 use super::Link;
+use crate::Config;
 use crate::context::Context;
 
 /// A link without payload for this long is idle, in ms.
@@ -58,6 +59,11 @@ impl Idle {
 impl Link {
     fn idle(&self) -> Idle {
         self.idle.as_deref().copied().unwrap_or_default()
+    }
+
+    /// Whether the link is idle, and both ends know how often the other one sends.
+    pub(super) fn is_agreed(&self) -> bool {
+        self.idle().is_agreed()
     }
 
     /// Ends the agreement: the ends make another one if the link is idle.
@@ -130,7 +136,7 @@ impl Link {
 
     /// Returns when the keys are replaced, if those of a link with payload are replaced at `plain`.
     pub(super) fn rekey_unless_idle(&self, ctx: &Context, plain: u64) -> u64 {
-        if !self.idle().is_agreed() {
+        if !self.is_agreed() {
             return plain;
         }
         let later = (ctx.config.key_life() * 9 / 10).saturating_sub(ctx.config.rekey);
@@ -138,13 +144,13 @@ impl Link {
     }
 
     /// Returns when keys that were born at `born` are reported as overdue.
-    pub(super) fn overdue_unless_idle(&self, ctx: &Context, born: u64) -> u64 {
-        if self.idle().is_agreed() {
-            return born + ctx.config.key_life() * 19 / 20;
+    pub(super) fn overdue_unless_idle(&self, config: &Config, born: u64) -> u64 {
+        if self.is_agreed() {
+            return born + config.key_life() * 19 / 20;
         }
         // The keys of a link that was idle may be older, and are replaced now.
-        let grace = ctx.config.key_overdue().saturating_sub(ctx.config.rekey);
-        (born + ctx.config.key_overdue()).max(self.idle().active + grace)
+        let grace = config.key_overdue().saturating_sub(config.rekey);
+        (born + config.key_overdue()).max(self.idle().active + grace)
     }
 
     /// Returns the keepalive that takes the place of a heartbeat that is due now. Once both ends know
@@ -180,6 +186,9 @@ impl Link {
         let last = self.liveness.last_payload();
         if last > before {
             self.end_agreement(last);
+        }
+        if let Some(choice) = &mut self.choice {
+            choice.note_payload(before, last);
         }
     }
 }

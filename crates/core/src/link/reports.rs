@@ -9,6 +9,10 @@ use crate::context::Context;
 use crate::metrics::Quality;
 use crate::reports::REKEY_PAUSE;
 
+/// The time between two reports of an idle link, in ms: a report is nearly twice as long as a heartbeat, and
+/// the round trip of an idle link may be that old.
+const IDLE_REPORT: u64 = 120_000;
+
 impl Link {
     /// Returns when a receiver report is due.
     fn receiver_at(&self, ctx: &Context) -> u64 {
@@ -40,13 +44,14 @@ impl Link {
     }
 
     /// Shows the peer that this node is alive, with a report if there is something to report. On an
-    /// idle link it first says how often it will do so.
+    /// idle link it first says how often it will do so, and reports each [`IDLE_REPORT`] only.
     pub(super) fn heartbeat(&mut self, ctx: &mut Context, now: u64) {
         if let Some(message) = self.keepalive_due(ctx, now) {
             return self.send_keepalive(ctx, now, message);
         }
+        let is_due = !self.is_agreed() || now >= self.reports.received_at().saturating_add(IDLE_REPORT);
         let reports = ctx.config.link_reports != ReportMode::Minimal && self.settled_at() <= now;
-        if reports && self.reports.has_news(self.liveness.totals()) {
+        if reports && is_due && self.reports.has_news(self.liveness.totals()) {
             self.send_report(ctx, now, ReportKind::Receiver);
         } else {
             self.liveness.said(now);

@@ -5,7 +5,7 @@ use weft_wire::link::{DisconnectReason, PROBE};
 
 use super::{CANDIDATE_LIFE, Epoch, Link, PASSIVE_KEEPALIVE, Stage};
 use crate::context::Context;
-use crate::{Event, LinkDown};
+use crate::{Config, Event, LinkDown};
 
 impl Link {
     /// Returns the next moment at which [`Link::handle_timeout`] has something to do, and what.
@@ -90,10 +90,17 @@ impl Link {
             .map_or(u64::MAX, |epoch| epoch.born + ctx.config.key_life())
     }
 
+    /// Returns the time until the keys in use end, if they are overdue.
+    pub(crate) fn overdue_keys_end(&self, config: &Config, now: u64) -> Option<u64> {
+        let born = self.current()?.born;
+        let is_overdue = now >= self.overdue_unless_idle(config, born);
+        is_overdue.then(|| (born + config.key_life()).saturating_sub(now))
+    }
+
     /// Returns when the keys are reported as overdue.
     fn keys_overdue_at(&self, ctx: &Context) -> u64 {
         match self.current() {
-            Some(epoch) if !self.overdue_told => self.overdue_unless_idle(ctx, epoch.born),
+            Some(epoch) if !self.overdue_told => self.overdue_unless_idle(&ctx.config, epoch.born),
             _ => u64::MAX,
         }
     }

@@ -94,6 +94,7 @@ impl Bench {
         while self.now < start + ms {
             self.now += 1;
             if self.payload {
+                self.choice.note_payload(self.view.payload, self.now);
                 self.view.payload = self.now;
                 match self.rtt.contains_key(&self.view.path) {
                     true => self.view.unanswered_at = u64::MAX,
@@ -143,6 +144,24 @@ fn an_idle_link_is_probed_once() {
     bench.run(60_000);
     let warm = bench.probes[&wan(2)];
     assert!((6..=12).contains(&warm), "{warm} probes in a minute with payload");
+}
+
+#[test]
+fn a_message_now_and_then_costs_no_probes() {
+    let mut bench = Bench::new(true, &[(wan(1), Some(10)), (wan(2), Some(10))]);
+    bench.run(60_000);
+    bench.probes();
+    for _ in 0..24 {
+        bench.payload = true;
+        bench.run(1_500);
+        bench.payload = false;
+        bench.run(3_600_000);
+    }
+    assert_eq!(bench.probes(), 0);
+    // A fallback is as warm as before as soon as payload goes on.
+    bench.payload = true;
+    bench.run(4_000);
+    assert!(bench.probes() > 0);
 }
 
 #[test]
