@@ -36,6 +36,30 @@ fn members_that_joined_by_one_inviter_agree_and_reach_each_other() {
     }
 }
 
+/// Of a build that has other kinds: of each a document without a body and one of the largest that members send.
+#[test]
+fn documents_of_unknown_kinds_end_no_session() {
+    let mut fleet = Fleet::joined(1, 2);
+    fleet.run_until(MEET, |fleet| fleet.session_age(0, 1).is_some());
+    let since = fleet.world.now();
+    let before = [0, 1].map(|at| fleet.ignored(at));
+    for kind in [7, 8, 11, 255] {
+        for length in [0, 73_000] {
+            let head = [&[1, kind][..], fleet.network(0).id().as_bytes()].concat();
+            for (from, to) in [(0, 1), (1, 0)] {
+                fleet.tell(from, to, [&head[..], &vec![kind; length]].concat());
+            }
+            fleet.run(2_000);
+        }
+    }
+    assert_eq!([0, 1].map(|at| fleet.ignored(at)), before.map(|before| before + 8));
+    let lasts = |age: Option<u64>| age.is_some_and(|age| age >= fleet.world.now() - since);
+    assert!(lasts(fleet.session_age(0, 1)) && lasts(fleet.session_age(1, 0)));
+    fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
+    fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1));
+    assert!(fleet.passes(0, 1) && fleet.passes(1, 0));
+}
+
 /// Two sides of a partition change the network, and agree when it ends: on one side the founder closes it by default, on
 /// the other an administrator takes a node in.
 #[test]

@@ -28,6 +28,8 @@ struct World {
     now: u64,
     /// Documents that arrived.
     sent: usize,
+    /// What they said, each with its receiver, for tests that look at that.
+    heard: Option<Vec<(usize, Vec<u8>)>>,
 }
 
 const UNIX: u64 = 1_700_000_000;
@@ -67,6 +69,7 @@ impl World {
             connected: connected.iter().copied().collect(),
             now: 1_000,
             sent: 0,
+            heard: None,
         }
     }
 
@@ -107,6 +110,9 @@ impl World {
             let to = (0..self.nodes.len()).find(|number| key(*number) == to).unwrap();
             if self.are_connected(from, to) {
                 self.sent += 1;
+                if let Some(heard) = &mut self.heard {
+                    heard.push((to, document.clone()));
+                }
                 // A node ignores a document that it refuses, as the daemon does.
                 let _ = self.nodes[to].handle_document(key(from), &document, now, unix);
                 self.nodes[to].settle_enrolment(true);

@@ -42,6 +42,8 @@ struct Node {
     rows: BTreeMap<PublicKey, Reach>,
     rules: Option<BTreeMap<NodeAddr, PeerRules>>,
     count_at: u64,
+    /// Documents that were ignored.
+    ignored: usize,
 }
 
 /// What a core is told of another node.
@@ -94,6 +96,7 @@ impl Fleet {
             rows: BTreeMap::new(),
             rules: None,
             count_at: 0,
+            ignored: 0,
         });
         self.nodes.len() - 1
     }
@@ -178,6 +181,24 @@ impl Fleet {
     pub(crate) fn change_rules(&mut self, at: usize, change: RuleChange) {
         let times = self.times();
         self.nodes[at].networks.change_rules(None, change, times).unwrap();
+    }
+
+    /// Sends bytes as a document.
+    pub(crate) fn tell(&mut self, from: usize, to: usize, document: Vec<u8>) {
+        let (now, to) = (self.world.now(), self.key(to));
+        self.nodes[from].documents.send(now, to, document).unwrap();
+    }
+
+    /// The number of documents that a node has ignored.
+    pub(crate) fn ignored(&self, at: usize) -> usize {
+        self.nodes[at].ignored
+    }
+
+    /// How long a session of a node with another one lasts, in ms.
+    pub(crate) fn session_age(&self, at: usize, other: usize) -> Option<u64> {
+        let (now, other) = (self.world.now(), self.key(other));
+        let mut peers = self.world.host(self.nodes[at].host).node.peer_status(now);
+        peers.find(|peer| peer.key == other)?.session_age
     }
 
     /// Puts these nodes on the other side of a partition, and all others on the first side.
@@ -290,7 +311,8 @@ impl Node {
                     let _ = host.send_service(now, &peer, PORTS, &bytes);
                 }
                 Output::Received { peer, document } => {
-                    let _ = self.networks.handle_document(peer, &document, now, unix);
+                    let handled = self.networks.handle_document(peer, &document, now, unix);
+                    self.ignored += usize::from(handled.is_err());
                     self.networks.settle_enrolment(true);
                 }
                 Output::Sent { .. } | Output::Failed { .. } | Output::Incomplete { .. } => {}

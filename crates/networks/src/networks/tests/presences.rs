@@ -114,3 +114,32 @@ fn quiet_members_exchange_documents_once_an_hour() {
     occasions.dedup_by(|later, first| *later < *first + 60);
     assert!((7..=9).contains(&occasions.len()), "{occasions:?}");
 }
+
+/// 1 is a member of the networks of 0 and of 2, and connected with both.
+#[test]
+fn private_addresses_stay_in_the_network_they_are_told_in() {
+    let mut world = World::new(4, &[(0, 1), (0, 3), (1, 2), (1, 3)]);
+    for (founder, name, seed) in [(0, "home", 1), (2, "club", 2)] {
+        let nonce = [founder as u8; 16];
+        let name = Name::network(name).unwrap();
+        world.nodes[founder].create(name, None, nonce, UNIX).unwrap();
+        let code = world.invite(founder, 1, seed);
+        world.join(1, &code, founder);
+    }
+    world.run(10_000);
+    let code = world.invite(0, 1, 3);
+    world.join(3, &code, 0);
+    world.run(10_000);
+    world.heard = Some(Vec::new());
+    moved(&mut world, 0, "10.0.0.3:1");
+    world.run(20_000);
+    let address = weft_reach::message::address_bytes("10.0.0.3:1".parse().unwrap());
+    let hears = |node: usize| {
+        let mut to_node = world.heard.iter().flatten().filter(|(to, _)| *to == node);
+        to_node.any(|(_, document)| document.windows(18).any(|part| part == address))
+    };
+    assert_eq!(hints(&world.nodes[1], &key(0)), ["10.0.0.3:1"]);
+    assert!(hears(1) && hears(3), "members of the network are told");
+    assert!(!hears(2));
+    assert_eq!(hints(&world.nodes[2], &key(0)), [""; 0]);
+}
