@@ -10,7 +10,7 @@
 //! | [`kept`] | a network as the text of a file |
 //! | [`document`] | the documents on the service port of Weft, as bytes |
 //! | [`offers`] | the routes that members offer to administrators |
-//! | [`presence`], [`presences`] | where members are at present: one statement, and all of a network |
+//! | [`place`], [`presence`], [`presences`] | where members are at present: a place, one statement, and all of a network |
 //! | [`rules`] | which flows pass between members, for the packet path and for people |
 //! | [`hints`] | addresses at which a node may be, each with its source |
 //! | [`reserved`] | ranges of addresses that lie behind no node |
@@ -26,6 +26,7 @@ pub mod kept;
 mod network;
 mod networks;
 pub mod offers;
+pub mod place;
 pub mod presence;
 pub mod presences;
 pub mod reserved;
