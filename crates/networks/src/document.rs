@@ -8,8 +8,8 @@
 //! kind 4, request without an invite: name (0 to 63 bytes); the network is 16 zeros
 //! kind 5, verdict: 1 byte; the network is zeros unless the node was taken in
 //! kind 6, offer of routes: subnets, at most 16, each 4 or 6, prefix length, address (4 or 16)
-//! kind 7, presences: at most 64, as in `presence`
-//! kind 8, digest of presences: 64 hashes of 8 bytes
+//! kind 9, presences: at most 64, as in `presence`
+//! kind 10, digest of presences: 64 hashes of 8 bytes
 //! ```
 //!
 //! The proof says that the holder of the invite code wants the node with this key to be a member. So
@@ -42,8 +42,8 @@ const VERDICT: u8 = 5;
 const NO_NETWORK: [u8; 16] = [0; 16];
 /// An offer of routes.
 const OFFER: u8 = 6;
-const PRESENCES: u8 = 7;
-const PRESENCE_DIGEST: u8 = 8;
+const PRESENCES: u8 = 9;
+const PRESENCE_DIGEST: u8 = 10;
 
 /// A document.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -451,6 +451,7 @@ mod tests {
     use weft_noise::SecretKey;
 
     use super::*;
+    use crate::place::Places;
 
     fn key(byte: u8) -> PublicKey {
         SecretKey::from_bytes(&[byte; 32]).unwrap().public()
@@ -459,7 +460,7 @@ mod tests {
     fn presence(network: &NetworkId) -> Presence {
         let identity = weft_noise::Identity::new(SecretKey::from_bytes(&[3; 32]).unwrap());
         let addresses = ["192.0.2.1:1", "[2001:db8::1]:2"].map(|text| text.parse().unwrap());
-        Presence::sign(&identity, network, 9, &addresses)
+        Presence::sign(&identity, network, 9, Places::of_udp(&addresses))
     }
 
     proptest! {
@@ -499,7 +500,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, kind in 0_u8..10) {
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>, kind in 0_u8..12) {
             let _ = Document::decode(&bytes);
             let _ = Document::decode(&[&[VERSION, kind], &bytes[..]].concat());
             let _ = Document::decode(&[&[VERSION, kind], &[0; 16][..], key(1).as_bytes(), &bytes[..]].concat());

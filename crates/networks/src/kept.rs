@@ -19,7 +19,7 @@ use crate::{Network, Presence};
 /// The `schema` of a file.
 pub const SCHEMA: &str = "weft.network/1";
 /// The `schema` of a file with presences.
-const PRESENCES: &str = "weft.presence/1";
+const PRESENCES: &str = "weft.presence/2";
 /// The longest text of a network, in bytes: the records, their escapes, and the rest.
 pub const MAX_LEN: u64 = 3 * MAX_SET as u64;
 
@@ -200,7 +200,7 @@ pub fn add_presences(text: &str, network: &mut Network, (now, unix): (u64, u64))
 pub fn lost(own: &PublicKey, id: NetworkId, presences: Option<&str>) -> Network {
     let known = presences.and_then(|text| read_presences(text, u64::MAX).ok());
     let members = known.unwrap_or_default().into_iter().map(|(presence, _)| presence);
-    let contacts = members.map(|presence| (presence.member, presence.addresses));
+    let contacts = members.map(|presence| (presence.member, presence.places.addresses().collect()));
     Network::lost(own, id, contacts.filter(|(member, _)| member != own).collect())
 }
 
@@ -211,9 +211,9 @@ fn read_presences(text: &str, unix: u64) -> Result<Vec<(Presence, u64)>, KeptErr
         return Err(KeptError::Schema(PRESENCES));
     }
     let since = unix.saturating_sub(content.unix);
-    let read = |text: String| match Presence::read(&hex::decode(text).ok()?) {
-        Ok(((presence, age), [])) => Some((presence, u64::from(age).saturating_add(since))),
-        _ => None,
+    let read = |text: String| {
+        let (presence, age) = Presence::read(&hex::decode(text).ok()?).ok()?;
+        Some((presence, u64::from(age).saturating_add(since)))
     };
     Ok(content.presences.into_iter().filter_map(read).collect())
 }

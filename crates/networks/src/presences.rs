@@ -14,6 +14,7 @@ use weft_reach::rate::Bucket;
 use weft_roster::network_id::NetworkId;
 
 use crate::document::{Document, DocumentError};
+use crate::place::Places;
 use crate::presence::{MAX_IN_DOCUMENT, MAX_VERSION, Presence};
 
 /// Number of hashes in a digest.
@@ -97,7 +98,7 @@ struct Partner {
 /// What this node says about itself.
 #[derive(Debug, Clone, Default)]
 struct Own {
-    wanted: Vec<SocketAddr>,
+    wanted: Places,
     /// Milliseconds since 1970 at 0 of the clock.
     unix_at_zero: u64,
     /// A version that is in use already: a former life of this node made it.
@@ -124,10 +125,8 @@ impl Presences {
     /// Where a member may be: of its addresses those that can be dialled, [`PER_HOST`] at most with one
     /// IP address, so that a member that names another host sends little there.
     pub(super) fn addresses(&self, member: &PublicKey) -> impl Iterator<Item = SocketAddr> {
-        let kept = self.kept.get(member);
-        let addresses = kept
-            .into_iter()
-            .flat_map(|kept| kept.presence.addresses.iter().copied());
+        let kept = self.kept.get(member).into_iter();
+        let addresses = kept.flat_map(|kept| kept.presence.places.addresses());
         let mut hosts = Vec::new();
         addresses.filter(move |at| {
             let of_host = hosts.iter().filter(|known| **known == at.ip()).count();
@@ -140,7 +139,7 @@ impl Presences {
     /// statement before stays.
     pub(super) fn set_own(&mut self, addresses: &[SocketAddr], now: u64, unix_ms: u64) {
         self.own.unix_at_zero = unix_ms.saturating_sub(now);
-        self.own.wanted = addresses.to_vec();
+        self.own.wanted = Places::of_udp(addresses);
     }
 
     /// Makes these members those that get presences now.
@@ -261,7 +260,7 @@ impl Presences {
             let version = present.max(self.own.used + 1).min(MAX_VERSION);
             self.own.used = version;
             self.own.next = now + PAUSE;
-            let presence = Presence::sign(identity, &self.network, version, &self.own.wanted);
+            let presence = Presence::sign(identity, &self.network, version, self.own.wanted.clone());
             self.keep(presence, now as i64, None, ALL_MOVES);
         }
         self.expire(now)
@@ -333,11 +332,11 @@ impl Presences {
 
     /// When this node makes a statement, in ms; `None` if the present one holds.
     fn own_due(&self) -> Option<u64> {
-        if self.own.wanted.is_empty() {
+        if self.own.wanted.as_bytes().is_empty() {
             return None;
         }
         match self.kept.get(&self.me) {
-            Some(kept) if kept.presence.addresses == self.own.wanted => Some((kept.born + RENEW).max(0) as u64),
+            Some(kept) if kept.presence.places == self.own.wanted => Some((kept.born + RENEW).max(0) as u64),
             _ => Some(self.own.next),
         }
     }
@@ -452,18 +451,21 @@ fn bucket(key: &PublicKey) -> usize {
     usize::from(key.as_bytes().first().copied().unwrap_or(0) >> 2)
 }
 
-/// Reads the presences of a document.
+/// Reads the presences of a document. One that is malformed is left out, and takes none of the others
+/// with it: a node that reads places less strictly has passed it on in good faith.
 ///
 /// # Errors
-/// [`DocumentError`]
+/// [`DocumentError`]: there are too many, or the last one has no end.
 pub(super) fn read_presences(mut bytes: &[u8]) -> Result<Vec<(Presence, u32)>, DocumentError> {
     let mut presences = Vec::new();
+    let mut count = 0;
     while !bytes.is_empty() {
-        if presences.len() == MAX_IN_DOCUMENT {
+        if count == MAX_IN_DOCUMENT {
             return Err(DocumentError::Field("number of presences"));
         }
-        let (presence, rest) = Presence::read(bytes)?;
-        presences.push(presence);
+        let (presence, rest) = Presence::split(bytes)?;
+        presences.extend(Presence::read(presence));
+        count += 1;
         bytes = rest;
     }
     Ok(presences)

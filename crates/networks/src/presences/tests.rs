@@ -1,7 +1,10 @@
 use proptest::prelude::*;
 use weft_noise::SecretKey;
+use weft_stream::Limits;
 
 use super::*;
+use crate::place::MAX_BYTES;
+use crate::place::tests::{AT, filled, place};
 
 const NETWORK: [u8; 16] = [7; 16];
 const UNIX_MS: u64 = 1_700_000_000_000;
@@ -27,7 +30,15 @@ fn at(text: &str) -> SocketAddr {
 /// Where `number` was at `version`.
 fn presence(number: u16, version: u64) -> Presence {
     let address = SocketAddr::from(([192, 0, 2, number as u8], version as u16 | 1));
-    Presence::sign(&identity(number), &network(), version, &[address])
+    signed(number, version, &[address])
+}
+
+fn signed(number: u16, version: u64, addresses: &[SocketAddr]) -> Presence {
+    Presence::sign(&identity(number), &network(), version, Places::of_udp(addresses))
+}
+
+fn with_places(number: u16, version: u64, places: &[u8]) -> Presence {
+    Presence::sign(&identity(number), &network(), version, Places::read(places).unwrap())
 }
 
 fn store(number: u16) -> Presences {
@@ -86,6 +97,7 @@ impl Mesh {
                 while let Some((to, document)) = self.nodes[from].poll(self.now) {
                     let to = (0..self.nodes.len()).find(|number| key(*number as u16) == to).unwrap();
                     let sender = key(from as u16);
+                    assert!(document.len() <= Limits::default().document, "{}", document.len());
                     match Document::decode(&document).unwrap() {
                         Document::Presences { presences, .. } => {
                             self.sent.entry((from, to)).or_default().push(self.now);
@@ -172,15 +184,17 @@ fn what_is_forged_replayed_old_or_of_another_network_changes_nothing() {
     let before = versions(&store);
     let mut bytes = Vec::new();
     presence(1, 101).emit(0, &mut bytes);
-    for at in [40, 50, bytes.len() - 1] {
+    for at in [40, 60, bytes.len() - 1] {
         let mut forged = bytes.clone();
         // A byte of the version, of an address, of the signature.
         forged[at - 1] ^= 1;
-        if let Ok(((forged, _), _)) = Presence::read(&forged) {
+        if let Ok((forged, _)) = Presence::read(&forged) {
             assert!(!take(&mut store, 2, &[forged], 20_000), "{at}");
         }
     }
-    let elsewhere = Presence::sign(&identity(1), &NetworkId::from_bytes([8; 16]), 200, &[at("192.0.2.9:1")]);
+    let other_network = NetworkId::from_bytes([8; 16]);
+    let places = Places::of_udp(&[at("192.0.2.9:1")]);
+    let elsewhere = Presence::sign(&identity(1), &other_network, 200, places);
     for old in [presence(1, 100), presence(1, 99), elsewhere] {
         assert!(!take(&mut store, 2, &[old], 20_000));
     }
@@ -208,7 +222,7 @@ fn forgeries_of_one_member_cost_a_bounded_number_of_checks() {
     presence(1, 5).emit(0, &mut bytes);
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
-    let forged = Presence::read(&bytes).unwrap().0.0;
+    let forged = Presence::read(&bytes).unwrap().0;
     take(&mut store, 9, &vec![forged; CHECKS as usize], 0);
     assert!(
         !take(&mut store, 9, &[presence(1, 6)], 0),
@@ -230,12 +244,7 @@ fn addresses_that_lead_nowhere_are_not_used() {
     ]
     .map(at);
     let mut store = store(0);
-    take(
-        &mut store,
-        2,
-        &[Presence::sign(&identity(1), &network(), 1, &addresses)],
-        0,
-    );
+    take(&mut store, 2, &[signed(1, 1, &addresses)], 0);
     assert_eq!(
         store.addresses(&key(1)).collect::<Vec<_>>(),
         [at("10.0.0.1:1"), at("10.0.0.1:2")]
@@ -281,10 +290,91 @@ fn two_thousand_members_reach_a_newcomer_and_take_little_memory() {
     mesh.link(&[(0, 1)]);
     mesh.run(200_000);
     assert_eq!(versions(&mesh.nodes[1]).len(), usize::from(MEMBERS) - 2);
-    // Without addresses, which are at most eight of 32 bytes.
+    // Without places: eight addresses of UDP, and the most that a member may name.
     let of_member =
         size_of::<Kept>() + size_of::<(u64, PublicKey)>() + size_of::<Partner>() + 3 * size_of::<PublicKey>();
-    assert!(of_member + 8 * size_of::<SocketAddr>() <= 1_280, "{of_member}");
+    let eight = Places::of_udp(&[at("192.0.2.1:1"); 8]).as_bytes().len();
+    assert!(of_member + eight <= 1_280, "{of_member}");
+    assert!(of_member + MAX_BYTES <= 2_048, "{of_member}");
+}
+
+#[test]
+fn two_hundred_members_of_the_largest_size_get_through() {
+    const MEMBERS: u16 = 200;
+    let mut mesh = Mesh::new(2);
+    let places = filled(MAX_BYTES);
+    for number in 2..2 + MEMBERS {
+        assert!(take(&mut mesh.nodes[0], number, &[with_places(number, 1, &places)], 0));
+    }
+    mesh.link(&[(0, 1)]);
+    mesh.run(30_000);
+    assert_eq!(versions(&mesh.nodes[1]).len(), usize::from(MEMBERS));
+    let documents = mesh.sent[&(0, 1)].len();
+    assert!((4..=5).contains(&documents), "{documents}");
+}
+
+#[test]
+fn a_document_takes_64_presences_of_the_largest_size() {
+    let largest = with_places(1, MAX_VERSION, &filled(MAX_BYTES));
+    let document = |count| Document::Presences {
+        network: network(),
+        presences: vec![(largest.clone(), u32::MAX); count],
+    };
+    let most = document(MAX_IN_DOCUMENT);
+    let bytes = most.encode();
+    assert!(bytes.len() <= Limits::default().document);
+    assert_eq!((bytes.len(), Document::decode(&bytes)), (18 + 64 * 1_134, Ok(most)));
+    let more = document(MAX_IN_DOCUMENT + 1).encode();
+    assert_eq!(
+        Document::decode(&more),
+        Err(DocumentError::Field("number of presences"))
+    );
+}
+
+#[test]
+fn places_of_other_carriers_cross_nodes_that_do_not_speak_them() {
+    let mut mesh = Mesh::new(3);
+    let url = b"wss://example.org/weft";
+    let places = [
+        place(2, &[(2, url), (3, &[9; 32]), (77, b"new")]),
+        place(99, &[(1, &AT)]),
+        place(0, &[(1, &AT)]),
+    ];
+    let sent = with_places(9, 1, &places.concat());
+    mesh.link(&[(0, 1), (1, 2)]);
+    mesh.run(1_000);
+    assert!(take(&mut mesh.nodes[0], 9, std::slice::from_ref(&sent), mesh.now));
+    mesh.run(2 * PAUSE);
+    for node in &mesh.nodes {
+        let (arrived, _) = node.all(mesh.now).next().unwrap();
+        assert!(arrived == &sent && arrived.is_genuine(&network()));
+        let dialled: Vec<SocketAddr> = node.addresses(&key(9)).collect();
+        assert_eq!(dialled, [at("192.0.2.1:2121")], "the address of UDP alone");
+    }
+}
+
+#[test]
+fn a_malformed_presence_takes_no_others_with_it() {
+    let mut body = Vec::new();
+    presence(1, 1).emit(0, &mut body);
+    let good = body.clone();
+    // A place of UDP whose parts have the wrong length, a version that is too high, a key that is none.
+    for (at, to) in [(47, 19), (32, 0xff)] {
+        let mut bad = good.clone();
+        bad[at] = to;
+        body.extend(bad);
+    }
+    body.extend([&[0xff; 32], &good[32..]].concat());
+    presence(2, 1).emit(7, &mut body);
+    let read = read_presences(&body).unwrap();
+    assert_eq!(read, [(presence(1, 1), 0), (presence(2, 1), 7)]);
+    for end in good.len() + 1..2 * good.len() {
+        assert_eq!(read_presences(&body[..end]), Err(DocumentError::Length), "{end}");
+    }
+    body.push(0);
+    assert_eq!(read_presences(&body), Err(DocumentError::Length));
+    let many = good.repeat(MAX_IN_DOCUMENT);
+    assert_eq!(read_presences(&many).map(|read| read.len()), Ok(MAX_IN_DOCUMENT));
 }
 
 /// The bytes of docs/protocol/networks.md.
@@ -292,8 +382,10 @@ fn two_thousand_members_reach_a_newcomer_and_take_little_memory() {
 fn presences_as_documented() {
     let page = include_str!("../../../../docs/protocol/networks.md");
     let addresses = ["192.0.2.1:2121", "[2001:db8::1]:2121"].map(at);
-    let presence = Presence::sign(&identity(0), &network(), 1_700_000_000_000, &addresses);
-    let presences = vec![(presence, 5)];
+    let udp = Places::of_udp(&addresses);
+    let web = place(2, &[(2, b"wss://example.org/weft"), (3, &[9; 32])]);
+    let places = [udp.as_bytes(), &web].concat();
+    let presences = vec![(with_places(0, 1_700_000_000_000, &places), 5)];
     let document = Document::Presences {
         network: network(),
         presences,

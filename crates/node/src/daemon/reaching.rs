@@ -9,7 +9,7 @@ use weft_desired::addresses::HostAddresses;
 use weft_discovery::further_sockets::FurtherSockets;
 use weft_discovery::probe_sockets::{Arrived, ProbeSockets};
 use weft_networks::hints::HintSource;
-use weft_networks::presence::MAX_ADDRESSES;
+use weft_networks::place::MAX_PLACES;
 use weft_noise::PublicKey;
 use weft_nostr::signal::Own;
 use weft_os::clock::boottime_ms;
@@ -140,10 +140,10 @@ impl Reaching {
     pub(super) fn own_addresses(&self) -> Vec<SocketAddr> {
         let of_host = |candidate: &&Candidate| candidate.kind == Kind::Host;
         let (host, outer): (Vec<&Candidate>, Vec<&Candidate>) = self.reach.candidates().iter().partition(of_host);
-        let outer = outer.into_iter().take(MAX_ADDRESSES / 2);
+        let outer = outer.into_iter().take(MAX_PLACES / 2);
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for candidate in outer.chain(host) {
-            if !addresses.contains(&candidate.at) && addresses.len() < MAX_ADDRESSES {
+            if !addresses.contains(&candidate.at) && addresses.len() < MAX_PLACES {
                 addresses.push(candidate.at);
             }
         }

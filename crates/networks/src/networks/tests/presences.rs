@@ -85,7 +85,8 @@ fn they_are_kept_over_a_restart_and_grow_older() {
         (vec!["192.0.2.2:1".to_owned()], true)
     );
     assert_eq!(load(&text, world.unix() + 8 * 86_400), (vec![], true));
-    for bad in ["", "{", "{\"schema\":\"weft.presence/2\",\"unix\":1,\"presences\":[]}"] {
+    let of_schema = |number: u8| text.replace("weft.presence/2", &format!("weft.presence/{number}"));
+    for bad in ["", "{", &of_schema(1), &of_schema(3)] {
         assert_eq!(load(bad, world.unix()), (vec![], false));
     }
 }
@@ -142,4 +143,39 @@ fn private_addresses_stay_in_the_network_they_are_told_in() {
     assert!(hears(1) && hears(3), "members of the network are told");
     assert!(!hears(2));
     assert_eq!(hints(&world.nodes[2], &key(0)), [""; 0]);
+}
+
+/// Kinds 7 and 8 are those of builds before this format.
+#[test]
+fn documents_of_other_kinds_are_ignored_and_change_nothing() {
+    let mut world = three();
+    moved(&mut world, 2, "192.0.2.3:1");
+    world.run(20_000);
+    let network = world.network(0).id();
+    let (now, unix) = world.times();
+    let known = |world: &World| {
+        world
+            .network(0)
+            .presences(now)
+            .map(|(presence, _)| presence.clone())
+            .collect::<Vec<_>>()
+    };
+    let before = known(&world);
+    let mut statement = Vec::new();
+    before[0].emit(0, &mut statement);
+    for kind in [7, 8, 11, 255] {
+        for body in [&[][..], &[0; 512], &statement] {
+            let document = [&[1, kind][..], network.as_bytes(), body].concat();
+            let ignored = world.nodes[0].handle_document(key(1), &document, now, unix);
+            assert_eq!(ignored, Err(DocumentError::Kind(1, kind)));
+        }
+    }
+    assert_eq!(known(&world), before);
+    moved(&mut world, 1, "192.0.2.2:1");
+    world.run(20_000);
+    assert_eq!(
+        hints(&world.nodes[0], &key(1)),
+        ["192.0.2.2:1"],
+        "its sender is heard as before"
+    );
 }
