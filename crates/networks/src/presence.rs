@@ -131,3 +131,6 @@ impl Presence {
         out.extend_from_slice(places);
     }
 }
+
+#[cfg(test)]
+mod tests;
