@@ -136,6 +136,29 @@ fn a_file_under_the_name_of_another_network_is_none_of_it() {
     assert!(why.contains(&id.to_string()), "{why}");
 }
 
+/// As a build before places had carriers has written it.
+#[test]
+fn presences_of_the_first_format_are_no_fault_and_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let (networks, _) = founded();
+    let network = networks.iter().next().unwrap();
+    save(directory.path(), network).unwrap();
+    // Key; version, age, one address; signature.
+    let key = hex::encode(networks.own().as_bytes());
+    let rest = "0000018bcfe56800000000050100000000000000000000ffffc00002010849";
+    let signature = "07".repeat(64);
+    let first = format!(r#"{{"schema":"weft.presence/1","unix":1700000000,"presences":["{key}{rest}{signature}"]}}"#);
+    let path = presence_path(directory.path(), network.id());
+    fs::write(&path, &first).unwrap();
+    let (loaded, mut kept) = NetworkFiles::load(directory.path(), networks.own());
+    load_presences(directory.path(), &mut kept[0], (5, 1_700_000_000));
+    assert_eq!(kept[0].presences(5).count(), 0);
+    assert!(loaded.all_unusable().is_empty() && !kept[0].is_lost());
+    save_presences(directory.path(), &kept[0], (5, 1_700_000_000)).unwrap();
+    assert!(fs::read_to_string(&path).unwrap().contains("weft.presence/2"));
+    assert_eq!(presence_files(directory.path()), [path], "and no other file");
+}
+
 #[test]
 fn unusable_presences_count_as_none_and_are_removed() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
 //! Members find each other by what other members pass on, after moves and restarts.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
@@ -35,13 +35,17 @@ fn direct(from: &Daemon, to: &Daemon) -> Value {
     peer["path"]["addr"].clone()
 }
 
-/// What a node keeps of where members are, in hexadecimal digits.
-fn kept(node: &Daemon) -> String {
+/// The file in which a node keeps where members are.
+fn file(node: &Daemon) -> Option<PathBuf> {
     let files = fs::read_dir(&node.identity().state).unwrap().flatten();
     let mut files = files.filter(|file| file.file_name().to_string_lossy().starts_with("presence-"));
-    files
-        .next()
-        .map(|file| fs::read_to_string(file.path()).unwrap())
+    files.next().map(|file| file.path())
+}
+
+/// What a node keeps of where members are, in hexadecimal digits.
+fn kept(node: &Daemon) -> String {
+    file(node)
+        .map(|file| fs::read_to_string(file).unwrap())
         .unwrap_or_default()
 }
 
@@ -73,7 +77,16 @@ fn members_that_know_one_member_find_all_after_moves_and_restarts() {
         // 192.0.2.11 and port 2121, as presences have them.
         let moved = "c000020b0849";
         wait_until(MINUTE, "C knows where A is now", || kept(&c).contains(moved));
+        // The file of B is of a build with another form of presences.
+        let of_b = file(&b).unwrap();
+        let first = fs::read_to_string(&of_b)
+            .unwrap()
+            .replace("weft.presence/2", "weft.presence/1");
+        assert!(first.contains("weft.presence/1"));
+        fs::write(&of_b, first).unwrap();
         again(&mut b);
+        let faults = b.status().unwrap()["node"]["faults"].to_string();
+        assert!(!faults.contains("presence"), "{faults}");
         wait_until(MINUTE, "B has a direct path to A", || {
             direct(&b, &a) == "192.0.2.11:2121"
         });
