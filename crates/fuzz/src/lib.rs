@@ -20,6 +20,7 @@
 //! - [`stream`]: two ends that send documents to each other over a link that the bytes control, and a
 //!   peer that follows no rule.
 //! - [`roster`]: every parser of weft-roster, and random records in two orders.
+//! - [`document`]: documents between members, and where members say that they are.
 //! - [`reach`]: every parser of weft-reach, and a node among peers that name what they like.
 //! - [`nostr`]: what relays send, and what other nodes send through them, on each level of a message.
 //! - [`nvpn`]: what devices of nvpn send, and the links that they show.
@@ -41,6 +42,7 @@ mod coalesce;
 mod core;
 #[cfg(feature = "host")]
 mod dns;
+mod document;
 mod fast;
 pub mod forged;
 mod handshake;
@@ -66,6 +68,7 @@ pub use self::core::core;
 #[cfg(feature = "host")]
 pub use self::dns::dns;
 pub use coalesce::coalesce;
+pub use document::document;
 pub use fast::fast;
 pub use handshake::handshake;
 pub use lan::lan;
@@ -99,6 +102,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("lan", lan),
     ("lifetime", lifetime),
     ("roster", roster),
+    ("document", document),
     ("reach", reach),
     ("nostr", nostr),
     ("nvpn", nvpn),

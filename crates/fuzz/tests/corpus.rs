@@ -116,6 +116,7 @@ tests! {
     lan: 3_000 of up to 300 bytes;
     lifetime: 3_000 of up to 600 bytes;
     roster: 3_000 of up to 300 bytes;
+    document: 3_000 of up to 400 bytes;
     reach: 5_000 of up to 400 bytes;
     nostr: 3_000 of up to 400 bytes;
     nvpn: 3_000 of up to 400 bytes;
