@@ -421,7 +421,7 @@ impl Network {
         let ask = asks.map(|joining| joining.next);
         let dismissed = self.dismissed.values().min().copied();
         let offer = self.offer_timeout(own);
-        let presences = self.presences.timeout();
+        let presences = self.presences.timeout().filter(|_| self.is_member(own));
         let turns = [self.secret_turn.at(), self.name_timeout()];
         let first = [self.sync.timeout(), ask, dismissed, offer, presences, self.leaves_at];
         first.into_iter().chain(turns).flatten().min()
