@@ -168,12 +168,14 @@ impl Presences {
     /// A member that sends something may do so before this node knows that it can be reached.
     fn partner(&mut self, key: &PublicKey) -> &mut Partner {
         let through = self.serial;
+        // Its digest may have come before this node was a member.
+        let owed = 1 << bucket(&self.me);
         self.partners.entry(*key).or_insert(Partner {
             here: false,
             next: 0,
             digest: 0,
             answer: 0,
-            owed: 0,
+            owed,
             cursor: None,
             through,
             checks: Bucket::new(CHECKS, CHECK_INTERVAL),

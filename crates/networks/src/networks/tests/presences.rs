@@ -92,6 +92,21 @@ fn they_are_kept_over_a_restart_and_grow_older() {
 }
 
 #[test]
+fn a_node_that_is_no_member_yet_has_nothing_to_say() {
+    let mut world = World::new(2, &[]);
+    world.create(0);
+    let code = world.invite(0, 1, 1);
+    world.join(1, &code, 0);
+    moved(&mut world, 1, "192.0.2.2:1");
+    world.run(20_000);
+    assert_eq!(world.sent, 0);
+    world.connected.insert((0, 1));
+    world.run(20_000);
+    assert_eq!(world.members(0), [0, 1]);
+    assert_eq!(hints(&world.nodes[0], &key(1)), ["192.0.2.2:1"]);
+}
+
+#[test]
 fn quiet_members_exchange_documents_once_an_hour() {
     let mut world = World::new(2, &[(0, 1)]);
     world.create(0);
