@@ -1,15 +1,13 @@
 //! A simulated host.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
 use weft_core::{Config, Event, Node, Output, PeerConfig, ServiceError, TraversalError};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{
-    Command, Endpoint, Lane, LaneConfig, LocalEnd, Place, Report, ReportQueue, SendCommand, Train, Transmit,
-};
+use weft_packet::{Command, Endpoint, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::outside::Token;
@@ -327,14 +325,12 @@ impl Host {
     }
 
     /// Receives a datagram that the world delivers, and records the trail of what is inside.
-    pub(crate) fn receive_on_trail(&mut self, now: u64, me: HostId, local: IpAddr, datagram: &mut Datagram) {
+    pub(crate) fn receive_on_trail(&mut self, now: u64, me: HostId, from: Endpoint, datagram: &mut Datagram) {
         if datagram.trail.len() > usize::from(SessionDatagram::DEFAULT_TTL) {
             self.complaint = Some(format!("a datagram was carried along {:?}", datagram.trail));
         }
         self.carrying = std::mem::take(&mut datagram.trail);
         self.carrying.push(me);
-        let local = LocalEnd { ip: local, device: 1 };
-        let from = Endpoint::from(datagram.src).with_local(Some(local));
         self.receive(now, from, &datagram.bytes);
         self.carrying.clear();
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::Rng;
+use weft_packet::{Endpoint, LocalEnd, SocketId};
 
 use crate::HostId;
 use crate::datagram::{Datagram, Fate};
@@ -52,6 +53,8 @@ struct Attachment {
     second: Option<SocketAddr>,
     /// Its further addresses in the first network.
     aliases: Vec<SocketAddr>,
+    /// Its further underlay sockets, each with its address in the first network.
+    sockets: Vec<(SocketId, SocketAddr)>,
     nat: Option<Nat>,
     /// Hosts of different sides do not reach each other.
     side: u32,
@@ -99,6 +102,7 @@ impl Network {
             addr,
             second: None,
             aliases: Vec::new(),
+            sockets: Vec::new(),
             nat: None,
             side: 0,
         });
@@ -123,8 +127,34 @@ impl Network {
         self.by_addr.remove(&addr);
     }
 
-    /// The address of a host with this IP address, beside its first one.
-    pub(crate) fn further_of(&self, host: HostId, ip: IpAddr) -> Option<SocketAddr> {
+    /// Gives a host a further underlay socket, with an address in the first network.
+    pub(crate) fn add_socket(&mut self, host: HostId, socket: SocketId, addr: SocketAddr) {
+        self.hosts[host].sockets.push((socket, addr));
+        self.by_addr.insert(addr, host);
+    }
+
+    /// The path on which a host receives a datagram; `home`: its first address.
+    pub(crate) fn came(&self, host: HostId, datagram: &Datagram, home: IpAddr) -> Endpoint {
+        let from = Endpoint::from(datagram.src);
+        let mut sockets = self.hosts[host].sockets.iter();
+        if let Some((socket, _)) = sockets.find(|(_, addr)| *addr == datagram.dst) {
+            return socket.path(from);
+        }
+        let further = self.further_of(host, datagram.dst.ip());
+        let ip = further.map_or(home, |addr| addr.ip());
+        from.with_local(Some(LocalEnd { ip, device: 1 }))
+    }
+
+    /// The address from which a host sends on a path, if it is not its first one.
+    pub(crate) fn source(&self, host: HostId, path: Endpoint) -> Option<SocketAddr> {
+        let mut sockets = self.hosts[host].sockets.iter();
+        let socket = sockets.find(|(socket, _)| *socket == path.socket());
+        let local = || self.further_of(host, path.local()?.ip);
+        socket.map(|(_, addr)| *addr).or_else(local)
+    }
+
+    /// The address of a host's ordinary socket with this IP address, beside its first one.
+    fn further_of(&self, host: HostId, ip: IpAddr) -> Option<SocketAddr> {
         let attachment = &self.hosts[host];
         let mut all = attachment.second.iter().chain(&attachment.aliases);
         all.find(|addr| addr.ip() == ip).copied()

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_core::{Config, PeerConfig};
+use weft_core::{Config, PeerConfig, Uplink};
+use weft_packet::SocketId;
 use weft_wire::link::LinkMessageType;
 
 use crate::datagram::{Datagram, Fate, Kind};
@@ -140,6 +141,22 @@ impl World {
     /// Takes that address from it. What is sent from there leaves from its first address.
     pub fn remove_alias(&mut self, host: HostId, addr: SocketAddr) {
         self.network.remove_alias(host, addr);
+    }
+
+    /// Gives a host a second uplink, which it uses while its first one does not work. Returns its
+    /// addresses there: that of the ordinary socket, and that of the socket that leads through it.
+    pub fn add_uplink(&mut self, host: HostId) -> [SocketAddr; 2] {
+        let ordinary = self.add_alias(host);
+        let further = SocketAddr::new(ordinary.ip(), 40_000);
+        let socket = SocketId::ORDINARY.following();
+        self.network.add_socket(host, socket, further);
+        let uplink = Uplink {
+            socket,
+            ipv6: false,
+            spare: true,
+        };
+        self.host_mut(host).node.set_uplinks(vec![uplink]);
+        [ordinary, further]
     }
 
     /// Sets the conditions of the second network.
@@ -397,11 +414,8 @@ impl World {
             return Ok(Datagram::NOBODY);
         };
         self.traffic.loops += u64::from(datagram.trail.contains(&id));
-        let local = self
-            .network
-            .further_of(id, datagram.dst.ip())
-            .unwrap_or_else(|| home(id));
-        self.hosts[id].receive_on_trail(self.now, id, local.ip(), &mut datagram);
+        let from = self.network.came(id, &datagram, home(id).ip());
+        self.hosts[id].receive_on_trail(self.now, id, from, &mut datagram);
         self.moved(id)
     }
 
@@ -439,7 +453,7 @@ impl World {
         let host = &mut self.hosts[id];
         let src = host.addr;
         for sent in host.take_sent() {
-            let further = sent.to.local().and_then(|local| self.network.further_of(id, local.ip));
+            let further = self.network.source(id, sent.to);
             self.put(Datagram {
                 from: id,
                 src: further.unwrap_or(src),

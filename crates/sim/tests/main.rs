@@ -43,3 +43,4 @@ mod scenarios;
 mod states;
 mod subnets;
 mod traversal;
+mod uplinks;
