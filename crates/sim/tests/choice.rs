@@ -185,6 +185,80 @@ fn a_forwarder_between_both_ends_does_not_become_the_path() {
     }
 }
 
+/// A datagram of one of the two hosts on the wire: source, destination and content.
+type Heard = (SocketAddr, SocketAddr, Vec<u8>);
+
+/// A party on the path sends copies of all frames of both ends, probes and announcements among them, before they arrive
+/// and again later: from its own address, and in the name of the address of the sender in the other network, which
+/// does not work. It alters others.
+#[test]
+fn copies_and_replays_move_no_link_that_knows_two_addresses() {
+    for seed in 0..10 {
+        let mut net = Net::new(seed, [15, 1]);
+        net.meet([true, true]);
+        net.talk(10_000);
+        assert_eq!(net.in_second(), Some(true), "{:?}", net.paths());
+        let (first, second) = (net.first, net.second);
+        let held: Rc<RefCell<Vec<Heard>>> = Rc::default();
+        let tap = held.clone();
+        net.world.set_rule(move |_, d| {
+            // The first network is cut, and what is in the second one waits for its copies.
+            if d.from < 2 && second.contains(&d.dst) {
+                tap.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            }
+            if d.from < 2 { Fate::Drop } else { Fate::Pass }
+        });
+        let other: SocketAddr = "203.0.113.9:9".parse().unwrap();
+        let (moves, before) = (net.moves(), net.hosts.map(|host| net.world.host(host).received.len()));
+        let mut old: Vec<Heard> = Vec::new();
+        for ms in 0..20_000_usize {
+            if ms % 20 == 0 {
+                net.world.send(net.hosts[0], net.hosts[1], ms as u32, 300);
+                net.world.send(net.hosts[1], net.hosts[0], ms as u32, 300);
+            }
+            if ms == 100 {
+                let now = net.world.now();
+                net.hosts
+                    .iter()
+                    .for_each(|host| net.world.host_mut(*host).node.handle_network_change(now));
+            }
+            net.world.run(1);
+            // For 3 s an announcement counts from any address (docs/decisions/0022-path-validation.md).
+            let active = ms > 4_000;
+            for (src, dst, bytes) in held.take() {
+                let sender = second.iter().position(|at| *at == src).unwrap();
+                let mut altered = bytes.clone();
+                altered[ms % bytes.len()] ^= 1 << (ms % 8);
+                for copy in [bytes.clone(), altered].into_iter().filter(|_| active) {
+                    net.world.inject(other, dst, copy.clone());
+                    net.world.inject(first[sender], dst, copy);
+                }
+                net.world.inject(src, dst, bytes.clone());
+                old.push((src, dst, bytes));
+            }
+            if active {
+                let (src, dst, bytes) = old[ms * 7 % old.len()].clone();
+                let sender = second.iter().position(|at| *at == src).unwrap();
+                for src in [src, other, first[sender]] {
+                    net.world.inject(src, dst, bytes.clone());
+                }
+            }
+        }
+        net.world.run(100);
+        let received = [0, 1].map(|host| net.world.host(net.hosts[host]).received.len() - before[host]);
+        assert!(
+            received.iter().all(|received| *received >= 999),
+            "seed {seed}: {received:?} of 1000"
+        );
+        assert_eq!(
+            (net.moves(), net.in_second()),
+            (moves, Some(true)),
+            "seed {seed}: {:?}",
+            net.paths()
+        );
+    }
+}
+
 #[test]
 fn networks_that_are_alike_are_not_changed() {
     for seed in 0..20 {
