@@ -24,6 +24,7 @@ mod hops;
 mod hostile;
 mod idle;
 mod lanes;
+mod liars;
 mod links;
 mod local_ends;
 mod mesh;

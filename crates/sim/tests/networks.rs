@@ -47,7 +47,7 @@ fn documents_of_unknown_kinds_end_no_session() {
         for length in [0, 73_000] {
             let head = [&[1, kind][..], fleet.network(0).id().as_bytes()].concat();
             for (from, to) in [(0, 1), (1, 0)] {
-                fleet.tell(from, to, [&head[..], &vec![kind; length]].concat());
+                assert!(fleet.send_document(from, to, [&head[..], &vec![kind; length]].concat()));
             }
             fleet.run(2_000);
         }

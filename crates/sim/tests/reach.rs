@@ -3,6 +3,7 @@
 //! and no node sends more than a bounded number of probes a minute.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
@@ -14,7 +15,7 @@ use weft_sim::{HostId, NatKind, World};
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 
-const PUBLIC: usize = 10;
+pub(crate) const PUBLIC: usize = 10;
 /// Every second of the others is behind a NAT box.
 const KINDS: [NatKind; 4] = [
     NatKind::FullCone,
@@ -25,12 +26,14 @@ const KINDS: [NatKind; 4] = [
 /// Between two looks at what nodes have to do with the search, ms.
 const STEP: u64 = 10;
 /// Until all nodes have their links, ms.
-const CALM: u64 = 20_000;
+pub(crate) const CALM: u64 = 20_000;
 /// For which the pairs have traffic, ms: until the attempts of all pairs are over.
-const TRAFFIC: u64 = 60_000;
+pub(crate) const TRAFFIC: u64 = 60_000;
 /// Between two packets of a pair, ms.
-const PACE: u64 = 500;
+pub(crate) const PACE: u64 = 500;
 const MINUTE: u64 = 60_000;
+/// Neighbours that are asked whether they see a peer at an address, at most.
+const WITNESSES: usize = 4;
 /// Probes and answers to probes of a node in a minute, at most.
 const MOST: u64 = 400;
 
@@ -40,8 +43,8 @@ const PORTS: DataPorts = DataPorts {
 };
 
 /// The search of one node, as the daemon drives it.
-struct Search {
-    reach: Reach,
+pub(crate) struct Search {
+    pub(crate) reach: Reach,
     /// Events of the node that were handled.
     handled: usize,
     /// Probes and answers sent, by minute.
@@ -49,15 +52,15 @@ struct Search {
 }
 
 /// All nodes.
-struct Net {
-    world: World,
-    searches: Vec<Search>,
+pub(crate) struct Net {
+    pub(crate) world: World,
+    pub(crate) searches: Vec<Search>,
     ids: BTreeMap<NodeAddr, HostId>,
     kinds: Vec<Option<NatKind>>,
 }
 
 impl Net {
-    fn new(seed: u64, nodes: usize) -> Self {
+    pub(crate) fn new(seed: u64, nodes: usize) -> Self {
         let mut world = World::new(seed);
         world.check_every = 500;
         let config = Config {
@@ -99,7 +102,7 @@ impl Net {
     }
 
     /// Each node with two others, in an order by chance; each knows the other's key alone.
-    fn pairs(&mut self, seed: u64) -> Vec<(HostId, HostId)> {
+    pub(crate) fn pairs(&mut self, seed: u64) -> Vec<(HostId, HostId)> {
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let mut order: Vec<HostId> = (PUBLIC..self.searches.len()).collect();
         for last in (1..order.len()).rev() {
@@ -117,7 +120,7 @@ impl Net {
         pairs
     }
 
-    fn run(&mut self, ms: u64) {
+    pub(crate) fn run(&mut self, ms: u64) {
         for _ in 0..ms / STEP {
             self.world.run(STEP);
             (0..self.searches.len()).for_each(|id| self.drive(id));
@@ -181,13 +184,27 @@ impl Net {
                 }
                 // A search of ports has tests of its own (crates/reach/tests/search.rs).
                 Output::OpenSockets { .. } => self.searches[id].reach.handle_sockets(now, 0),
-                Output::Ask { .. } | Output::ProbeFrom { .. } | Output::Adopt { .. } | Output::CloseSockets => {}
+                Output::Ask { peer, at } => self.ask_neighbours(id, peer, at),
+                Output::ProbeFrom { .. } | Output::Adopt { .. } | Output::CloseSockets => {}
             }
         }
     }
 
+    /// Asks neighbours whether they see a peer at an address.
+    fn ask_neighbours(&mut self, id: HostId, peer: NodeAddr, at: SocketAddr) {
+        let peers = self.world.host(id).node.peer_status(self.world.now());
+        let linked: Vec<PublicKey> = peers
+            .filter(|peer| peer.link_age.is_some())
+            .map(|peer| peer.key)
+            .collect();
+        for neighbour in linked.iter().take(WITNESSES) {
+            let now = self.world.now();
+            self.world.host_mut(id).ask_sighting(now, neighbour, peer, at);
+        }
+    }
+
     /// Whether both ends send to each other directly.
-    fn is_direct(&self, (a, b): (HostId, HostId)) -> bool {
+    pub(crate) fn is_direct(&self, (a, b): (HostId, HostId)) -> bool {
         let path = |from: HostId, to: HostId| self.world.host(from).node.weft_path(&self.world.host(to).key);
         [path(a, b), path(b, a)]
             .iter()
@@ -208,6 +225,7 @@ impl Net {
 fn note(reach: &mut Reach, now: u64, event: &Event, changed: &mut BTreeSet<PublicKey>) {
     match event {
         Event::Observed { by, at } => reach.handle_observed(now, by.node_addr(), *at),
+        Event::Sighted { by, of, at } => reach.handle_seen(now, *of, by.node_addr(), *at),
         Event::LinkDown { peer, .. } => {
             reach.forget_observer(now, peer.node_addr());
             changed.insert(*peer);

@@ -2,11 +2,13 @@
 //! links, members and rules follow them as in the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_core::{Admit, Config, Event, PeerConfig, SessionDown};
+use weft_core::{Admit, Config, Event, Path, PeerConfig, SessionDown};
+use weft_networks::hints::Hint;
 use weft_networks::rules::compile::{ByHand, compile};
 use weft_networks::{MemberChange, Network, NetworkError, Networks, NewInvite, RuleChange};
 use weft_noise::PublicKey;
@@ -21,7 +23,7 @@ use weft_wire::session::DataPorts;
 const PORTS: DataPorts = DataPorts { src: PORT, dst: PORT };
 /// The time in s since 1970 at which the clock of the world reads zero.
 const UNIX_AT_ZERO: u64 = 1_700_000_000;
-/// The interval between two looks at the documents of a node, in ms.
+/// The interval between two looks at the documents of a node, in ms, unless a test has another one.
 const STEP: u64 = 10;
 /// The interval between two counts of the nodes that can be reached, in ms, as in the daemon.
 const COUNT_EVERY: u64 = 1_000;
@@ -32,6 +34,8 @@ pub(crate) struct Fleet {
     seed: u64,
     nodes: Vec<Node>,
     rng: ChaCha20Rng,
+    /// The interval between two looks at the documents of a node, in ms.
+    pub(crate) step: u64,
 }
 
 /// The networks of a host, and what its core was told of them.
@@ -44,6 +48,8 @@ struct Node {
     count_at: u64,
     /// Documents that were ignored.
     ignored: usize,
+    /// The addresses that it says it has, instead of its own.
+    says: Option<Vec<SocketAddr>>,
 }
 
 /// What a core is told of another node.
@@ -67,6 +73,7 @@ impl Fleet {
             seed,
             nodes: Vec::new(),
             rng: ChaCha20Rng::seed_from_u64(seed),
+            step: STEP,
         };
         for _ in 0..hosts {
             fleet.add();
@@ -97,6 +104,7 @@ impl Fleet {
             rules: None,
             count_at: 0,
             ignored: 0,
+            says: None,
         });
         self.nodes.len() - 1
     }
@@ -183,12 +191,6 @@ impl Fleet {
         self.nodes[at].networks.change_rules(None, change, times).unwrap();
     }
 
-    /// Sends bytes as a document.
-    pub(crate) fn tell(&mut self, from: usize, to: usize, document: Vec<u8>) {
-        let (now, to) = (self.world.now(), self.key(to));
-        self.nodes[from].documents.send(now, to, document).unwrap();
-    }
-
     /// The number of documents that a node has ignored.
     pub(crate) fn ignored(&self, at: usize) -> usize {
         self.nodes[at].ignored
@@ -212,6 +214,47 @@ impl Fleet {
     pub(crate) fn finds(&self, at: usize, other: usize) -> bool {
         let mut rows = self.nodes[at].networks.rows();
         rows.any(|row| row.key == self.key(other) && !row.addresses.is_empty())
+    }
+
+    /// The host of a node.
+    pub(crate) fn host(&self, at: usize) -> HostId {
+        self.nodes[at].host
+    }
+
+    /// The path of one node to another.
+    pub(crate) fn path(&self, from: usize, to: usize) -> Option<Path> {
+        let mut peers = self
+            .world
+            .host(self.nodes[from].host)
+            .node
+            .peer_status(self.world.now());
+        peers.find(|peer| peer.key == self.key(to))?.path
+    }
+
+    /// Whether two nodes send to each other directly, each to the address that the other has.
+    pub(crate) fn are_direct(&self, one: usize, other: usize) -> bool {
+        let direct = |from: usize, to: usize| {
+            let at = self.world.host(self.nodes[to].host).addr;
+            self.path(from, to) == Some(Path::Direct(at))
+        };
+        direct(one, other) && direct(other, one)
+    }
+
+    /// Sends packet `seq` from one node to another.
+    pub(crate) fn send(&mut self, from: usize, to: usize, seq: u32) {
+        let (from, to) = (self.nodes[from].host, self.nodes[to].host);
+        self.world.send(from, to, seq, 200);
+    }
+
+    /// From now on a node says that it has these addresses.
+    pub(crate) fn say(&mut self, at: usize, addresses: Vec<SocketAddr>) {
+        self.nodes[at].says = Some(addresses);
+    }
+
+    /// Sends a document of a node to another one that its networks would not send. Returns whether there was room.
+    pub(crate) fn send_document(&mut self, from: usize, to: usize, document: Vec<u8>) -> bool {
+        let (now, to) = (self.world.now(), self.key(to));
+        self.nodes[from].documents.send(now, to, document).is_ok()
     }
 
     /// Ends the partition.
@@ -249,11 +292,11 @@ impl Fleet {
 
     /// Lets `ms` pass.
     pub(crate) fn run(&mut self, ms: u64) {
-        for _ in 0..ms.div_ceil(STEP) {
+        for _ in 0..ms.div_ceil(self.step) {
             for node in &mut self.nodes {
                 node.drive(&mut self.world);
             }
-            self.world.run(STEP);
+            self.world.run(self.step);
         }
     }
 }
@@ -330,7 +373,8 @@ impl Node {
         let up = peers.filter(|peer| peer.link_age.is_some() || peer.session_age.is_some());
         let strangers = host.node.stranger_status(now).map(|stranger| stranger.key);
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
-        self.networks.set_own_addresses(&[host.addr], now, unix * 1_000);
+        let own = self.says.clone().unwrap_or_else(|| vec![host.addr]);
+        self.networks.set_own_addresses(&own, now, unix * 1_000);
         self.networks.set_reachable(reachable, now);
     }
 
@@ -350,6 +394,7 @@ impl Node {
             self.rules = compiled.peers;
         }
         let rows = reaches(&self.networks);
+        host.node.set_unconfirmed(unconfirmed(&self.networks));
         for key in self.rows.keys().filter(|key| !rows.contains_key(*key)) {
             host.node.remove_peer(now, key);
             self.documents.remove_peer(*key);
@@ -389,6 +434,14 @@ fn reaches(networks: &Networks) -> BTreeMap<PublicKey, Reach> {
         reach.config.addresses.extend(addresses);
     }
     reaches
+}
+
+/// The addresses that members alone have named, as in the daemon.
+fn unconfirmed(networks: &Networks) -> BTreeSet<IpAddr> {
+    let hints = networks.rows().flat_map(|row| row.addresses);
+    let (unconfirmed, confirmed): (Vec<Hint>, Vec<Hint>) = hints.partition(|hint| hint.source.is_unconfirmed());
+    let of = |hints: Vec<Hint>| hints.into_iter().map(|hint| hint.at.ip()).collect::<BTreeSet<_>>();
+    &of(unconfirmed) - &of(confirmed)
 }
 
 fn times(world: &World) -> (u64, u64) {
