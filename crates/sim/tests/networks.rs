@@ -15,6 +15,9 @@ const MEET: u64 = 30_000;
 const RELINK: usize = 20;
 const SEEDS: u64 = 100;
 
+/// The time in ms in which a new member has direct paths to those that joined before.
+const DIRECT: u64 = 2_000;
+
 /// 50 ms one way, and 5 % of the datagrams are lost.
 fn lossy() -> Conditions {
     Conditions {
@@ -58,6 +61,45 @@ fn documents_of_unknown_kinds_end_no_session() {
     fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
     fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1));
     assert!(fleet.passes(0, 1) && fleet.passes(1, 0));
+}
+
+/// Three machines on one switch, joined one after the other by one founder, at any time of the pauses between what
+/// members tell each other. Then the founder goes, and the other two lose no packet.
+#[test]
+fn members_of_a_lan_are_direct_in_2_s_and_outlive_a_founder() {
+    let mut longest = 0;
+    for seed in 0..40 {
+        let mut fleet = Fleet::joined(seed, 1);
+        fleet.world.conditions = Conditions {
+            delay: 1,
+            ..Conditions::default()
+        };
+        for _ in 0..2 {
+            fleet.run(seed * 313 % 6_000);
+            let at = fleet.add();
+            let code = fleet.invite(0, 1, None).unwrap();
+            fleet.join(at, &code, &format!("node-{at}"));
+            fleet.run_until(60_000, |fleet| fleet.is_member(at, at));
+            let joined = fleet.world.now();
+            fleet.run_until(DIRECT, |fleet| (0..at).all(|other| fleet.are_direct(at, other)));
+            longest = longest.max(fleet.world.now() - joined);
+        }
+        let packets = 1_000;
+        for seq in 0..packets {
+            if seq == packets / 4 {
+                let founder = fleet.host(0);
+                fleet.world.kill(founder);
+            }
+            fleet.send(1, 2, seq);
+            fleet.send(2, 1, seq);
+            fleet.run(20);
+            assert!(fleet.are_direct(1, 2), "seed {seed}: packet {seq}");
+        }
+        fleet.run(1_000);
+        let received = [1, 2].map(|at| fleet.world.host(fleet.host(at)).received.len());
+        assert_eq!(received, [packets as usize; 2], "seed {seed}");
+    }
+    println!("a new member is direct with all others after {longest} ms at most");
 }
 
 /// Two sides of a partition change the network, and agree when it ends: on one side the founder closes it by default, on
