@@ -83,6 +83,7 @@ mod beside {
     mod nostr_tls;
     mod observe;
     mod one_command;
+    mod one_lan;
     mod perf;
     mod port_mapping;
     mod presences;
