@@ -1,11 +1,13 @@
 //! Members find each other by what other members pass on, after moves and restarts.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use weft_lab::daemon::Daemon;
+use weft_lab::daemon::{Daemon, PeerState};
 use weft_lab::host::Host;
+use weft_lab::spec::NodeSpec;
 use weft_lab::world::{Switch, World};
 
 use super::join::{code, done, members, pings};
@@ -108,6 +110,130 @@ fn members_that_know_one_member_find_all_after_moves_and_restarts() {
             assert_eq!(node.stop().unwrap().code(), Some(0));
         }
         for node in [&a, &b, &c] {
+            assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
+        }
+    });
+}
+
+/// The address of a member as presences have it, in hexadecimal digits.
+fn digits(at: &str) -> String {
+    let at: SocketAddrV4 = at.parse().unwrap();
+    let ip = at.ip().octets().into_iter();
+    let bytes = ip.chain(at.port().to_be_bytes());
+    bytes.map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A host of several networks behind one router, which others leave for another network.
+struct Place {
+    host: Host,
+    port: weft_lab::cable::Port,
+    /// Its network, and its number there.
+    at: (&'static str, u8),
+}
+
+impl Place {
+    fn new(world: &World, switch: &Switch, name: &'static str, at: (&'static str, u8)) -> Self {
+        let (host, port) = host(world, switch, name, &format!("{}.{}/24", at.0, at.1));
+        host.add_default_route(gateway(at.0)).unwrap();
+        Self { host, port, at }
+    }
+
+    fn go(&mut self, to: (&'static str, u8)) {
+        let [old, new] = [self.at, to].map(|(net, last)| format!("{net}.{last}/24"));
+        self.port.change_address(&old, &new).unwrap();
+        self.host.add_default_route(gateway(to.0)).unwrap();
+        self.at = to;
+    }
+
+    fn addr(&self) -> String {
+        format!("{}.{}:2121", self.at.0, self.at.1)
+    }
+}
+
+fn gateway(net: &str) -> IpAddr {
+    format!("{net}.254").parse().unwrap()
+}
+
+/// Whether a node has a link with a peer.
+fn linked(from: &Daemon, to: &Daemon) -> bool {
+    let state = from.peer_state(&to.identity().npub).unwrap();
+    state.is_some_and(|state| state >= PeerState::Linked)
+}
+
+/// A and B find each other by C alone: the founder, by which all joined, is off, and neither knows where the other one
+/// is now. Nothing is announced in the LAN.
+#[test]
+fn members_that_both_moved_find_each_other_by_a_third() {
+    beside(|| {
+        const NETS: [&str; 3] = ["192.0.2", "198.51.100", "203.0.113"];
+        let world = World::new().unwrap();
+        let switch = world.switch("net").unwrap();
+        let router = world.host("router").unwrap();
+        let gateways = NETS.map(|net| format!("{net}.254/24"));
+        switch
+            .connect(&router, &gateways.each_ref().map(String::as_str))
+            .unwrap();
+        router.forward().unwrap();
+        let place = |name, at| Place::new(&world, &switch, name, at);
+        let founder = place("f", (NETS[0], 4));
+        let (mut at_a, mut at_b) = (place("a", (NETS[0], 1)), place("b", (NETS[0], 2)));
+        let at_c = place("c", (NETS[0], 3));
+        let start = |place: &Place, name| {
+            let spec = NodeSpec {
+                extra_toml: "\n[lan]\nannounce = \"off\"\n\n[link]\nheartbeat_s = 1\ndead_after_s = 4\n".to_owned(),
+                ..Underlay::V4.listener()
+            };
+            let mut node = Daemon::start(&place.host, Path::new(WEFT), &identity(&world, name), &spec).unwrap();
+            node.wait_ready(PATIENCE).unwrap();
+            node
+        };
+        let mut f = start(&founder, "f");
+        let [mut a, mut b, mut c] = [(&at_a, "a"), (&at_b, "b"), (&at_c, "c")].map(|(place, name)| start(place, name));
+        done(&f, &["create", "home", "--host", "desk"]);
+        for (node, name) in [(&a, "a"), (&b, "b"), (&c, "c")] {
+            done(node, &["join", &code(&f, &[]), "--host", name]);
+        }
+        for (node, others) in [(&a, [&at_b, &at_c]), (&b, [&at_a, &at_c]), (&c, [&at_a, &at_b])] {
+            wait_until(MINUTE, "all keep where all are", || {
+                members(node).len() == 4 && others.iter().all(|of| kept(node).contains(&digits(&of.addr())))
+            });
+        }
+        assert_eq!(f.stop().unwrap().code(), Some(0));
+
+        let meet = |a: &Daemon, b: &Daemon, at_a: &Place, at_b: &Place| {
+            wait_until(2 * MINUTE, "the two have a direct path", || {
+                direct(a, b) == at_b.addr() && direct(b, a) == at_a.addr()
+            });
+            wait_until(PATIENCE, "payload passes", || pings(a, "b") && pings(b, "a"));
+        };
+        // Both are cut off while they run, and come back in another network each.
+        let isolate = |places: [&Place; 3], apart| places.iter().for_each(|place| place.port.isolate(apart).unwrap());
+        isolate([&at_a, &at_b, &at_c], true);
+        wait_until(MINUTE, "both are alone", || {
+            let links = [(&a, &b), (&a, &c), (&b, &a), (&b, &c)];
+            links.iter().all(|(from, to)| !linked(from, to))
+        });
+        at_a.go((NETS[1], 11));
+        at_b.go((NETS[2], 12));
+        isolate([&at_a, &at_b, &at_c], false);
+        meet(&a, &b, &at_a, &at_b);
+
+        // Both are off, and start in another network each.
+        wait_until(MINUTE, "C knows where both are", || {
+            [&at_a, &at_b].iter().all(|of| kept(&c).contains(&digits(&of.addr())))
+        });
+        for node in [&mut a, &mut b] {
+            assert_eq!(node.stop().unwrap().code(), Some(0));
+        }
+        at_a.go((NETS[2], 21));
+        at_b.go((NETS[1], 22));
+        again(&mut a);
+        again(&mut b);
+        meet(&a, &b, &at_a, &at_b);
+        for node in [&mut a, &mut b, &mut c] {
+            assert_eq!(node.stop().unwrap().code(), Some(0));
+        }
+        for node in [&a, &b, &c, &f] {
             assert!(node.warnings().unwrap().is_empty(), "{:?}", node.warnings());
         }
     });
