@@ -14,19 +14,21 @@ use weft_sim::{Fate, HostId, World};
 const PACE: u64 = 20;
 /// The time without a packet after a cut, ms.
 const SILENCE: u64 = 1_500;
-/// The age of a frame from an address that still shows that the peer is there, ms.
+/// The age of a datagram that still shows that a path works, ms.
 const LATELY: u64 = 2_000;
 
 /// Two hosts with two uplinks each, and what passes.
 struct Net {
     world: World,
     hosts: [HostId; 2],
-    /// The addresses of each host, by uplink.
-    uplinks: [[IpAddr; 2]; 2],
+    /// The address of each host in its first uplink.
+    first: [SocketAddr; 2],
+    /// Its addresses in the second one: that of the ordinary socket, and that of the other one.
+    second: [[SocketAddr; 2]; 2],
     /// The address whose uplink is cut.
     cut: Rc<Cell<Option<IpAddr>>>,
-    /// When the last datagram passed from an address.
-    passed: Rc<RefCell<BTreeMap<SocketAddr, u64>>>,
+    /// When the last datagram passed from an address to another one.
+    passed: Rc<RefCell<BTreeMap<(SocketAddr, SocketAddr), u64>>>,
     paths: [Option<Endpoint>; 2],
     moves: usize,
     seq: u32,
@@ -45,7 +47,7 @@ impl Net {
         let mut world = World::new(seed);
         world.conditions.jitter = 4;
         let hosts = [0; 2].map(|_| world.add_host(Config::default()));
-        let further = hosts.map(|host| world.add_uplink(host));
+        let second = hosts.map(|host| world.add_uplink(host));
         let first = hosts.map(|host| world.host(host).addr);
         let (cut, passed) = (Rc::new(Cell::new(None)), Rc::new(RefCell::new(BTreeMap::new())));
         let (is_cut, note) = (cut.clone(), passed.clone());
@@ -53,16 +55,17 @@ impl Net {
             if [d.src, d.dst].iter().any(|end| Some(end.ip()) == is_cut.get()) {
                 return Fate::Drop;
             }
-            note.borrow_mut().insert(d.src, now);
+            note.borrow_mut().insert((d.src, d.dst), now);
             Fate::Pass
         });
         for (host, peer) in [(hosts[0], hosts[1]), (hosts[1], hosts[0])] {
-            world.add_peer_at(host, peer, vec![first[peer], further[peer][0]]);
+            world.add_peer_at(host, peer, vec![first[peer], second[peer][0]]);
         }
         let mut net = Self {
             world,
             hosts,
-            uplinks: hosts.map(|host| [first[host].ip(), further[host][0].ip()]),
+            first,
+            second,
             cut,
             passed,
             paths: [None; 2],
@@ -107,7 +110,17 @@ impl Net {
         }
     }
 
-    /// A link goes to an address of the peer from which something came lately, and to no other.
+    /// The address of a host from which a path leads.
+    fn local(&self, host: HostId, path: Endpoint) -> SocketAddr {
+        let [ordinary, further] = self.second[host];
+        match path.local() {
+            _ if !path.socket().is_ordinary() => further,
+            Some(local) if local.ip == ordinary.ip() => ordinary,
+            _ => self.first[host],
+        }
+    }
+
+    /// A link goes to a path by which something came from the peer lately, and to no other.
     fn check_moves(&mut self) {
         let [a, b] = self.hosts;
         for (host, peer) in [(a, b), (b, a)] {
@@ -121,16 +134,17 @@ impl Net {
             let Some(path) = path else {
                 panic!("the link of {host} is down")
             };
-            assert!(self.uplinks[peer].contains(&path.ip()), "{path:?} is not the peer");
-            let passed = self.passed.borrow().get(&path.remote()).copied();
+            let ends = (path.remote(), self.local(host, path));
+            let passed = self.passed.borrow().get(&ends).copied();
             let lately = passed.is_some_and(|at| at + LATELY >= self.world.now());
-            assert!(lately, "nothing came from {path:?}");
+            assert!(lately, "nothing came by {path:?}");
         }
     }
 
     /// Cuts an uplink of a host, ends that, and asserts what it costs.
     fn cut_and_mend(&mut self, seed: u64, host: HostId, uplink: usize) -> u64 {
-        self.cut.set(Some(self.uplinks[host][uplink]));
+        let ends = [self.first[host], self.second[host][0]];
+        self.cut.set(Some(ends[uplink].ip()));
         let cut = self.talk(10_000);
         let what = format!("seed {seed}, uplink {uplink} of {host}");
         assert!(cut.silence <= SILENCE, "{what}: {} ms of silence", cut.silence);
