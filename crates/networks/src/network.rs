@@ -395,6 +395,12 @@ impl Network {
         self.sync.handle_restart(node);
     }
 
+    /// A document to a node did not arrive.
+    pub(crate) fn handle_lost(&mut self, node: &PublicKey, now: u64) {
+        self.handle_restart(node);
+        self.presences.handle_lost(node, now);
+    }
+
     /// Returns the next document to send.
     pub(crate) fn poll(&mut self, own: &PublicKey, now: u64) -> Option<(PublicKey, Vec<u8>)> {
         if let Some(document) = self.ask(own, now) {

@@ -325,6 +325,14 @@ impl Networks {
         }
     }
 
+    /// A document to a node did not arrive, although the node counts as reachable: it gets again what it was
+    /// told lately.
+    pub fn handle_lost(&mut self, node: &PublicKey, now: u64) {
+        for network in self.all.values_mut() {
+            network.handle_lost(node, now);
+        }
+    }
+
     /// Performs what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
         for network in self.all.values_mut() {

@@ -4,7 +4,7 @@
 //! whose keys begin alike. It answers with what it has in those that differ. After that, it gets what
 //! changes. Everything is paced by `PAUSE` and bounded by the number of members.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use sha2::{Digest as _, Sha256};
@@ -23,12 +23,15 @@ pub(super) const BUCKETS: usize = 64;
 /// and between two statements of this node, in ms.
 pub(super) const PAUSE: u64 = 5_000;
 /// The interval between two digests to a member that stays reachable, in ms. Changes are sent by
-/// themselves and a stream repeats what is lost, so digests find what else went wrong; each costs a
+/// themselves, and again if they do not arrive, so digests find what else went wrong; each costs a
 /// session.
 const DIGEST_AGAIN: u64 = 3_600_000;
 /// The age at which a presence is forgotten, in seconds: seven days. It is news for a member that
 /// was off for a weekend, and costs attempts to link at no more than eight addresses.
 pub(super) const LIFE: u64 = 7 * 86_400;
+/// What was sent to a member within this time may turn out not to have arrived, in ms: a stream gives up
+/// after 40 s without progress.
+const UNSURE: u64 = 60_000;
 /// The age at which this node makes a new statement with the same addresses, in ms.
 const RENEW: i64 = 86_400_000;
 /// Maximum number of ports of one IP address at which a member is dialled.
@@ -92,7 +95,18 @@ struct Partner {
     cursor: Option<PublicKey>,
     /// The serial number up to which it got changes.
     through: u64,
+    /// What was sent within [`UNSURE`], the first one in front.
+    sent: VecDeque<Sent>,
     checks: Bucket,
+}
+
+/// What a member had to get before a document was sent.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    /// When it was sent, in ms.
+    at: u64,
+    through: u64,
+    owed: u64,
 }
 
 /// What this node says about itself.
@@ -178,6 +192,7 @@ impl Presences {
             owed,
             cursor: None,
             through,
+            sent: VecDeque::new(),
             checks: Bucket::new(CHECKS, CHECK_INTERVAL),
         })
     }
@@ -254,6 +269,19 @@ impl Presences {
         }
     }
 
+    /// A document to a member did not arrive. It gets again what it was sent lately.
+    pub(super) fn handle_lost(&mut self, member: &PublicKey, now: u64) {
+        let Some(partner) = self.partners.get_mut(member) else {
+            return;
+        };
+        if let Some(first) = partner.sent.pop_front() {
+            partner.through = partner.through.min(first.through);
+            (partner.owed, partner.cursor) = (partner.owed | first.owed, None);
+            partner.next = partner.next.max(now + PAUSE);
+            partner.sent.clear();
+        }
+    }
+
     /// Makes the statement of this node that is due, and forgets what is too old. Returns whether an
     /// address of another member is forgotten.
     pub(super) fn handle_timeout(&mut self, identity: &Identity, now: u64) -> bool {
@@ -288,10 +316,13 @@ impl Presences {
             let mut partners = self.partners.iter();
             let due = |partner: &Partner| partner.here && partner.next <= now && partner.has_news(serial);
             let to = *partners.find(|(_, partner)| due(partner))?.0;
+            let before = self.partners.get(&to).map(|partner| (partner.through, partner.owed));
             let presences = self.take_news(&to, now);
             if !presences.is_empty() {
-                if let Some(partner) = self.partners.get_mut(&to) {
+                if let (Some(partner), Some((through, owed))) = (self.partners.get_mut(&to), before) {
                     partner.next = now + PAUSE;
+                    partner.sent.retain(|sent| now < sent.at + UNSURE);
+                    partner.sent.push_back(Sent { at: now, through, owed });
                 }
                 return Some((to, Document::Presences { network, presences }.encode()));
             }

@@ -61,6 +61,10 @@ struct Mesh {
     now: u64,
     /// Documents with presences, by pair.
     sent: BTreeMap<(usize, usize), Vec<u64>>,
+    /// Nothing arrives, and no node notices.
+    cut: bool,
+    /// When the stream of a node gives a document up, and the node that did not get it.
+    lost: Vec<(u64, usize, PublicKey)>,
 }
 
 impl Mesh {
@@ -69,6 +73,8 @@ impl Mesh {
             nodes: (0..nodes).map(store).collect(),
             now: 1_000,
             sent: BTreeMap::new(),
+            cut: false,
+            lost: Vec::new(),
         }
     }
 
@@ -92,9 +98,16 @@ impl Mesh {
         let end = self.now + ms;
         while self.now < end {
             self.now += 500;
+            for (_, from, to) in self.lost.extract_if(.., |(at, ..)| *at <= self.now) {
+                self.nodes[from].handle_lost(&to, self.now);
+            }
             for from in 0..self.nodes.len() {
                 self.nodes[from].handle_timeout(&identity(from as u16), self.now);
                 while let Some((to, document)) = self.nodes[from].poll(self.now) {
+                    if self.cut {
+                        self.lost.push((self.now + Limits::default().progress_ms, from, to));
+                        continue;
+                    }
                     let to = (0..self.nodes.len()).find(|number| key(*number as u16) == to).unwrap();
                     let sender = key(from as u16);
                     assert!(document.len() <= Limits::default().document, "{}", document.len());
@@ -145,6 +158,28 @@ fn a_node_that_knows_one_learns_of_all_and_of_each_move() {
     mesh.link(&[(0, 2), (1, 2)]);
     mesh.run(6_000);
     assert_eq!(mesh.knows(1, 0), ["192.0.2.7:1"]);
+}
+
+#[test]
+fn what_did_not_arrive_is_sent_again() {
+    let mut mesh = Mesh::new(3);
+    mesh.link(&[(0, 1), (1, 2)]);
+    (0..3).for_each(|node| mesh.moved(node, &format!("192.0.2.{node}:1")));
+    mesh.run(20_000);
+    mesh.cut = true;
+    for second in 0..6 {
+        mesh.moved(0, &format!("198.51.100.{second}:1"));
+        mesh.run(5_000);
+    }
+    mesh.cut = false;
+    mesh.run(60_000);
+    for node in [1, 2] {
+        assert_eq!(mesh.knows(node, 0), ["198.51.100.5:1"]);
+    }
+    // And no more than that.
+    let sent = mesh.sent.values().map(Vec::len).sum::<usize>();
+    mesh.run(1_800_000);
+    assert_eq!(mesh.sent.values().map(Vec::len).sum::<usize>(), sent);
 }
 
 #[test]

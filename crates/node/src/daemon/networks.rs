@@ -103,6 +103,7 @@ impl Daemon {
                 },
                 Output::Failed { peer, cause, .. } => {
                     tracing::debug!(peer = self.facts.name(&peer), %cause, "a document did not arrive");
+                    self.networks.handle_lost(&peer, now);
                 }
                 Output::Sent { id, .. } => {
                     if let Some(network) = self.farewells.arrived(id) {

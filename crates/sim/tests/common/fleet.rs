@@ -358,7 +358,8 @@ impl Node {
                     self.ignored += usize::from(handled.is_err());
                     self.networks.settle_enrolment(true);
                 }
-                Output::Sent { .. } | Output::Failed { .. } | Output::Incomplete { .. } => {}
+                Output::Failed { peer, .. } => self.networks.handle_lost(&peer, now),
+                Output::Sent { .. } | Output::Incomplete { .. } => {}
             }
         }
     }
