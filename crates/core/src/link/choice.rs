@@ -18,8 +18,8 @@
 //! A link that has just come up has a path that works. Its other addresses are compared a few seconds
 //! later, but for those that promise a better path: local ones, and those through further uplinks.
 //!
-//! An idle link is not probed, nor one on which a message passes now and then. What goes to an address that has never answered is bounded: one round in
-//! 30 s at first, and in 10 min at last.
+//! An idle link is not probed, nor one on which a message passes now and then. What goes to an address
+//! that has never answered is bounded: one round in 30 s at first, and in 10 min at last.
 
 use std::cmp::Ordering;
 
