@@ -320,7 +320,9 @@ impl Presences {
             let presences = self.take_news(&to, now);
             if !presences.is_empty() {
                 if let (Some(partner), Some((through, owed))) = (self.partners.get_mut(&to), before) {
-                    partner.next = now + PAUSE;
+                    // The statement of this node to a new partner delays no news.
+                    let is_first = partner.sent.is_empty() && owed == 1 << bucket(&self.me);
+                    partner.next = now + if is_first { 0 } else { PAUSE };
                     partner.sent.retain(|sent| now < sent.at + UNSURE);
                     partner.sent.push_back(Sent { at: now, through, owed });
                 }
