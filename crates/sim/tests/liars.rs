@@ -29,12 +29,12 @@ const HOUR: u64 = 16_384;
 const HEADERS: u64 = 28;
 const MINUTE: u64 = 60_000;
 
-/// A host that is no member.
+/// The address of a host outside the network.
 fn victim(n: u8) -> IpAddr {
     Ipv4Addr::new(203, 0, 113, n).into()
 }
 
-/// What hosts that are no members got, with headers: from which node, where, and in which minute.
+/// Bytes, with headers, that arrived at victims: by sending node, address and minute.
 type Hits = Rc<RefCell<BTreeMap<(HostId, IpAddr, u64), u64>>>;
 
 /// What a node sends a victim in one attempt, which has a key.
@@ -186,8 +186,8 @@ fn is_public(at: SocketAddr) -> bool {
     matches!(at.ip(), IpAddr::V4(ip) if ip.octets()[..3] == [192, 0, 2] && usize::from(ip.octets()[3]) <= PUBLIC)
 }
 
-/// A public node tells its neighbours, again and again, that it sees them at a victim's address, and that their peers
-/// are there. Paths that work stay, and none leads there.
+/// A public node reports a victim's address to its neighbours, as their own and as that of their peers. The paths stay,
+/// and none leads to the victim.
 #[test]
 fn false_observations_and_sightings_lead_no_path_astray() {
     const NODES: usize = 50;

@@ -35,8 +35,8 @@ impl LocalEnds {
     }
 
     /// Follows the host's network. `source` returns the IPv6 address that the system selects for packets
-    /// through an interface. Answers do not follow an interface that is no uplink: Linux takes every
-    /// destination for a neighbour there if it has no route through the interface.
+    /// through an interface. An interface that is not an uplink is left out: without a route through
+    /// it, Linux takes every destination for a neighbour there.
     fn follow(
         &mut self,
         surroundings: &Surroundings,

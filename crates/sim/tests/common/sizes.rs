@@ -45,6 +45,16 @@ pub(crate) fn stream(world: &mut World, a: HostId, b: HostId, count: u32, len: u
     world.host(b).received.len() - before
 }
 
+/// Sends one packet of `len` bytes every 20 ms for 10 s. Returns the time until the first one arrived, ms.
+pub(crate) fn until_one_arrives(world: &mut World, a: HostId, b: HostId, len: usize) -> u64 {
+    let (now, before) = (world.now(), world.host(b).received.len());
+    for seq in 0..500 {
+        world.send(a, b, seq, len);
+        world.run(20);
+    }
+    world.host(b).received.get(before).unwrap().0 - now
+}
+
 pub(crate) fn black_holes(world: &World, of: HostId) -> usize {
     let events = world.host(of).events.iter();
     let holes = events.filter(|(_, event)| matches!(event, Event::PathSized { black_hole: true, .. }));
