@@ -309,9 +309,9 @@ impl Sync {
         self.digest = (self.digest.0.min(now + FIRST_DIGEST), FIRST_DIGEST);
     }
 
-    /// A partner has just sent its digest, which agrees. The digest of this node goes along if this
-    /// partner is next, and half of the interval is over.
-    fn join_digest(&mut self, from: &PublicKey, state: &State, now: u64) {
+    /// A partner has just sent a digest, and the session with it is up. The digest of this node goes along
+    /// if this partner is next, and half of the interval is over.
+    pub fn join_digest(&mut self, from: &PublicKey, state: &State, now: u64) {
         let (due, interval) = self.digest;
         if due <= now.saturating_add(interval / 2) && self.next_partner(state) == Some(*from) {
             self.digest.0 = due.min(now);

@@ -37,6 +37,7 @@ impl Network {
             return Err(DocumentError::Unwanted);
         }
         self.presences.receive_digest(&from, digest, now);
+        self.sync.join_digest(&from, &self.state, now);
         Ok(())
     }
 

@@ -131,6 +131,7 @@ impl Daemon {
         self.addresses.retain(|key| members.contains(key));
         self.facts.hints.retain(|key| members.contains(key));
         self.host.note_peers();
+        self.lifetimes.handle_members();
         self.set_signalling_peers();
         if old.holds {
             self.save_soon();

@@ -110,6 +110,12 @@ impl Lifetimes {
         }
     }
 
+    /// Other peers than before are members.
+    pub(super) fn handle_members(&mut self) {
+        self.changed
+            .extend(self.neighbours.values().map(|neighbour| neighbour.key));
+    }
+
     /// How often idle links in a scope send something, in s.
     fn interval(&self, scope: Scope) -> u16 {
         let found = self

@@ -14,7 +14,7 @@ use weft_lab::nat::{MappingLife, NatBox, NatConfig, NatKind};
 use weft_lab::spec::{DEFAULT_PORT, NodeSpec};
 use weft_lab::world::{Switch, World};
 
-use super::join::done;
+use super::join::{Net, code, done};
 use crate::common::{MINUTE, PATIENCE, WEFT, beside, identity, reached_within, wait_until};
 
 /// No datagrams but those of links.
@@ -41,11 +41,15 @@ fn start(host: &Host, own: &Identity, peers: &[(&Identity, Option<&str>)]) -> Da
 
 /// What a node says about its keepalives to addresses of IPv4: the interval in seconds, and why.
 fn keepalive(node: &Daemon) -> (u64, String) {
+    keepalive_in("ipv4", node)
+}
+
+fn keepalive_in(scope: &str, node: &Daemon) -> (u64, String) {
     let found: Value = serde_json::from_str(&done(node, &["netcheck", "--json"])).unwrap();
     let all = found["keepalives"].as_array().unwrap();
-    let ipv4 = all.iter().find(|each| each["scope"] == "ipv4").unwrap();
-    let because = ipv4["because"].as_str().unwrap().to_owned();
-    (ipv4["interval_s"].as_u64().unwrap(), because)
+    let found = all.iter().find(|each| each["scope"] == scope).unwrap();
+    let because = found["because"].as_str().unwrap().to_owned();
+    (found["interval_s"].as_u64().unwrap(), because)
 }
 
 /// The UDP datagrams that a host has sent.
@@ -132,6 +136,21 @@ fn two_public_nodes_know_that_they_need_no_keepalives() {
         let (_world, _, nodes) = two_public();
         reached_within(PATIENCE, &nodes[0], &nodes[1]);
         finish(nodes);
+    });
+}
+
+/// They become members while their link is up.
+#[test]
+fn members_that_join_find_how_rarely_they_may_send() {
+    beside(|| {
+        let net = Net::start(&["a", "b"]);
+        let [a, b] = &net.nodes[..] else { panic!() };
+        done(a, &["create", "home"]);
+        done(b, &["join", &code(a, &[])]);
+        for node in [a, b] {
+            wait_until(MINUTE, "the node asks the other member", || keepalive(node).0 == 0);
+        }
+        net.finish();
     });
 }
 
