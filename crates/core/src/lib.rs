@@ -27,6 +27,7 @@ mod agreement;
 mod config;
 mod context;
 mod event;
+pub mod hint;
 mod labels;
 mod lanes;
 mod link;
@@ -49,6 +50,7 @@ mod unconfirmed;
 mod unproven;
 mod uplinks;
 
+pub use self::hint::{Hint, HintSource};
 pub use config::{Admit, Config, KeepaliveIntervals, PeerConfig, ReportMode, SuiteCosts};
 pub use context::Output;
 pub use event::{Event, LinkDown, SessionDown};

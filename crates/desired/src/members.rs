@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{PeerName, PeerRef};
+use weft_core::hint::{self, Hint, HintSource};
 use weft_host::hosts::Hosts;
-use weft_networks::hints::{self, Hint, HintSource};
 use weft_networks::{Networks, of_exit};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
@@ -112,7 +112,7 @@ impl Members {
                 member.name = name;
             }
             for hint in row.addresses {
-                hints::add(&mut member.addresses, hint.at, hint.source);
+                hint::add(&mut member.addresses, hint.at, hint.source);
             }
             let ipv4 = row.ipv4.filter(|_| row.member).map(|ip| Subnet::host(IpAddr::V4(ip)));
             if let Some((subnet, source)) = ipv4.zip(row.source) {
@@ -307,7 +307,7 @@ impl Members {
             if let Some(row) = self.0.get_mut(key) {
                 addresses
                     .iter()
-                    .for_each(|at| hints::add(&mut row.addresses, *at, source));
+                    .for_each(|at| hint::add(&mut row.addresses, *at, source));
             }
         }
     }
@@ -349,10 +349,10 @@ fn dialled(addresses: &[PeerAddress], hosts: &Hosts) -> Vec<Hint> {
     let mut dialled = Vec::new();
     for address in addresses {
         match address {
-            PeerAddress::At(at) => hints::add(&mut dialled, *at, HintSource::Configured),
+            PeerAddress::At(at) => hint::add(&mut dialled, *at, HintSource::Configured),
             PeerAddress::Named { host, port } => {
                 for ip in hosts.addresses(host) {
-                    hints::add(&mut dialled, SocketAddr::new(ip, *port), HintSource::HostName);
+                    hint::add(&mut dialled, SocketAddr::new(ip, *port), HintSource::HostName);
                 }
             }
         }

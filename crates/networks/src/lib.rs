@@ -21,7 +21,6 @@
 
 pub mod document;
 mod error;
-pub mod hints;
 pub mod kept;
 mod network;
 mod networks;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use weft_core::hint::{self, Hint, HintSource};
 use weft_noise::{Identity, PublicKey};
 use weft_roster::invite::Proof;
 use weft_roster::key::RecordKey;
@@ -17,7 +18,6 @@ use weft_roster::sync::{Proven, Received, Sync, SyncError, Unproven};
 use weft_wire::Subnet;
 
 use crate::document::{Document, Refusal};
-use crate::hints::{self, Hint, HintSource};
 use crate::offers::Offers;
 use crate::presences::Presences;
 use crate::{NetworkError, Owners, Row, used_ipv4};
@@ -281,11 +281,11 @@ impl Network {
     fn hints(&self, key: &PublicKey) -> Vec<Hint> {
         let mut hints = Vec::new();
         for at in self.contacts.get(key).into_iter().flatten() {
-            hints::add(&mut hints, *at, HintSource::Invite);
+            hint::add(&mut hints, *at, HintSource::Invite);
         }
         if self.is_member(key) {
             for at in self.presences.addresses(key) {
-                hints::add(&mut hints, at, HintSource::Member);
+                hint::add(&mut hints, at, HintSource::Member);
             }
         }
         hints

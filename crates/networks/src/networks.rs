@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use weft_core::Hint;
 use weft_noise::{Identity, PublicKey};
 use weft_roster::invite::Code;
 use weft_roster::names::Name;
@@ -34,7 +35,6 @@ pub use self::requests::{MAX_REQUESTS, Request};
 use self::secrets::SecretRng;
 pub use self::undo::Before;
 use crate::document::{Document, DocumentError};
-use crate::hints::Hint;
 use crate::offers::exit_of;
 use crate::{Network, NetworkError};
 

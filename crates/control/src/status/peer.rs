@@ -1,7 +1,7 @@
 //! The part of the status about each peer: its state, its link, its session.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use weft_networks::hints::HintSource;
+use weft_core::HintSource;
 
 use serde::{Deserialize, Serialize};
 

@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
+use weft_core::hint::{self, HintSource};
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
 
 use super::Row;
 use crate::document::{Document, Verdict};
-use crate::hints::{self, HintSource};
 
 /// Maximum number of administrators that a node asks at a time.
 pub const MAX_ASKED: usize = 4;
@@ -60,7 +60,7 @@ impl Asked {
         let hints = || {
             let mut hints = Vec::new();
             for at in &self.addresses {
-                hints::add(&mut hints, *at, HintSource::Invite);
+                hint::add(&mut hints, *at, HintSource::Invite);
             }
             hints
         };

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use weft_core::HintSource;
 use weft_desired::members::Members;
 use weft_desired::{Desired, Inputs};
 use weft_host::tun::wanted;
-use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;

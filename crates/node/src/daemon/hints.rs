@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use weft_networks::hints::{Hint, HintSource};
+use weft_core::{Hint, HintSource};
 use weft_noise::PublicKey;
 
 /// Addresses of one peer, at most. The oldest one goes first.

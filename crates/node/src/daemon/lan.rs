@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weft_config::Announce;
+use weft_core::HintSource;
 use weft_desired::Announced;
 use weft_discovery::mdns::{Found, Mdns, Seen, Service};
-use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::random_bytes;

@@ -3,8 +3,8 @@
 use weft_config::peer::PeerRef;
 use weft_control::status::{AttemptStatus, CandidateStatus, Document as _, NatStatus, ReachStatus, TriedStatus};
 use weft_control::{Refusal, Reply};
+use weft_core::HintSource;
 use weft_core::{Path, PeerStatus};
-use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_reach::message::Kind;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use weft_core::HintSource;
 use weft_core::{Event, Path};
 use weft_desired::addresses::HostAddresses;
 use weft_discovery::further_sockets::FurtherSockets;
 use weft_discovery::probe_sockets::{Arrived, ProbeSockets};
-use weft_networks::hints::HintSource;
 use weft_networks::place::MAX_PLACES;
 use weft_noise::PublicKey;
 use weft_nostr::signal::Own;

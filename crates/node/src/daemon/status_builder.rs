@@ -14,6 +14,7 @@ use weft_control::status::{
     MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
     QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
 };
+use weft_core::HintSource;
 use weft_core::{
     Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
     Stranger, Trouble, TurnedAway,
@@ -24,7 +25,6 @@ use weft_host::dns::{self, ExitNames, Responder};
 use weft_host::hosts::Hosts;
 use weft_host::tun::Interface;
 use weft_host::uplinks::Devices;
-use weft_networks::hints::HintSource;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;

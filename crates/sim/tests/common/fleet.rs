@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_core::{Admit, Config, Event, Path, PeerConfig, SessionDown};
-use weft_networks::hints::Hint;
+use weft_core::{Admit, Config, Event, Hint, Path, PeerConfig, SessionDown};
 use weft_networks::rules::compile::{ByHand, compile};
 use weft_networks::{MemberChange, Network, NetworkError, Networks, NewInvite, RuleChange};
 use weft_noise::PublicKey;

@@ -1,7 +1,8 @@
 //! Presences between the networks of several nodes.
 
+use weft_core::HintSource;
+
 use super::*;
-use crate::hints::HintSource;
 
 fn hints(node: &Networks, of: &PublicKey) -> Vec<String> {
     let row = node.rows().find(|row| row.key == *of && row.member);

@@ -3,8 +3,6 @@
 
 use std::net::SocketAddr;
 
-use serde::{Deserialize, Serialize};
-
 /// An address at which a node may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
@@ -15,8 +13,12 @@ pub struct Hint {
 }
 
 /// Where an address of a node comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(rename_all = "kebab-case")
+)]
 pub enum HintSource {
     /// The configuration.
     Configured,
@@ -63,6 +65,14 @@ impl HintSource {
             Self::Search => "a search of ports",
             Self::Incoming => "the peer, which came from there",
         }
+    }
+}
+
+impl From<SocketAddr> for Hint {
+    /// The address of a configuration.
+    fn from(at: SocketAddr) -> Self {
+        let source = HintSource::Configured;
+        Self { at, source }
     }
 }
 
