@@ -148,14 +148,27 @@ impl Paths {
     /// it, if the address is to be reported.
     #[inline]
     pub(crate) fn came_from(&mut self, now: u64, from: Endpoint, bytes: usize) -> Option<u32> {
+        self.claimed(now, from, bytes, || Some(0))
+    }
+
+    /// The same for a frame that the core answers there in any case, with as many bytes as `answer`
+    /// returns; `None` for one that does not mean that the peer is there.
+    #[inline]
+    pub(crate) fn claimed(
+        &mut self,
+        now: u64,
+        from: Endpoint,
+        bytes: usize,
+        answer: impl FnOnce() -> Option<usize>,
+    ) -> Option<u32> {
         if self.is_settled(from) {
             return None;
         }
-        self.came_from_elsewhere(now, from, bytes as u64)
+        self.came_from_elsewhere(now, from, bytes as u64, answer()? as u64)
     }
 
     #[cold]
-    fn came_from_elsewhere(&mut self, now: u64, from: Endpoint, bytes: u64) -> Option<u32> {
+    fn came_from_elsewhere(&mut self, now: u64, from: Endpoint, bytes: u64, answer: u64) -> Option<u32> {
         if self
             .bond
             .as_ref()
@@ -163,7 +176,7 @@ impl Paths {
         {
             return None;
         }
-        let earned = FACTOR.saturating_mul(bytes);
+        let earned = FACTOR.saturating_mul(bytes).saturating_sub(answer);
         match &mut self.beside {
             Some(beside) if beside.role == Role::Left => return None,
             Some(beside) if beside.to == from => beside.room = beside.room.saturating_add(earned),
@@ -367,6 +380,22 @@ mod tests {
             went += send(&mut paths, 20, 90, [1, port])[1];
         }
         assert!(went <= 3 * came && went > came, "{went} {came}");
+    }
+
+    #[test]
+    fn the_answers_of_the_core_count_in_what_goes_to_a_source() {
+        let mut paths = Paths::new(at(1), true);
+        let (mut came, mut went) = (0, 0);
+        for round in 0..500_u16 {
+            let port = 2 + round % 9;
+            let now = u64::from(round) * 10;
+            let answer = if round % 3 == 0 { PATH_PROBE_LEN } else { 0 };
+            let granted = paths.claimed(now, at(port), PATH_PROBE_LEN, || Some(answer));
+            came += PATH_PROBE_LEN;
+            went += granted.unwrap_or(0) as usize + answer;
+            went += send(&mut paths, 20, 15, [1, port])[1];
+        }
+        assert!(went <= 3 * came && went > 2 * came, "{went} {came}");
     }
 
     #[test]

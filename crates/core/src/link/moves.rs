@@ -108,13 +108,6 @@ impl Moves {
         }
     }
 
-    /// Takes bytes of what may be sent to an address in question. Returns whether there were enough.
-    pub(super) fn take_room_at(&mut self, to: Endpoint, bytes: u32) -> bool {
-        let asked = self.list.iter_mut().find(|asked| asked.to == to);
-        let left = asked.and_then(|asked| Some((asked.room.checked_sub(bytes)?, asked)));
-        left.map(|(left, asked)| asked.room = left).is_some()
-    }
-
     /// Returns the other address to which a request for new keys of `len` bytes is sent, if its
     /// budget allows.
     pub(super) fn take_room(&mut self, len: usize) -> Option<Endpoint> {

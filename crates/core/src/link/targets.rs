@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use rand_core::Rng as _;
-use weft_packet::{Endpoint, LinkCommand, PATH_PROBE_LEN, ProbeKind, SocketId};
+use weft_packet::{Endpoint, LinkCommand, ProbeKind, SocketId};
 
 use super::choice::{Step, View};
 use super::{ANNOUNCEMENTS, Link, bond};
@@ -310,9 +310,9 @@ impl Link {
     }
 
     /// Answers a probe that came from `from` at the same address, so that the answer shows that the
-    /// path works in both directions. To an address that the peer has not proven, no more goes than
-    /// [`LinkReport::Roamed`](weft_packet::LinkReport::Roamed) grants; the answer to a probe beyond
-    /// that goes to the address in use. `kind`: what the peer says about the path.
+    /// path works in both directions. The lane leaves out the answer where it grants what may go to an
+    /// address that the peer has not proven ([`LinkReport::Roamed`](weft_packet::LinkReport::Roamed)).
+    /// `kind`: what the peer says about the path.
     pub(crate) fn handle_path_probe(
         &mut self,
         ctx: &mut Context,
@@ -330,13 +330,7 @@ impl Link {
             bond.handle_probe(now, from, works || self.path.is_some_and(|path| path.covers(from)));
             self.drive_bond(ctx, now);
         }
-        let aside = match self.path.filter(|_| !self.moves.is_unproven()) {
-            Some(path) if path == from => false,
-            // The peer has asked another address of this host than it has a link with.
-            Some(path) if path.is_to(from) => true,
-            _ => self.works_at(from) || self.moves.take_room_at(from, PATH_PROBE_LEN as u32),
-        };
-        if aside {
+        if self.path != Some(from) {
             self.liveness.said(now);
             ctx.change_link(self.id, LinkCommand::AnswerProbe { to: from, number });
         } else {

@@ -13,7 +13,7 @@ use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::inbound::Inbound;
 use crate::meter::Arrival;
-use crate::paths;
+use crate::paths::{self, PATH_PROBE_LEN};
 use crate::tables::{Index, LinkKey};
 use crate::train::Transmit;
 
@@ -93,7 +93,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         // Late frames under old keys may come from an earlier address of the peer.
         let current = link.epochs.current().is_some_and(|e| e.id == index);
         let moved = match newest && current {
-            true => link.paths.came_from(now, from, datagram.len()),
+            true => link.paths.claimed(now, from, datagram.len(), || answer_len(datagram)),
             false => None,
         };
         let id = link.id;
@@ -212,6 +212,19 @@ impl<T: Transmit> FipsIngress<'_, T> {
         };
         self.lane.out.report_link(link, message);
         Ok(Inbound::Done)
+    }
+}
+
+/// Returns the bytes with which the core answers the message of an opened frame on the path by which it
+/// came: a probe of that path. `None`: it is such an answer, which goes where this node has asked.
+fn answer_len(datagram: &[u8]) -> Option<usize> {
+    let end = datagram.len().saturating_sub(fmp::TAG_LEN);
+    let plain = datagram.get(fmp::EstablishedHeader::LEN..end);
+    let parsed = plain.and_then(|plain| fmp::InnerHeader::parse(plain).ok());
+    match parsed.map(|(inner, body)| (inner.msg_type, body)) {
+        Some((PROBE, body)) if ProbeKind::parse(body).is_some() => Some(PATH_PROBE_LEN),
+        Some((PROBE_ANSWER, _)) => None,
+        _ => Some(0),
     }
 }
 
