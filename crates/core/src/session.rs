@@ -112,6 +112,8 @@ pub(crate) struct Session {
     watch: PathWatch,
     /// The search for the size of the direct path.
     probing: Option<Probing>,
+    /// The same for paths that were left, the latest first.
+    other_sizes: Vec<Probing>,
     /// Messages of services that wait for the session.
     services: Option<Box<Waiting>>,
     pub(crate) last_data: u64,
@@ -173,6 +175,7 @@ impl Session {
             mtu: None,
             watch: PathWatch::default(),
             probing: None,
+            other_sizes: Vec::new(),
             services: None,
             last_data: 0,
             last_data_tx: 0,
@@ -202,7 +205,7 @@ impl Session {
     /// Handles a link to the next hop that came up.
     pub(crate) fn handle_link_up(&mut self, ctx: &mut Context, now: u64, link: LinkId, restarted: bool) {
         if self.link != Some(link) {
-            self.handle_moved(ctx);
+            self.handle_moved(ctx, now);
         }
         self.link = Some(link);
         self.hurry_agreement(now);

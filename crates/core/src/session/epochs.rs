@@ -131,7 +131,7 @@ impl Session {
             !lost(epoch)
         });
         self.forget_agreement();
-        self.probing = None;
+        self.forget_sizes();
     }
 
     pub(super) fn retire_at(epoch: &Epoch) -> u64 {
@@ -217,7 +217,7 @@ impl Session {
     pub(crate) fn take_down(&mut self, ctx: &mut Context, reason: SessionDown) {
         let was_up = self.is_up();
         self.forget_agreement();
-        self.probing = None;
+        self.forget_sizes();
         self.epochs.drain(..).for_each(|epoch| epoch.free(ctx));
         self.initiating = None;
         self.finishing = None;

@@ -13,7 +13,7 @@ impl Session {
         }
         self.link = link;
         self.hurry_agreement(now);
-        self.handle_moved(ctx);
+        self.handle_moved(ctx, now);
         let Some(link) = link else { return };
         ctx.change_session(self.peer.node_addr(), SessionCommand::Bind { link });
         if self.wanted.is_some() && !self.is_up() {

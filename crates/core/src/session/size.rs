@@ -15,6 +15,9 @@ use crate::{Config, Event, KnownSize, SizeSource};
 /// [`LARGEST_PROBED`]. Larger links are rare on the internet, and `[udp] mtu` sets their size.
 const CEILING_V6: u16 = 1_452;
 
+/// Paths that were left whose sizes are kept.
+const MAX_OTHERS: usize = 4;
+
 /// The search for the size of the path of fast frames.
 pub(super) struct Probing {
     path: FastPath,
@@ -87,10 +90,10 @@ impl Session {
     }
 
     /// Handles a changed path.
-    pub(super) fn handle_moved(&mut self, ctx: &mut Context) {
+    pub(super) fn handle_moved(&mut self, ctx: &mut Context, now: u64) {
         self.metrics.handle_moved();
         self.passing.settle();
-        self.probing = None;
+        self.leave_path(now);
         if self.mtu.as_mut().is_some_and(PathMtu::handle_moved) {
             self.limit(ctx);
         }
@@ -168,9 +171,23 @@ impl Session {
         probing.is_some_and(|probing| probing.search.is_narrow())
     }
 
-    /// Handles the path of packets: the direct address of the peer, or the label of the relay. Another
-    /// path than before has another size, which is not known. That of a path on which the session fell
-    /// asleep is used again; the first large packets confirm it.
+    /// Forgets the sizes of all paths.
+    pub(super) fn forget_sizes(&mut self) {
+        (self.probing, self.other_sizes) = (None, Vec::new());
+    }
+
+    /// Keeps the size of the path that is left, in case packets return there.
+    fn leave_path(&mut self, now: u64) {
+        let Some(mut left) = self.probing.take() else { return };
+        left.search.rest(now);
+        self.other_sizes.truncate(MAX_OTHERS - 1);
+        self.other_sizes.reserve_exact(1);
+        self.other_sizes.insert(0, left);
+    }
+
+    /// Handles the path of packets: the direct address of the peer, or the label of the relay. The size
+    /// of a path is not known at first. That of a path on which the session fell asleep, or which it
+    /// left, is used again; the first large packets confirm it.
     pub(crate) fn follow_path(&mut self, ctx: &mut Context, now: u64, direct: Option<Endpoint>) {
         let path = match self.is_fast() {
             true => direct.map(FastPath::Direct),
@@ -180,7 +197,13 @@ impl Session {
             return;
         };
         let ceiling = path.ceiling().min(self.their_max_payload());
-        let known = self.probing.take().filter(|probing| probing.path.is_same(path));
+        if self.probing.as_ref().is_some_and(|probing| !probing.path.is_same(path)) {
+            self.leave_path(now);
+        }
+        let known = self.probing.take().or_else(|| {
+            let place = self.other_sizes.iter().position(|left| left.path.is_same(path))?;
+            Some(self.other_sizes.remove(place))
+        });
         let (search, is_told) = match known.map(|probing| probing.search) {
             Some(mut search) if search.ceiling() == ceiling => {
                 let is_told = !search.wake();
@@ -219,6 +242,7 @@ impl Session {
 
     /// Handles a change of this node's own addresses or routes.
     pub(crate) fn doubt_size(&mut self) {
+        self.other_sizes = Vec::new();
         if let Some(probing) = &mut self.probing {
             probing.search.handle_network_change();
         }
