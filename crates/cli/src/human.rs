@@ -6,7 +6,7 @@ mod words;
 use std::collections::BTreeMap;
 
 use weft_control::status::{
-    ClonesStatus, ExitStatus, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
+    ClonesStatus, ExitStatus, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LanesStatus, LinkStatus,
     MeshStatus, NostrRelayStatus, Offload, OffloadStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus,
     RightsStatus, ServesStatus, SessionStatus, SizeSource, Status, StrangerStatus, StunStatus, Traffic,
     TurnedAwayStatus, Word,
@@ -385,8 +385,8 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         "path",
         peer.path.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
     );
-    if let Some(Word::Known(hint)) = peer.hint {
-        line("hint", format!("the address came from {}", hint.text()));
+    for (i, path) in peer.paths.iter().enumerate() {
+        line(if i == 0 { "known" } else { "" }, known_path(path));
     }
     for (i, change) in peer.path_changes.iter().enumerate() {
         let path = change
@@ -409,9 +409,6 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         );
         line("", both_ways(link.rx, link.tx));
         line("", quality(&link.quality));
-        for (i, path) in link.paths.iter().enumerate() {
-            line(if i == 0 { "paths" } else { "" }, link_path(path));
-        }
     }
     if let Some(session) = &peer.session {
         line(
@@ -491,22 +488,35 @@ fn both_ways(rx: Traffic, tx: Traffic) -> String {
     format!("in {}; out {}", one(rx), one(tx))
 }
 
-/// A path that a link may use.
-fn link_path(path: &LinkPathStatus) -> String {
+/// What is known of a path: how good it is, whether the peer was there, and who has named it.
+fn known_path(path: &KnownPathStatus) -> String {
+    let proven = match (path.used, path.works, path.proven_s) {
+        (true, ..) => Some("in use".to_owned()),
+        (_, true, Some(ago)) => Some(format!("answered {} ago", duration(ago))),
+        (_, _, Some(ago)) => Some(format!("no answer, the last one {} ago", duration(ago))),
+        (_, _, None) => Some("never answered".to_owned()),
+    };
+    let source = match &path.source {
+        Word::Known(source) => source.text(),
+        Word::Other(name) => name,
+    };
+    let parts = [
+        path.rtt_ms.map(|ms| format!("{ms} ms")),
+        path.loss
+            .filter(|loss| *loss > 0.0)
+            .map(|loss| format!("{:.0} % lost", loss * 100.0)),
+        path.payload.map(|bytes| format!("{bytes} bytes")),
+        proven,
+        Some(format!(
+            "from {}, {} ago",
+            source.escape_debug(),
+            duration(path.named_s)
+        )),
+    ];
     let device = path.device.as_ref();
     let through = device.map(|name| format!(" through {}", name.escape_debug()));
-    let rtt = path.rtt_ms.map(|ms| format!(", {ms} ms"));
-    let state = match (path.used, path.works) {
-        (true, _) => ", in use",
-        (false, true) => "",
-        (false, false) => ", no answer",
-    };
-    format!(
-        "{}{}{}{state}",
-        path.addr,
-        through.unwrap_or_default(),
-        rtt.unwrap_or_default()
-    )
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}{}: {}", path.addr, through.unwrap_or_default(), parts.join(", "))
 }
 
 /// The values that were measured; the others are omitted.
@@ -560,6 +570,12 @@ mod tests {
                 "state": "payload", "why": times("packets 2 s ago "), "since_s": 3, "standing": "active", "standing_s": 200_000,
                 "path": {"kind": "direct", "addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535"},
                 "hint": "lan",
+                "paths": [
+                    {"addr": "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", "source": "lan", "named_s": 70, "proven_s": 1,
+                     "used": true, "works": true, "rtt_ms": 12, "loss": 0.25, "payload": 1452},
+                    {"addr": "192.0.2.2:2121", "device": times("wlan0"), "source": times("\u{1b}new"), "named_s": 3,
+                     "used": false, "works": false, "rtt_ms": null}
+                ],
                 "path_changes": [
                     {"ago_s": 3, "path": {"kind": "direct", "addr": "192.0.2.2:2121"}, "why": "the link came up"},
                     {"ago_s": 70, "path": {"kind": "relayed", "via": "npub1", "name": times("carol")}, "why": "a path was found"}

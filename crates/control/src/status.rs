@@ -37,7 +37,7 @@ pub use self::node::{
     ServesStatus, TunStatus,
 };
 pub use self::peer::{
-    ClonesStatus, FramesKind, FramesStatus, HostStatus, LinkPathStatus, LinkStatus, PathChangeStatus, PathSizeStatus,
+    ClonesStatus, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LinkStatus, PathChangeStatus, PathSizeStatus,
     PathStatus, PeerStatus, QualityStatus, RoutesStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus,
     TurnedAwayStatus,
 };

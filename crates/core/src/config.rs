@@ -6,6 +6,8 @@ use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
 use weft_wire::address::Scope;
 
+use crate::Hint;
+
 /// The configuration of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -209,9 +211,9 @@ impl Default for Config {
 pub struct PeerConfig {
     /// The peer's public key.
     pub key: PublicKey,
-    /// Addresses at which the peer may be reached. The list may be empty if the peer dials this
-    /// node.
-    pub addresses: Vec<SocketAddr>,
+    /// Addresses at which the peer may be reached, the likely ones first. The list may be empty if the
+    /// peer dials this node.
+    pub addresses: Vec<Hint>,
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub use metrics::Quality;
 pub use node::{HopSaid, MAX_TRAVERSAL, Node, NodeCounters, Onward, ServiceError, TRAVERSALS, TraversalError, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
-pub use status::{Frames, KnownSize, LinkPath, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
+pub use status::{Frames, KnownPath, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
 pub use turned_away::TurnedAway;
 pub use uplinks::Uplink;
 pub use weft_packet::firewall;

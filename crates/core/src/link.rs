@@ -15,6 +15,7 @@ mod hop_keys;
 mod keepalive;
 mod moves;
 mod observed;
+mod paths;
 mod reports;
 mod targets;
 mod timers;
@@ -42,13 +43,14 @@ pub(crate) use self::health::Health;
 use self::keepalive::Idle;
 use self::moves::Moves;
 pub(crate) use self::observed::Observed;
+use self::paths::Paths;
 pub(crate) use self::twins::Twins;
 use crate::agreement::Agreement;
 use crate::context::Context;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::reports::{LINK, Reports};
-use crate::{Event, LinkDown};
+use crate::{Event, Hint, LinkDown};
 
 /// Time for which replaced keys still open late frames (L5).
 const DRAIN: u64 = 10_000;
@@ -129,10 +131,9 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     pub(crate) peer: PublicKey,
     we_are_smaller: bool,
-    addresses: Vec<Endpoint>,
-    /// Where the peer was last seen, by this process or an earlier one.
-    last_path: Option<Endpoint>,
-    /// The address of the peer, while the link is up.
+    /// All that is known of where the peer is.
+    paths: Paths,
+    /// The one in use, while the link is up.
     path: Option<Endpoint>,
     epochs: Vec<Epoch>,
     /// The random number that the peer drew at its start, as last proven. If the link comes up
@@ -163,7 +164,7 @@ pub(crate) struct Link {
     announce_at: u64,
     /// The addresses to which the peer may have roamed.
     moves: Moves,
-    /// The other addresses of the peer, while the link is up, if there are any.
+    /// The choice among several paths, while the link is up.
     choice: Option<Box<Choice>>,
     /// The paths that data may go on at the same time, if the user wants that.
     bond: Option<Box<Bond>>,
@@ -189,7 +190,7 @@ pub(crate) enum Effect {
 }
 
 impl Link {
-    pub(crate) fn new(ctx: &mut Context, now: u64, id: LinkId, peer: PublicKey, addresses: Vec<SocketAddr>) -> Self {
+    pub(crate) fn new(ctx: &mut Context, now: u64, id: LinkId, peer: PublicKey, addresses: &[Hint]) -> Self {
         // This node may be the only one that can dial, but nodes that start together need not all
         // dial at the same instant.
         let spread = ctx.jittered(40);
@@ -197,8 +198,7 @@ impl Link {
             id,
             peer,
             we_are_smaller: ctx.me < peer.node_addr(),
-            addresses: addresses.into_iter().map(Endpoint::from).collect(),
-            last_path: None,
+            paths: Paths::new(now, addresses),
             path: None,
             epochs: Vec::new(),
             known_start: None,
@@ -307,7 +307,7 @@ impl Link {
             self.moved(ctx, now, path);
         }
         self.path = Some(path);
-        self.last_path = Some(path.without_local());
+        self.paths.note_used(now, path);
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
         self.renew_agreement();
@@ -320,8 +320,8 @@ impl Link {
         if !was_up || restarted {
             self.up_since = Some(now);
             self.health = Health::new();
-            self.offer_targets();
-            self.offer_uplinks(ctx);
+            self.offer_targets(now);
+            self.offer_uplinks(ctx, now);
             ctx.event(Event::LinkUp {
                 peer: self.peer,
                 path,
@@ -490,6 +490,7 @@ impl Link {
         }
         ctx.change_link(self.id, LinkCommand::Remove);
         self.path = None;
+        self.paths.handle_down(now);
         self.up_since = None;
         self.liveness.settle();
         self.metrics = Metrics::default();

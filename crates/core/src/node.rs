@@ -408,8 +408,8 @@ mod tests {
         let address = |n: u16, net: u8| SocketAddr::from(([net, 0, n.to_be_bytes()[0], n.to_be_bytes()[1]], 2_121));
         let add = |node: &mut Node| {
             for (n, key) in (0..PEERS).zip(&keys) {
-                let addresses = vec![address(n, 10)];
-                node.add_peer(0, PeerConfig { key: *key, addresses });
+                let addresses = vec![address(n, 10).into()];
+                node.add_peer(0, &PeerConfig { key: *key, addresses });
             }
         };
         let peers = usize::from(PEERS);
@@ -418,7 +418,7 @@ mod tests {
         add(&mut node);
         assert_eq!(expectations(&mut node), (0, 0), "nothing has changed");
         for (n, key) in (0..PEERS).zip(&keys) {
-            node.hint(0, key, address(n, 11));
+            node.hint(0, key, address(n, 11).into());
         }
         assert_eq!(expectations(&mut node), (peers, 2 * peers));
         assert_eq!(node.check_invariants(), Ok(()));

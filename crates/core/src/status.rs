@@ -10,7 +10,7 @@ use weft_wire::NodeAddr;
 
 use crate::node::Peer;
 use crate::progress::{Look, Trouble};
-use crate::{Config, LinkDown, Path, PathChange, Quality, SessionDown};
+use crate::{Config, HintSource, LinkDown, Path, PathChange, Quality, SessionDown};
 
 /// The stage that the connection with a peer has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -199,8 +199,10 @@ pub struct PeerStatus {
     pub path_changes: Vec<PathChange>,
     /// Known addresses of the peer.
     pub targets: Vec<SocketAddr>,
-    /// The paths that the link compares, if it has several.
-    pub link_paths: Vec<LinkPath>,
+    /// Who has named the address of the link.
+    pub source: Option<HintSource>,
+    /// What is known of each path, the one in use first.
+    pub known_paths: Vec<KnownPath>,
     /// The number of first handshake messages sent without an answer, and the time since the first
     /// of them.
     pub dialing: Option<(u32, u64)>,
@@ -262,18 +264,28 @@ pub struct PeerStatus {
     pub session_quality: Quality,
 }
 
-/// A path that a link may use.
+/// A path to a peer. Times are ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkPath {
+pub struct KnownPath {
     /// The peer's address and the underlay socket that it is reached through
     /// ([`Endpoint::socket`]), and the address of this host if the peer has asked one.
     pub at: Endpoint,
+    /// Who has named the address.
+    pub source: HintSource,
+    /// Time since it was named.
+    pub named: u64,
+    /// Time since the peer last answered there.
+    pub proven: Option<u64>,
     /// The link uses it.
     pub used: bool,
     /// The peer answered there when it was last probed.
     pub works: bool,
-    /// The shortest round trip when it was last probed, in ms.
+    /// The shortest round trip when it was last probed.
     pub rtt: Option<u64>,
+    /// The share of probes without an answer when it last answered, in thousandths.
+    pub loss: Option<u16>,
+    /// The largest UDP payload of fast frames that was proven to pass there, in bytes.
+    pub payload: Option<u16>,
 }
 
 /// Returns the time until keys of this age end, if they are overdue.
@@ -290,7 +302,7 @@ impl PeerStatus {
 
     pub(crate) fn of(peer: &Peer, config: &Config, now: u64) -> Self {
         let (link, session) = (&peer.link, &peer.session);
-        let targets = link.targets().into_iter().map(Endpoint::remote).collect();
+        let targets = link.targets(now).into_iter().map(Endpoint::remote).collect();
         let path = peer.paths.path();
         let look = Look::at(peer, config, now);
         Self {
@@ -310,7 +322,8 @@ impl PeerStatus {
             path,
             path_changes: peer.paths.changes(now),
             targets,
-            link_paths: link.known_paths(),
+            source: link.source(),
+            known_paths: link.known_paths(now, |at| session.proven_size(at)),
             dialing: link.dialing(now),
             failures: link.failures,
             last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),

@@ -291,12 +291,6 @@ impl Members {
         self.0.values().flat_map(of_row)
     }
 
-    /// Returns where an address of a node in the underlay comes from, if the table has it.
-    pub fn source_of(&self, key: &PublicKey, at: SocketAddr) -> Option<HintSource> {
-        let hints = &self.0.get(key)?.addresses;
-        Some(hints.iter().find(|hint| hint.at == at)?.source)
-    }
-
     /// Adds addresses of nodes of the table. Other nodes are passed over.
     pub fn add_hints<'a>(
         &mut self,

@@ -98,10 +98,14 @@ impl Net {
             let other = 1 - id;
             // One of them, or both, can dial.
             let dials = choice & 0x10 == 0 || id == 0;
-            let addresses = if dials { vec![home(other)] } else { Vec::new() };
+            let addresses = if dials { vec![home(other).into()] } else { Vec::new() };
             let key = keys[other];
             host.add_peer(1_000, PeerConfig { key, addresses });
-            let addresses = if choice & 0x20 == 0 { vec![home(2)] } else { Vec::new() };
+            let addresses = if choice & 0x20 == 0 {
+                vec![home(2).into()]
+            } else {
+                Vec::new()
+            };
             let key = hostile;
             host.add_peer(1_000, PeerConfig { key, addresses });
         }

@@ -24,7 +24,6 @@ mod exit_check;
 mod exit_settings;
 mod farewells;
 mod faults;
-mod hints;
 mod hops;
 mod host;
 mod host_names;

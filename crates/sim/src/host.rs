@@ -200,8 +200,8 @@ impl Host {
         let from = peer.key.node_addr();
         self.sources.insert(from.to_ipv6().octets(), from);
         self.peers.retain(|known| known.key != peer.key);
-        self.peers.push(peer.clone());
-        self.node.add_peer(now, peer);
+        self.node.add_peer(now, &peer);
+        self.peers.push(peer);
         self.settle(now);
     }
 
@@ -287,7 +287,7 @@ impl Host {
         self.services.clear();
         self.outside.clear();
         self.node.listen(self.ports.clone());
-        for peer in self.peers.clone() {
+        for peer in &self.peers {
             self.node.add_peer(now, peer);
         }
         self.settle(now);

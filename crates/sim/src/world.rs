@@ -155,7 +155,8 @@ impl World {
             ipv6: false,
             spare: true,
         };
-        self.host_mut(host).node.set_uplinks(vec![uplink]);
+        let now = self.now();
+        self.host_mut(host).node.set_uplinks(now, vec![uplink]);
         [ordinary, further]
     }
 
@@ -168,7 +169,7 @@ impl World {
     pub fn add_peer_at(&mut self, host: HostId, peer: HostId, addresses: Vec<SocketAddr>) {
         let config = PeerConfig {
             key: self.hosts[peer].key,
-            addresses,
+            addresses: addresses.into_iter().map(Into::into).collect(),
         };
         let now = self.now;
         self.hosts[host].add_peer(now, config);

@@ -19,7 +19,7 @@ fn remove(world: &mut World, at: HostId, peer: HostId) -> bool {
 
 fn add(world: &mut World, at: HostId, peer: HostId) {
     let (now, key) = (world.now(), key(world, peer));
-    let addresses = vec![world.host(peer).addr];
+    let addresses = vec![world.host(peer).addr.into()];
     world.host_mut(at).add_peer(now, PeerConfig { key, addresses });
     world.host_mut(at).settle(now);
 }

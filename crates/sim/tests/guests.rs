@@ -22,10 +22,10 @@ fn closed() -> Config {
 fn contact(world: &mut World, joiner: HostId, admin: HostId) {
     let now = world.now();
     let host = world.host(admin);
-    let (key, addresses) = (host.identity().public(), vec![host.addr]);
+    let (key, addresses) = (host.identity().public(), vec![host.addr.into()]);
     let joiner = world.host_mut(joiner);
     joiner.listen(now, &[PORT]);
-    joiner.node.add_contact(now, PeerConfig { key, addresses });
+    joiner.node.add_contact(now, &PeerConfig { key, addresses });
     joiner.settle(now);
 }
 

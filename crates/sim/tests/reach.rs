@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_core::{Config, Event, Path};
+use weft_core::{Config, Event, HintSource, Path};
 use weft_noise::PublicKey;
 use weft_reach::probe::Probe;
 use weft_reach::{Output, Reach, Standing};
@@ -180,7 +180,7 @@ impl Net {
                 Output::Ignore { token } => self.world.host_mut(id).node.forget_token(token),
                 Output::Found { peer, at, .. } => {
                     let key = self.world.host(self.ids[&peer]).key;
-                    self.world.host_mut(id).node.dial(now, &key, at);
+                    self.world.host_mut(id).node.dial(now, &key, at, HintSource::Probe);
                 }
                 // A search of ports has tests of its own (crates/reach/tests/search.rs).
                 Output::OpenSockets { .. } => self.searches[id].reach.handle_sockets(now, 0),

@@ -50,6 +50,9 @@ pub struct PeerStatus {
     /// Where the address of a direct path came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<Word<HintSource>>,
+    /// What is known of each path to it, the one that its link uses first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<KnownPathStatus>,
     /// The latest changes of the path, at most eight, the last one first.
     #[serde(default)]
     pub path_changes: Vec<PathChangeStatus>,
@@ -267,25 +270,35 @@ pub struct LinkStatus {
     pub tx: Traffic,
     /// Seconds since the last authentic frame.
     pub last_rx_s: Option<u64>,
-    /// The paths that it compares, if it has several.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub paths: Vec<LinkPathStatus>,
 }
 
-/// A path that a link may use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkPathStatus {
+/// What is known of a path to a peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownPathStatus {
     /// The peer's address and port.
     pub addr: SocketAddr,
     /// The interface of this host that it leads through, if this host has several uplinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// Who has named the address.
+    pub source: Word<HintSource>,
+    /// Seconds since then.
+    pub named_s: u64,
+    /// Seconds since the peer last answered there; `None`: never in this run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven_s: Option<u64>,
     /// Whether the link uses it.
     pub used: bool,
     /// Whether the peer answered there when it was last probed.
     pub works: bool,
     /// The shortest round trip when it was last probed, in milliseconds.
     pub rtt_ms: Option<u64>,
+    /// The share of probes without an answer when it last answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// The largest UDP payload of fast frames that was proven to pass there, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<u16>,
 }
 
 /// The frames that carry the data of a session.

@@ -26,8 +26,8 @@ use std::cmp::Ordering;
 use weft_packet::{Endpoint, SocketId};
 use weft_wire::address;
 
-/// Addresses of a peer that are known at a time, the one in use among them.
-const MAX_KNOWN: usize = 9;
+use super::paths::Paths;
+
 /// Probes to each address in a round.
 const VOLLEYS: u8 = 3;
 /// Probes to each address in an urgent round, which ends with the first proof.
@@ -95,10 +95,9 @@ pub(super) enum Step {
     },
 }
 
-/// The addresses of one peer.
+/// The choice among the paths of one link.
 #[derive(Debug)]
 pub(super) struct Choice {
-    known: Vec<Known>,
     round: Option<Box<Round>>,
     /// No ordinary round begins before, in ms.
     next: u64,
@@ -113,7 +112,6 @@ pub(super) struct Choice {
 impl Default for Choice {
     fn default() -> Self {
         Self {
-            known: Vec::new(),
             round: None,
             next: 0,
             next_urgent: 0,
@@ -123,19 +121,20 @@ impl Default for Choice {
     }
 }
 
-/// What is known about an address. Times are ms.
+/// What comparing an address with others has shown. Times are ms.
 #[derive(Clone, Copy, Debug)]
-struct Known {
-    at: Endpoint,
+pub(super) struct Compared {
     /// Whether the peer, the user or the LAN named it. Otherwise frames of the peer came from it,
     /// which another party may have forwarded.
-    named: bool,
+    pub(super) named: bool,
     /// Whether this end, and the other one, use it only while no other works.
-    spare: Spare,
+    pub(super) spare: Spare,
     /// The shortest round trip of the last round with an answer, ms.
-    rtt: Option<u64>,
+    pub(super) rtt: Option<u64>,
+    /// Probes of the last whole round with an answer, and those of them that were answered.
+    pub(super) probes: Option<(u8, u8)>,
     /// Whether the peer answered there in the last round.
-    works: bool,
+    pub(super) works: bool,
     /// Why it is probed although no payload passes.
     fresh: Option<Fresh>,
     /// Rounds without an answer since the last one with.
@@ -159,14 +158,14 @@ enum Fresh {
 
 /// The ends that use an address only while no other works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Spare {
-    here: bool,
-    there: bool,
+pub(super) struct Spare {
+    pub(super) here: bool,
+    pub(super) there: bool,
 }
 
 impl Spare {
     /// How many of them: the less, the better.
-    const fn ends(self) -> u8 {
+    pub(super) const fn ends(self) -> u8 {
         self.here as u8 + self.there as u8
     }
 }
@@ -185,7 +184,9 @@ struct Round {
 #[derive(Debug)]
 struct Asked {
     at: Endpoint,
+    /// Probes that are still to be sent, and those that were.
     volleys: u8,
+    sent: u8,
     /// Number and time of each probe that is not answered.
     open: Vec<(u64, u64)>,
     answers: u8,
@@ -193,13 +194,13 @@ struct Asked {
     rtt: u64,
 }
 
-impl Known {
-    fn new(at: Endpoint) -> Self {
+impl Compared {
+    pub(super) fn new(named: bool) -> Self {
         Self {
-            at,
-            named: true,
+            named,
             spare: Spare::default(),
             rtt: None,
+            probes: None,
             works: false,
             fresh: Some(Fresh::New),
             failures: 0,
@@ -209,9 +210,16 @@ impl Known {
         }
     }
 
+    /// The share of probes without an answer when there last was one, in thousandths.
+    pub(super) fn loss(&self) -> Option<u16> {
+        let (sent, answered) = self.probes?;
+        let lost = u16::from(sent.saturating_sub(answered));
+        (lost * 1_000).checked_div(sent.into())
+    }
+
     /// When it is probed by an ordinary round.
-    fn due(&self, view: &View) -> u64 {
-        let better = is_local(self.at) && !is_local(view.path) || !self.at.socket().is_ordinary();
+    fn due(&self, at: Endpoint, view: &View) -> u64 {
+        let better = is_local(at) && !is_local(view.path) || !at.socket().is_ordinary();
         match better || self.fresh != Some(Fresh::New) {
             true => self.next,
             false => self.next.max(view.up + COMPARE_AFTER),
@@ -246,6 +254,7 @@ impl Asked {
         Self {
             at,
             volleys,
+            sent: 0,
             open: Vec::new(),
             answers: 0,
             rtt: u64::MAX,
@@ -275,6 +284,7 @@ impl Round {
         due.map(|asked| {
             let number = number();
             asked.volleys -= 1;
+            asked.sent += 1;
             asked.open.push((number, now));
             Step::Probe { to: asked.at, number }
         })
@@ -299,7 +309,7 @@ fn patience(srtt: u64) -> u64 {
 }
 
 /// Whether an address is one of a local network, by its form.
-fn is_local(at: Endpoint) -> bool {
+pub(super) fn is_local(at: Endpoint) -> bool {
     address::is_local(at.ip())
 }
 
@@ -316,105 +326,21 @@ fn is_better((other, theirs, named): (Endpoint, u64, bool), (used, ours): (Endpo
 }
 
 impl Choice {
-    /// Takes an address into account, which the caller has checked. A new one is probed soon.
-    /// One from no address of this host in particular adds nothing to one from the address that the
-    /// peer has asked.
-    pub(super) fn offer(&mut self, path: Option<Endpoint>, at: Endpoint) {
-        let same = |known: Endpoint| known == at || at.local().is_none() && known.is_to(at);
-        if let Some(known) = self.known.iter_mut().find(|known| same(known.at)) {
-            known.named = true;
-            return;
-        }
-        self.add(path, path.filter(|path| same(*path)).unwrap_or(at), true);
-    }
-
-    fn add(&mut self, path: Option<Endpoint>, at: Endpoint, named: bool) {
-        if self.known.len() == MAX_KNOWN {
-            // The oldest one, of those that do not work if there are any.
-            let others = self
-                .known
-                .iter()
-                .enumerate()
-                .filter(|(_, known)| Some(known.at) != path);
-            if let Some((worst, _)) = others.min_by_key(|(_, known)| known.works) {
-                self.known.remove(worst);
-            }
-        }
-        self.known.push(Known {
-            named,
-            ..Known::new(at)
-        });
-    }
-
     /// The peer has just answered at an address from which its frames came.
-    pub(super) fn note_works(&mut self, now: u64, path: Endpoint, at: Endpoint) {
-        self.note_source(Some(path), at);
-        if let Some(known) = self.find(at).filter(|known| !known.works) {
+    pub(super) fn note_works(&mut self, paths: &mut Paths, now: u64, path: Endpoint, at: Endpoint) {
+        self.note_source(paths, now, Some(path), at);
+        paths.note_proven(now, at);
+        if let Some(known) = paths.find_mut(at).filter(|known| !known.works) {
             (known.works, known.failures) = (true, 0);
             known.next = known.next.min(now);
         }
     }
 
     /// Takes an address into account that nothing but frames of the peer have named.
-    fn note_source(&mut self, path: Option<Endpoint>, at: Endpoint) {
-        if let Some(known) = self.find(at) {
-            if known.at != at {
-                known.at = at;
-                self.round = None;
-            }
-            return;
+    fn note_source(&mut self, paths: &mut Paths, now: u64, path: Option<Endpoint>, at: Endpoint) {
+        if paths.compare_source(now, path, at) {
+            self.round = None;
         }
-        self.add(path, at, false);
-    }
-
-    /// The entry of the path that a frame has come by.
-    fn find(&mut self, came: Endpoint) -> Option<&mut Known> {
-        self.known.iter_mut().find(|known| known.at.covers(came))
-    }
-
-    /// Whether the peer has answered at an address.
-    pub(super) fn works(&self, at: Endpoint) -> bool {
-        self.known.iter().any(|known| known.at.covers(at) && known.works)
-    }
-
-    /// The addresses, without their sockets: those first that work, and local ones only if they do.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = Endpoint> {
-        let working = self.known.iter().filter(|known| known.works);
-        let others = self.known.iter().filter(|known| !known.works && !is_local(known.at));
-        working.chain(others).map(|known| known.at.ordinary())
-    }
-
-    /// An address that works beside the one in use, one that is not spare if there is any, with the
-    /// shortest round trip.
-    pub(super) fn any_that_works(&self) -> Option<Endpoint> {
-        let works = self.known.iter().filter(|known| known.works);
-        let best = works.min_by_key(|known| (known.spare.ends(), known.rtt.unwrap_or(u64::MAX)));
-        best.map(|known| known.at)
-    }
-
-    /// Sets which addresses this end uses only while no other works.
-    pub(super) fn set_spare(&mut self, is_spare: impl Fn(Endpoint) -> bool) {
-        for known in &mut self.known {
-            known.spare.here = is_spare(known.at);
-        }
-    }
-
-    /// The peer says whether it uses an address only while no other works.
-    pub(super) fn note_spare(&mut self, at: Endpoint, spare: bool) {
-        if let Some(known) = self.find(at) {
-            known.spare.there = spare;
-        }
-    }
-
-    fn spare(&self, at: Endpoint) -> Spare {
-        let known = self.known.iter().find(|known| known.at == at);
-        known.map_or_else(Spare::default, |known| known.spare)
-    }
-
-    /// What is known about each address: where it is, whether the peer answers there, and the shortest
-    /// round trip, ms.
-    pub(super) fn outcomes(&self) -> impl Iterator<Item = (Endpoint, bool, Option<u64>)> {
-        self.known.iter().map(|known| (known.at, known.works, known.rtt))
     }
 
     /// Payload passed at `last`, and at `before` the time before.
@@ -430,97 +356,84 @@ impl Choice {
     }
 
     /// The network of one end changed, so that all addresses are probed soon.
-    pub(super) fn hurry(&mut self) {
+    pub(super) fn hurry(&mut self, paths: &mut Paths) {
         self.next_urgent = 0;
-        for known in &mut self.known {
+        for (_, known) in paths.compared_mut() {
             (known.next, known.failures, known.fresh) = (0, 0, Some(Fresh::Moved));
         }
     }
 
-    /// Forgets the addresses that only this underlay socket reaches.
+    /// The paths through this underlay socket are gone.
     pub(super) fn forget_socket(&mut self, socket: SocketId) {
-        self.known.retain(|known| known.at.socket() != socket);
         self.round
             .take_if(|round| round.asked().any(|asked| asked.at.socket() == socket));
     }
 
-    /// Paths from an address of this host that is `gone` lead from any of its addresses from now on.
-    pub(super) fn forget_local(&mut self, gone: impl Fn(Endpoint) -> bool) {
-        for known in self.known.iter_mut().filter(|known| gone(known.at)) {
-            known.at = known.at.without_local();
-            self.round = None;
-        }
-        for known in std::mem::take(&mut self.known) {
-            if self.known.iter().all(|other| other.at != known.at) {
-                self.known.push(known);
-            }
-        }
+    /// The local ends of paths are other ones than before.
+    pub(super) fn forget_round(&mut self) {
+        self.round = None;
     }
 
     /// The link uses another address from now on.
-    pub(super) fn handle_moved(&mut self, now: u64, from: Option<Endpoint>, to: Endpoint) {
+    pub(super) fn handle_moved(&mut self, paths: &mut Paths, now: u64, from: Option<Endpoint>, to: Endpoint) {
         self.round = None;
         self.next = self.next.max(now + PAUSE);
         for at in [Some(to), from].into_iter().flatten() {
-            self.note_source(Some(to), at);
+            self.note_source(paths, now, Some(to), at);
         }
     }
 
     /// Returns when [`Choice::poll`] has something to do.
-    pub(super) fn deadline(&self, view: &View) -> u64 {
+    pub(super) fn deadline(&self, paths: &Paths, view: &View) -> u64 {
         match &self.round {
             Some(round) if round.urgent => round.next,
-            Some(round) => round.next.min(self.urgent_at(view)),
-            None => self.urgent_at(view).min(self.ordinary_at(view)),
+            Some(round) => round.next.min(self.urgent_at(paths, view)),
+            None => self.urgent_at(paths, view).min(self.ordinary_at(paths, view)),
         }
     }
 
-    fn others(&self, view: &View) -> impl Iterator<Item = &Known> {
-        self.known.iter().filter(|known| known.at != view.path)
-    }
-
-    fn urgent_at(&self, view: &View) -> u64 {
-        match self.others(view).any(|other| other.works) {
+    fn urgent_at(&self, paths: &Paths, view: &View) -> u64 {
+        match others(paths, view).any(|(_, other)| other.works) {
             true => view.unanswered_at.min(self.look_at).max(self.next_urgent),
             false => u64::MAX,
         }
     }
 
     /// Addresses that are new are probed at any time, the others while payload passes.
-    fn ordinary_at(&self, view: &View) -> u64 {
+    fn ordinary_at(&self, paths: &Paths, view: &View) -> u64 {
         let is_steady = view.payload.saturating_sub(self.passing_since) >= STEADY;
         let passing_until = view.payload.saturating_add(RECENT);
-        let due = self.others(view).filter_map(|other| {
-            let at = other.due(view).max(self.next);
+        let due = others(paths, view).filter_map(|(at, other)| {
+            let at = other.due(at, view).max(self.next);
             (other.fresh.is_some() || is_steady && at <= passing_until).then_some(at)
         });
         due.min().unwrap_or(u64::MAX)
     }
 
     /// Performs what is due. `number` draws a number that no other node can know.
-    pub(super) fn poll(&mut self, now: u64, view: &View, number: impl FnMut() -> u64) -> Vec<Step> {
+    pub(super) fn poll(&mut self, paths: &mut Paths, now: u64, view: &View, number: impl FnMut() -> u64) -> Vec<Step> {
         // An urgent round takes the place of an ordinary one.
-        let urgent = now >= self.urgent_at(view) && self.round.as_ref().is_none_or(|round| !round.urgent);
+        let urgent = now >= self.urgent_at(paths, view) && self.round.as_ref().is_none_or(|round| !round.urgent);
         if urgent {
             self.look_at = u64::MAX;
         }
-        if urgent || self.round.is_none() && now >= self.ordinary_at(view) {
-            self.begin(now, view, urgent);
+        if urgent || self.round.is_none() && now >= self.ordinary_at(paths, view) {
+            self.begin(paths, now, view, urgent);
         }
         match &mut self.round {
-            Some(round) if round.is_clear(now, view.srtt) || round.is_over(now) => self.end(now, view),
+            Some(round) if round.is_clear(now, view.srtt) || round.is_over(now) => self.end(paths, now, view),
             Some(round) if now >= round.next => round.volley(now, view.srtt, number),
             _ => Vec::new(),
         }
     }
 
-    fn begin(&mut self, now: u64, view: &View, urgent: bool) {
-        let volleys = |known: &Known| match urgent && known.works {
+    fn begin(&mut self, paths: &Paths, now: u64, view: &View, urgent: bool) {
+        let volleys = |known: &Compared| match urgent && known.works {
             true => URGENT_VOLLEYS,
             false => VOLLEYS,
         };
-        let others = self.others(view).filter(|other| other.works || other.due(view) <= now);
-        let others = others.map(|other| Asked::new(other.at, volleys(other))).collect();
+        let others = others(paths, view).filter(|(at, other)| other.works || other.due(*at, view) <= now);
+        let others = others.map(|(at, other)| Asked::new(at, volleys(other))).collect();
         let used = Asked::new(view.path, if urgent { URGENT_VOLLEYS } else { VOLLEYS });
         self.round = Some(Box::new(Round {
             urgent,
@@ -546,24 +459,33 @@ impl Choice {
     }
 
     /// Ends a round: notes what works, and decides.
-    fn end(&mut self, now: u64, view: &View) -> Vec<Step> {
+    fn end(&mut self, paths: &mut Paths, now: u64, view: &View) -> Vec<Step> {
         let Some(round) = self.round.take() else {
             return Vec::new();
         };
         let complete = round.is_over(now);
         // While a spare address is in use, the return of another one is noticed soon.
-        let longest = match self.spare(round.used.at).ends() {
+        let longest = match spare(paths, round.used.at).ends() {
             0 => MAX_RETRY,
             _ => MIN_RETRY,
         };
-        for asked in &round.others {
-            let known = self.known.iter_mut().find(|known| known.at == asked.at);
-            if let Some(known) = known.filter(|_| complete || asked.answers > 0) {
+        for asked in round
+            .others
+            .iter()
+            .chain([&round.used])
+            .filter(|asked| asked.answers > 0)
+        {
+            paths.note_proven(now, asked.at);
+            if let Some(known) = paths.get_mut(asked.at).filter(|_| complete) {
+                known.probes = Some((asked.sent, asked.answers));
+            }
+        }
+        for asked in round.others.iter().filter(|asked| complete || asked.answers > 0) {
+            if let Some(known) = paths.get_mut(asked.at) {
                 known.note(now, asked.answered(), longest);
             }
         }
-        let used = self.known.iter_mut().find(|known| known.at == round.used.at);
-        if let Some(known) = used.filter(|_| round.used.answers > 0) {
+        if let Some(known) = paths.get_mut(round.used.at).filter(|_| round.used.answers > 0) {
             known.rtt = round.used.answered();
         }
         self.next = now + PAUSE;
@@ -571,42 +493,52 @@ impl Choice {
             self.next_urgent = now + if round.used.works() { PAUSE } else { URGENT_AGAIN };
         }
         let chosen = match round.used.answers {
-            0 => self.fallback(now, &round),
-            _ => self.preferred(now, &round, view.decides),
+            0 => fallback(paths, now, &round),
+            _ => preferred(paths, now, &round, view.decides),
         };
         chosen.map(|to| Step::Move { to }).into_iter().collect()
     }
+}
 
-    /// The address to use since the one in use does not answer.
-    fn fallback(&mut self, now: u64, round: &Round) -> Option<Endpoint> {
-        let works = round.others.iter().filter(|asked| asked.works());
-        let best = works.min_by_key(|asked| (self.spare(asked.at).ends(), asked.rtt))?;
-        if let Some(known) = self.known.iter_mut().find(|known| known.at == round.used.at) {
-            known.fail(now);
-        }
-        Some(best.at)
-    }
+/// The paths beside the one in use.
+fn others<'paths>(paths: &'paths Paths, view: &View) -> impl Iterator<Item = (Endpoint, &'paths Compared)> {
+    let used = view.path;
+    paths.compared().filter(move |(at, _)| *at != used)
+}
 
-    /// The address that is better than the one in use, which works. An end that does not decide leaves
-    /// an address that is spare for itself alone.
-    fn preferred(&self, now: u64, round: &Round, decides: bool) -> Option<Endpoint> {
-        let used = Some(&round.used).filter(|used| used.works())?;
-        let left = self.spare(used.at);
-        let better = round.others.iter().filter(|asked| {
-            let known = self.known.iter().find(|known| known.at == asked.at);
-            let named = known.is_some_and(|known| known.named);
-            let penalized = known.is_some_and(|known| now < known.penalty_until);
-            let spare = self.spare(asked.at);
-            let is_better = || match spare.ends().cmp(&left.ends()) {
-                Ordering::Less => decides || left.here && !spare.here,
-                Ordering::Equal => decides && is_better((asked.at, asked.rtt, named), (used.at, used.rtt)),
-                Ordering::Greater => false,
-            };
-            asked.works() && !penalized && is_better()
-        });
-        let best = better.min_by_key(|asked| (self.spare(asked.at).ends(), !is_local(asked.at), asked.rtt))?;
-        Some(best.at)
+fn spare(paths: &Paths, at: Endpoint) -> Spare {
+    paths.get(at).map_or_else(Spare::default, |known| known.spare)
+}
+
+/// The address to use since the one in use does not answer.
+fn fallback(paths: &mut Paths, now: u64, round: &Round) -> Option<Endpoint> {
+    let works = round.others.iter().filter(|asked| asked.works());
+    let best = works.min_by_key(|asked| (spare(paths, asked.at).ends(), asked.rtt))?;
+    if let Some(known) = paths.get_mut(round.used.at) {
+        known.fail(now);
     }
+    Some(best.at)
+}
+
+/// The address that is better than the one in use, which works. An end that does not decide leaves
+/// an address that is spare for itself alone.
+fn preferred(paths: &Paths, now: u64, round: &Round, decides: bool) -> Option<Endpoint> {
+    let used = Some(&round.used).filter(|used| used.works())?;
+    let left = spare(paths, used.at);
+    let better = round.others.iter().filter(|asked| {
+        let known = paths.get(asked.at);
+        let named = known.is_some_and(|known| known.named);
+        let penalized = known.is_some_and(|known| now < known.penalty_until);
+        let spare = spare(paths, asked.at);
+        let is_better = || match spare.ends().cmp(&left.ends()) {
+            Ordering::Less => decides || left.here && !spare.here,
+            Ordering::Equal => decides && is_better((asked.at, asked.rtt, named), (used.at, used.rtt)),
+            Ordering::Greater => false,
+        };
+        asked.works() && !penalized && is_better()
+    });
+    let best = better.min_by_key(|asked| (spare(paths, asked.at).ends(), !is_local(asked.at), asked.rtt))?;
+    Some(best.at)
 }
 
 #[cfg(test)]

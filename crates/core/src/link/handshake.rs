@@ -346,7 +346,7 @@ impl Link {
             .map_or((false, 0), |attempt| (attempt.rekey, attempt.sends));
         let targets = match rekey {
             true => self.path.into_iter().chain(self.elsewhere()).collect(),
-            false => self.dial_paths(ctx, self.is_up() || sent > 0 || self.failures > 0, sent),
+            false => self.dial_paths(ctx, now, self.is_up() || sent > 0 || self.failures > 0, sent),
         };
         let Some(attempt) = self.attempt.as_mut() else { return };
         let wait = if away {
@@ -358,7 +358,7 @@ impl Link {
         attempt.next_send = now + ctx.jittered(wait);
         for to in targets {
             // Where the peer was, it answers again.
-            let known = self.path == Some(to) || self.last_path == Some(to);
+            let known = self.path == Some(to) || self.paths.is_trusted(now, to);
             if !known && !ctx.unconfirmed.admits(now, to.remote(), attempt.msg1.len()) {
                 continue;
             }

@@ -235,8 +235,8 @@ impl Link {
             return;
         };
         let choice = self.choice.get_or_insert_default();
-        choice.note_works(now, from, asked.to);
-        choice.note_spare(asked.to, asked.spare);
+        choice.note_works(&mut self.paths, now, from, asked.to);
+        self.paths.note_spare(asked.to, asked.spare);
         let rtt = now.saturating_sub(asked.asked_at);
         self.moves.settling = Some(Box::new(Settling {
             to: asked.to,
@@ -274,10 +274,11 @@ impl Link {
     pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: Endpoint) {
         let left = self.path.replace(path);
         let known = left == Some(path);
-        self.last_path = Some(path.without_local());
+        self.paths.note_used(now, path);
         if !known {
-            self.choice.get_or_insert_default().handle_moved(now, left, path);
-            self.offer_uplinks(ctx);
+            let choice = self.choice.get_or_insert_default();
+            choice.handle_moved(&mut self.paths, now, left, path);
+            self.offer_uplinks(ctx, now);
             self.metrics.handle_moved();
             self.reports.handle_moved();
             self.tell_observed(ctx);

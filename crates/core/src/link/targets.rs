@@ -6,9 +6,10 @@ use rand_core::Rng as _;
 use weft_packet::{Endpoint, LinkCommand, ProbeKind, SocketId};
 
 use super::choice::{Step, View};
+use super::paths::Row;
 use super::{ANNOUNCEMENTS, Link, bond};
-use crate::LinkPath;
 use crate::context::Context;
+use crate::{Hint, HintSource, KnownPath};
 
 /// Payload without an answer for this long causes probes of other addresses, in ms. A neighbour that
 /// only has nothing to send answers a probe of its health before.
@@ -23,40 +24,39 @@ fn is_behind_routers(at: SocketAddr) -> bool {
 
 impl Link {
     /// Returns every address at which the peer may be, the most likely first.
-    pub(crate) fn targets(&self) -> Vec<Endpoint> {
-        let mut targets: Vec<Endpoint> = Vec::new();
-        let known = self.path.into_iter().chain(self.last_path);
-        for at in known.chain(self.addresses.iter().copied()) {
-            if !targets.iter().any(|target| target.is_to(at)) {
-                targets.push(at);
-            }
-        }
-        targets
+    pub(crate) fn targets(&self, now: u64) -> Vec<Endpoint> {
+        self.paths.targets(now, self.path)
+    }
+
+    /// Returns the addresses at which the peer is expected.
+    pub(crate) fn expected(&self) -> Vec<Endpoint> {
+        self.paths.expected(self.path)
     }
 
     /// Whether the peer is dialled in vain over IPv4, and routers may be in between.
     pub(crate) fn is_dialled_in_vain(&self) -> bool {
-        let mut targets = self.targets().into_iter();
-        !self.is_up() && self.failures > 0 && targets.any(|at| is_behind_routers(at.remote()))
+        let mut rows = self.paths.rows();
+        !self.is_up() && self.failures > 0 && rows.any(|row| is_behind_routers(row.at.remote()))
     }
 
     /// Whether there is any address to dial.
     pub(crate) fn has_target(&self) -> bool {
-        self.path.is_some() || self.last_path.is_some() || !self.addresses.is_empty()
+        !self.paths.is_empty()
     }
 
-    pub(crate) fn hint(&mut self, now: u64, addr: Endpoint) {
-        self.last_path = Some(addr);
+    pub(crate) fn hint(&mut self, now: u64, addr: Endpoint, source: HintSource) {
+        self.paths.expect(now, addr, source);
         self.next_dial = self.next_dial.min(now);
     }
 
     /// Tries an address where the peer has just answered, or was just seen: dials it there at once, or
     /// considers it for the link that is up.
-    pub(crate) fn dial(&mut self, now: u64, at: Endpoint) {
+    pub(crate) fn dial(&mut self, now: u64, at: Endpoint, source: HintSource) {
         if self.is_up() {
-            self.choice.get_or_insert_default().offer(self.path, at);
+            self.paths.name(now, at, source);
+            self.compare(now, at);
         } else {
-            self.hint(now, at);
+            self.hint(now, at, source);
             self.hurry(now);
         }
     }
@@ -65,30 +65,35 @@ impl Link {
     /// that goes through this socket goes to another path, one that works if there is any. Returns
     /// whether it did.
     pub(crate) fn forget_socket(&mut self, ctx: &mut Context, now: u64, socket: SocketId) -> bool {
-        self.last_path = self.last_path.map(|at| match at.socket() == socket {
-            true => at.ordinary(),
-            false => at,
-        });
-        let choice = self.choice.as_mut();
-        let other = choice.and_then(|choice| {
-            choice.forget_socket(socket);
-            choice.any_that_works()
-        });
+        self.close_paths(now, socket);
+        let other = self.paths.any_that_works();
         let Some(path) = self.path.filter(|path| path.socket() == socket) else {
             return false;
         };
         self.use_address(ctx, now, other.unwrap_or(path.ordinary()));
-        // Also that path leads through a socket, which is open.
+        // The path that was left is compared with the others, but its socket is closed.
+        self.close_paths(now, socket);
+        true
+    }
+
+    fn close_paths(&mut self, now: u64, socket: SocketId) {
+        self.paths.forget_socket(now, socket);
         if let Some(choice) = &mut self.choice {
             choice.forget_socket(socket);
         }
-        true
+    }
+
+    /// Compares a path with the others of the link from now on.
+    fn compare(&mut self, now: u64, at: Endpoint) {
+        self.choice.get_or_insert_default();
+        self.paths.compare(now, self.path, at);
     }
 
     /// Leads the link from any address of this host if the one that the peer has asked is `gone`.
     pub(crate) fn forget_local(&mut self, ctx: &mut Context, gone: impl Fn(Endpoint) -> bool) {
-        if let Some(choice) = &mut self.choice {
-            choice.forget_local(&gone);
+        let choice = self.choice.as_mut();
+        if let Some(choice) = choice.filter(|_| self.paths.forget_local(&gone)) {
+            choice.forget_round();
         }
         let Some(path) = self.path.filter(|path| gone(*path)) else {
             return;
@@ -103,18 +108,17 @@ impl Link {
 
     /// Considers the paths through the further uplinks, [`THROUGH_UPLINKS`] at most: to the address in
     /// use, to others that work, and to the rest that is not local.
-    pub(crate) fn offer_uplinks(&mut self, ctx: &Context) {
+    pub(crate) fn offer_uplinks(&mut self, ctx: &Context, now: u64) {
         let Some(path) = self.path.filter(|_| self.is_up()) else {
             return;
         };
-        let known = self.choice.iter().flat_map(|choice| choice.addresses());
         let ordinary = if path.socket().is_ordinary() {
             path
         } else {
             path.ordinary()
         };
         let mut paths: Vec<Endpoint> = Vec::new();
-        for at in std::iter::once(path).chain(known) {
+        for at in std::iter::once(path).chain(self.paths.addresses()) {
             let new = ctx.uplinks.paths(at).filter(|new| !paths.contains(new));
             let new: Vec<Endpoint> = new.take(THROUGH_UPLINKS - paths.len()).collect();
             paths.extend(new);
@@ -122,13 +126,12 @@ impl Link {
         if paths.is_empty() && self.choice.is_none() {
             return;
         }
-        let choice = self.choice.get_or_insert_default();
         let also = (!paths.is_empty()).then_some(ordinary);
         for at in paths.into_iter().chain(also) {
-            choice.offer(self.path, at);
+            self.compare(now, at);
         }
         let bonds = self.bond.is_some();
-        choice.set_spare(|at| !bonds && ctx.uplinks.is_spare(at));
+        self.paths.set_spare(|at| !bonds && ctx.uplinks.is_spare(at));
         if let Some(bond) = &mut self.bond {
             let own: Vec<Endpoint> = std::iter::once(ordinary).chain(ctx.uplinks.paths(path)).collect();
             bond.set_own(&own);
@@ -136,7 +139,7 @@ impl Link {
     }
 
     /// Sets whether data goes through all uplinks of both ends at once.
-    pub(crate) fn set_bond(&mut self, ctx: &mut Context, on: bool) {
+    pub(crate) fn set_bond(&mut self, ctx: &mut Context, now: u64, on: bool) {
         if on == self.bond.is_some() {
             return;
         }
@@ -144,7 +147,7 @@ impl Link {
         if !on && self.is_up() {
             ctx.change_link(self.id, LinkCommand::Bond { paths: Vec::new() });
         }
-        self.offer_uplinks(ctx);
+        self.offer_uplinks(ctx, now);
     }
 
     /// Returns when [`Link::drive_bond`] has something to do.
@@ -159,8 +162,8 @@ impl Link {
             return;
         };
         let Some(bond) = &mut self.bond else { return };
-        let choice = self.choice.as_ref();
-        let proven = |at| at == path || choice.is_some_and(|choice| choice.works(at));
+        let paths = &self.paths;
+        let proven = |at| at == path || paths.works(at);
         let payload = self.liveness.last_payload();
         let steps = bond.poll(now, (path, payload), proven, || ctx.rng.next_u64());
         for step in steps {
@@ -179,8 +182,8 @@ impl Link {
     /// uplink that the system prefers may be of no use, and the others are tried, too. A peer that has
     /// answered no attempt is dialled from another port with each second of the messages; `sent` counts
     /// those before.
-    pub(super) fn dial_paths(&self, ctx: &Context, again: bool, sent: u32) -> Vec<Endpoint> {
-        let mut paths = self.targets();
+    pub(super) fn dial_paths(&self, ctx: &Context, now: u64, again: bool, sent: u32) -> Vec<Endpoint> {
+        let mut paths = self.targets(now);
         if let Some(other) = ctx.other_port.filter(|_| self.failures > 0 && sent % 2 == 1) {
             let elsewhere = |path: &&mut Endpoint| path.socket().is_ordinary() && is_behind_routers(path.remote());
             paths
@@ -198,14 +201,12 @@ impl Link {
     }
 
     /// Replaces the configured addresses. A peer without a link is dialled there soon.
-    pub(crate) fn set_addresses(&mut self, now: u64, addresses: Vec<SocketAddr>) {
-        let addresses: Vec<Endpoint> = addresses.into_iter().map(Endpoint::from).collect();
-        if self.addresses == addresses {
+    pub(crate) fn set_addresses(&mut self, now: u64, addresses: &[Hint]) {
+        if !self.paths.set_list(now, addresses) {
             return;
         }
-        self.addresses = addresses;
         if self.is_up() {
-            self.offer_targets();
+            self.offer_targets(now);
         } else {
             self.next_dial = self.next_dial.min(now);
             self.hurry(now);
@@ -213,25 +214,40 @@ impl Link {
     }
 
     /// Offers all addresses of the peer to the choice of the link, if there are several.
-    pub(super) fn offer_targets(&mut self) {
-        let targets = self.targets();
+    pub(super) fn offer_targets(&mut self, now: u64) {
+        let targets = self.targets(now);
         if targets.len() > 1 {
-            let choice = self.choice.get_or_insert_default();
-            targets.into_iter().for_each(|at| choice.offer(self.path, at));
+            targets.into_iter().for_each(|at| self.compare(now, at));
         }
     }
 
-    /// The addresses that the choice knows.
-    pub(crate) fn known_paths(&self) -> Vec<LinkPath> {
-        let choice = self.choice.iter().flat_map(|choice| choice.outcomes());
-        choice
-            .map(|(at, works, rtt)| LinkPath {
-                at,
-                used: self.path == Some(at) || self.bond.as_ref().is_some_and(|bond| bond.uses(at)),
-                works: works || self.path == Some(at),
-                rtt,
-            })
-            .collect()
+    /// What is known of each path, the one in use first. `size`: the payload of fast frames that passes there,
+    /// in bytes.
+    pub(crate) fn known_paths(&self, now: u64, size: impl Fn(Endpoint) -> Option<u16>) -> Vec<KnownPath> {
+        let ago = |at: u64| now.saturating_sub(at);
+        let known = |row: &Row| {
+            let in_use = self.path == Some(row.at);
+            let compared = row.compared.as_deref();
+            KnownPath {
+                at: row.at,
+                source: row.source,
+                named: ago(row.named_at),
+                proven: (row.proven_at > 0).then(|| ago(row.proven_at)),
+                used: in_use || self.bond.as_ref().is_some_and(|bond| bond.uses(row.at)),
+                works: in_use || compared.is_some_and(|known| known.works),
+                rtt: compared.and_then(|known| known.rtt),
+                loss: compared.and_then(super::choice::Compared::loss),
+                payload: size(row.at),
+            }
+        };
+        let mut paths: Vec<KnownPath> = self.paths.rows().map(known).collect();
+        paths.sort_by_key(|path| self.path != Some(path.at));
+        paths
+    }
+
+    /// Who has named the address of the path in use.
+    pub(crate) fn source(&self) -> Option<HintSource> {
+        self.path.map(|path| self.paths.source(path))
     }
 
     /// What the choice depends on. A FIPS daemon answers no probes, so there is none for it.
@@ -251,7 +267,7 @@ impl Link {
     /// Returns when [`Link::drive_choice`] has something to do.
     pub(super) fn choice_at(&self) -> u64 {
         let Some(choice) = &self.choice else { return u64::MAX };
-        self.view().map_or(u64::MAX, |view| choice.deadline(&view))
+        self.view().map_or(u64::MAX, |view| choice.deadline(&self.paths, &view))
     }
 
     /// Probes other addresses of the peer, and uses the best one.
@@ -259,7 +275,7 @@ impl Link {
         let (Some(view), Some(choice)) = (self.view(), &mut self.choice) else {
             return;
         };
-        let steps = choice.poll(now, &view, || ctx.rng.next_u64());
+        let steps = choice.poll(&mut self.paths, now, &view, || ctx.rng.next_u64());
         for step in steps {
             match step {
                 Step::Probe { to, .. } if !self.admits_probe(ctx, now, to) => {}
@@ -286,13 +302,13 @@ impl Link {
     /// The network of one end changed, so that other addresses of the peer are probed soon.
     pub(super) fn hurry_choice(&mut self) {
         if let Some(choice) = &mut self.choice {
-            choice.hurry();
+            choice.hurry(&mut self.paths);
         }
     }
 
     /// Whether the peer has answered at an address beside the one in use.
     fn works_at(&self, at: Endpoint) -> bool {
-        self.choice.as_ref().is_some_and(|choice| choice.works(at))
+        self.paths.works(at)
     }
 
     fn admits_probe(&self, ctx: &mut Context, now: u64, to: Endpoint) -> bool {
@@ -322,11 +338,9 @@ impl Link {
     ) {
         let spare = kind == ProbeKind::Spare;
         self.moves.note_spare(from, spare);
-        if let Some(choice) = &mut self.choice {
-            choice.note_spare(from, spare);
-        }
+        self.paths.note_spare(from, spare);
         if let Some(bond) = self.bond.as_mut().filter(|_| kind == ProbeKind::Bonded) {
-            let works = self.choice.as_ref().is_some_and(|choice| choice.works(from));
+            let works = self.paths.works(from);
             bond.handle_probe(now, from, works || self.path.is_some_and(|path| path.covers(from)));
             self.drive_bond(ctx, now);
         }
@@ -365,8 +379,9 @@ mod tests {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
-        let addresses = ["192.0.2.1:2121", "127.0.0.1:9", "[2001:db8::1]:2121"].map(|at| at.parse().unwrap());
-        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), addresses.to_vec());
+        let addresses =
+            ["192.0.2.1:2121", "127.0.0.1:9", "[2001:db8::1]:2121"].map(|at| at.parse::<SocketAddr>().unwrap());
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), &addresses.map(Hint::from));
         let ordinary = addresses.map(Endpoint::from);
         let other = SocketId::ORDINARY.following();
         ctx.other_port = Some(other);
@@ -394,15 +409,15 @@ mod tests {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
-        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), Vec::new());
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), &[]);
         let at = Endpoint::from(([192, 0, 2, 1], 2121));
         let socket = SocketId::ORDINARY.following();
-        link.dial(1_000, socket.path(at));
+        link.dial(1_000, socket.path(at), HintSource::Search);
         link.start_attempt(&mut ctx, 1_000, false);
         assert_eq!(sent(&mut ctx), [socket.path(at)]);
         assert!(!link.forget_socket(&mut ctx, 1_000, socket.following()));
-        assert_eq!(link.targets(), [socket.path(at)]);
+        assert_eq!(link.targets(1_000), [socket.path(at)]);
         assert!(!link.forget_socket(&mut ctx, 1_000, socket), "no link went through it");
-        assert_eq!(link.targets(), [at]);
+        assert_eq!(link.targets(1_000), [at]);
     }
 }

@@ -1,7 +1,7 @@
 //! The peers that are configured: they are added, changed and removed while the node runs.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weft_noise::PublicKey;
@@ -10,7 +10,7 @@ use weft_packet::firewall::{KnownFlows, PeerRules, Policy};
 use weft_wire::{NodeAddr, Subnet};
 
 use super::Node;
-use crate::{PeerConfig, SessionDown};
+use crate::{Hint, PeerConfig, SessionDown};
 
 impl Node {
     /// Names the IP addresses, of all peers, that only other nodes have named. What goes there before
@@ -20,26 +20,26 @@ impl Node {
     }
 
     /// Adds a peer, or changes the addresses of a known one. The node's own key is ignored.
-    pub fn add_peer(&mut self, now: u64, peer: PeerConfig) {
+    pub fn add_peer(&mut self, now: u64, peer: &PeerConfig) {
         self.add(now, peer, true);
     }
 
     /// Adds a node that is linked and has a session for messages of services, and with which no IP
     /// packets pass. A peer stays a peer.
-    pub fn add_contact(&mut self, now: u64, contact: PeerConfig) {
+    pub fn add_contact(&mut self, now: u64, contact: &PeerConfig) {
         self.add(now, contact, false);
     }
 
-    fn add(&mut self, now: u64, peer: PeerConfig, packets: bool) {
+    fn add(&mut self, now: u64, peer: &PeerConfig, packets: bool) {
         let addr = peer.key.node_addr();
         if addr == self.ctx.me {
             return;
         }
         if let Some(known) = self.peers.get_mut(&addr) {
-            known.link.set_addresses(now, peer.addresses);
+            known.link.set_addresses(now, &peer.addresses);
             known.configured = true;
         } else {
-            self.insert_peer(now, peer.key, peer.addresses, true);
+            self.insert_peer(now, peer.key, &peer.addresses, true);
         }
         self.turned_away.forget(&peer.key);
         let guest = self.peers.get_mut(&addr).and_then(|peer| peer.guest.take());
@@ -91,8 +91,8 @@ impl Node {
 
     /// Sets whether data to this peer goes through all uplinks of both ends at once, each flow through
     /// one. The peer has to want that, too. A key that belongs to no peer is ignored.
-    pub fn set_bond(&mut self, peer: &PublicKey, on: bool) {
-        self.with_peer(peer.node_addr(), |ctx, p| p.link.set_bond(ctx, on));
+    pub fn set_bond(&mut self, now: u64, peer: &PublicKey, on: bool) {
+        self.with_peer(peer.node_addr(), |ctx, p| p.link.set_bond(ctx, now, on));
     }
 
     /// Sets the subnets behind this node and behind peers; see [`TableCommand::SetSubnets`].
@@ -132,10 +132,10 @@ impl Node {
     }
 
     /// Records an address at which a peer was last seen, so that it is dialled there too.
-    pub fn hint(&mut self, now: u64, peer: &PublicKey, addr: SocketAddr) {
+    pub fn hint(&mut self, now: u64, peer: &PublicKey, hint: Hint) {
         let node = peer.node_addr();
         if let Some(peer) = self.peers.get_mut(&node) {
-            peer.link.hint(now, addr.into());
+            peer.link.hint(now, hint.at.into(), hint.source);
             self.expect(node);
         }
     }

@@ -2,7 +2,6 @@
 //! are forwarded.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use weft_noise::PublicKey;
 use weft_packet::{Endpoint, LinkId, SendCommand, TableCommand};
@@ -18,7 +17,7 @@ use crate::path::PathHistory;
 use crate::progress::Progress;
 use crate::rounds::Rounds;
 use crate::session::Session;
-use crate::{Admit, Event, MeshStatus, Stranger};
+use crate::{Admit, Event, Hint, MeshStatus, Stranger};
 
 /// Maximum number of neighbours that are not configured.
 const MAX_STRANGERS: usize = 64;
@@ -76,7 +75,7 @@ impl Node {
         if !welcome || addr == self.ctx.me || self.strangers() >= MAX_STRANGERS || !self.make_room_for_unproven(now) {
             return false;
         }
-        self.insert_peer(now, key, Vec::new(), false);
+        self.insert_peer(now, key, &[], false);
         true
     }
 
@@ -146,7 +145,7 @@ impl Node {
         turned_away
     }
 
-    pub(super) fn insert_peer(&mut self, now: u64, key: PublicKey, addresses: Vec<SocketAddr>, configured: bool) {
+    pub(super) fn insert_peer(&mut self, now: u64, key: PublicKey, addresses: &[Hint], configured: bool) {
         let (addr, id) = (key.node_addr(), LinkId(self.next_link));
         self.next_link += 1;
         let link = Link::new(&mut self.ctx, now, id, key, addresses);

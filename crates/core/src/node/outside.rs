@@ -7,7 +7,7 @@ use weft_wire::outside::Token;
 
 use super::Node;
 use crate::uplinks::Uplinks;
-use crate::{KeepaliveIntervals, Path, Uplink};
+use crate::{HintSource, KeepaliveIntervals, Path, Uplink};
 
 impl Node {
     /// Passes datagrams with this token to the caller from now on, as
@@ -39,10 +39,10 @@ impl Node {
     /// Tries an address where a peer has answered, or was seen: dials it there, or considers the
     /// address for the link that is up; through a further underlay socket if `at` is a path of one
     /// ([`SocketId::path`]). A key that belongs to no peer changes nothing.
-    pub fn dial(&mut self, now: u64, peer: &PublicKey, at: impl Into<Endpoint>) {
+    pub fn dial(&mut self, now: u64, peer: &PublicKey, at: impl Into<Endpoint>, source: HintSource) {
         let addr = peer.node_addr();
         if let Some(peer) = self.peers.get_mut(&addr) {
-            peer.link.dial(now, at.into());
+            peer.link.dial(now, at.into(), source);
             self.expect(addr);
         }
     }
@@ -86,10 +86,10 @@ impl Node {
 
     /// Sets the further uplinks of this host, the one first that the system prefers: underlay sockets
     /// that each lead through one interface. Links consider the paths through them.
-    pub fn set_uplinks(&mut self, uplinks: Vec<Uplink>) {
+    pub fn set_uplinks(&mut self, now: u64, uplinks: Vec<Uplink>) {
         self.ctx.uplinks = Uplinks::new(uplinks);
         for peer in self.peers.values_mut() {
-            peer.link.offer_uplinks(&self.ctx);
+            peer.link.offer_uplinks(&self.ctx, now);
         }
     }
 

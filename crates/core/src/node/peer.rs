@@ -65,9 +65,9 @@ impl Peer {
         self.configured || self.guest.is_some()
     }
 
-    /// Returns the hosts where the peer may be, in order.
+    /// Returns the hosts where the peer is expected, in order.
     pub(super) fn hosts(&self) -> Vec<IpAddr> {
-        let hosts: BTreeSet<IpAddr> = self.link.targets().iter().map(|at| at.ip().to_canonical()).collect();
+        let hosts: BTreeSet<IpAddr> = self.link.expected().iter().map(|at| at.ip().to_canonical()).collect();
         hosts.into_iter().collect()
     }
 

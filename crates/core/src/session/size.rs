@@ -185,6 +185,14 @@ impl Session {
         self.other_sizes.insert(0, left);
     }
 
+    /// The largest payload that probes have proven to pass on a direct path, in bytes.
+    pub(crate) fn proven_size(&self, path: Endpoint) -> Option<u16> {
+        let path = FastPath::Direct(path);
+        let mut known = self.probing.iter().chain(&self.other_sizes);
+        let known = known.find(|known| known.path.is_same(path) && known.search.is_probed());
+        known.map(|known| known.search.current())
+    }
+
     /// Handles the path of packets: the direct address of the peer, or the label of the relay. The size
     /// of a path is not known at first. That of a path on which the session fell asleep, or which it
     /// left, is used again; the first large packets confirm it.

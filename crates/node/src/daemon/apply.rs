@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use weft_core::HintSource;
+use weft_core::{Hint, HintSource};
 use weft_desired::members::Members;
 use weft_desired::{Desired, Inputs};
 use weft_host::tun::wanted;
@@ -129,7 +129,6 @@ impl Daemon {
         }
         let members = &self.desired.members;
         self.addresses.retain(|key| members.contains(key));
-        self.facts.hints.retain(|key| members.contains(key));
         self.host.note_peers();
         self.lifetimes.handle_members();
         self.set_signalling_peers();
@@ -140,9 +139,9 @@ impl Daemon {
 
     /// Passes to the core what was known of this peer before.
     fn recall(&mut self, now: u64, key: &PublicKey) {
-        if let Some(address) = self.addresses.address(key) {
-            self.node.hint(now, key, address);
-            self.facts.hints.give(*key, address, HintSource::LastAddress);
+        if let Some(at) = self.addresses.address(key) {
+            let source = HintSource::LastAddress;
+            self.node.hint(now, key, Hint { at, source });
         }
         if self.facts.fast.has(key) {
             self.node.remember_fast(key);

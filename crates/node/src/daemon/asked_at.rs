@@ -135,9 +135,9 @@ mod tests {
     fn peer(addresses: &[SocketAddr]) -> PeerStatus {
         let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
         let mut node = Node::new(Config::default(), Identity::new(own), Box::new(SystemRng));
-        let addresses = addresses.to_vec();
+        let addresses = addresses.iter().map(|at| (*at).into()).collect();
         let key = key.public();
-        node.add_peer(0, PeerConfig { key, addresses });
+        node.add_peer(0, &PeerConfig { key, addresses });
         node.peer_status(0).next().unwrap()
     }
 

@@ -205,8 +205,8 @@ mod tests {
     fn a_peer_is_silent_between_two_attempts_too() {
         let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
         let mut node = Node::new(Config::default(), Identity::new(own), Box::new(SystemRng));
-        let (key, addresses) = (key.public(), vec![at("192.0.2.2:2121")]);
-        node.add_peer(0, PeerConfig { key, addresses });
+        let (key, addresses) = (key.public(), vec![at("192.0.2.2:2121").into()]);
+        node.add_peer(0, &PeerConfig { key, addresses });
         let mut peer = node.peer_status(0).next().unwrap();
         for (dialing, failures, silent) in [
             (None, 0, false),

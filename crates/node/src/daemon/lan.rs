@@ -258,8 +258,7 @@ impl Daemon {
             let Ok(key) = PublicKey::from_bytes(&key) else { continue };
             active = true;
             tracing::debug!(peer = self.facts.name(&key), %at, "seen in the LAN");
-            self.facts.hints.give(key, at, HintSource::Lan);
-            self.node.dial(now, &key, at);
+            self.node.dial(now, &key, at, HintSource::Lan);
         }
         active
     }

@@ -13,19 +13,19 @@ pub(super) fn apply(members: &Members, before: &Members, node: &mut Node, now: u
     for (key, row) in members.iter().filter(|(key, row)| before.get(key) != Some(row)) {
         let peer = PeerConfig {
             key: *key,
-            addresses: row.addresses.iter().map(|hint| hint.at).collect(),
+            addresses: row.addresses.clone(),
         };
         if row.packets {
-            node.add_peer(now, peer);
+            node.add_peer(now, &peer);
         } else {
             // A member that was removed, or a contact.
             if before.get(key).is_some_and(|before| before.packets) {
                 node.remove_peer(now, key);
             }
-            node.add_contact(now, peer);
+            node.add_contact(now, &peer);
         }
         node.require_fast(key, row.require_fast);
-        node.set_bond(key, row.bond);
+        node.set_bond(now, key, row.bond);
     }
     difference
 }

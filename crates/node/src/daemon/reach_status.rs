@@ -3,8 +3,7 @@
 use weft_config::peer::PeerRef;
 use weft_control::status::{AttemptStatus, CandidateStatus, Document as _, NatStatus, ReachStatus, TriedStatus};
 use weft_control::{Refusal, Reply};
-use weft_core::HintSource;
-use weft_core::{Path, PeerStatus};
+use weft_core::{HintSource, Path, PeerStatus};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_reach::message::Kind;
@@ -60,7 +59,7 @@ impl Daemon {
     fn why_path(&self, peer: &PeerStatus, last: Option<&Record>) -> String {
         let changed = peer.path_changes.first().map(|change| why::why_path(change.reason));
         match (peer.path, last) {
-            (Some(Path::Direct(at)), _) if self.facts.hints.of(&peer.key, at) == Some(HintSource::Search) => {
+            (Some(Path::Direct(_)), _) if peer.source == Some(HintSource::Search) => {
                 "the path is direct: a search of ports has found it".to_owned()
             }
             (Some(Path::Direct(_)), _) => match changed {

@@ -4,8 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use weft_core::HintSource;
-use weft_core::{Event, Path};
+use weft_core::{Event, HintSource, Path};
 use weft_desired::addresses::HostAddresses;
 use weft_discovery::further_sockets::FurtherSockets;
 use weft_discovery::probe_sockets::{Arrived, ProbeSockets};
@@ -330,8 +329,7 @@ impl Daemon {
                         Source::Told(_) | Source::Heard => HintSource::Probe,
                     };
                     let at = self.reaching.nat64.outward(at);
-                    self.facts.hints.give(*key, at, source);
-                    self.node.dial(now, key, at);
+                    self.node.dial(now, key, at, source);
                 }
             }
         }
@@ -374,8 +372,7 @@ impl Daemon {
         tracing::info!(peer = name, %at, from = %taken.local_address(), "the peer answers a search of ports");
         self.lanes.add_socket(id, taken);
         self.tell_underlay_ports();
-        self.facts.hints.give(key, at, HintSource::Search);
-        self.node.dial(now, &key, id.path(at));
+        self.node.dial(now, &key, id.path(at), HintSource::Search);
     }
 
     /// Closes the sockets beside the ordinary ones that no link uses any more.

@@ -8,7 +8,6 @@ use weft_config::peer::PeerRef;
 use weft_control::status::{Document as _, Pong, Stopping, Version};
 use weft_control::trace::TraceDocument;
 use weft_control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
-use weft_core::HintSource;
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
 use weft_desired::members::NotFound;
 use weft_desired::{Desired, System};
@@ -536,8 +535,6 @@ impl Daemon {
 
     /// Notes that a peer has a link at an address.
     fn note_path(&mut self, peer: &PublicKey, addr: SocketAddr) {
-        let known = self.desired.members.source_of(peer, addr);
-        self.facts.hints.note_path(*peer, addr, known);
         self.lan.note(*peer);
         self.nostr.note(*peer);
         self.host.note_peers();
@@ -545,7 +542,6 @@ impl Daemon {
     }
 
     fn remember(&mut self, peer: &PublicKey, addr: SocketAddr) {
-        self.facts.hints.give(*peer, addr, HintSource::LastAddress);
         if self.addresses.note(*peer, addr) {
             self.save_soon();
         }

@@ -41,7 +41,6 @@ use weft_wire::NodeAddr;
 use super::configuration::Configuration;
 use super::exit::Exits;
 use super::faults::Faults;
-use super::hints::Hints;
 use super::host::HostWatch;
 use super::host_names::HostLookups;
 use super::known_flows::{self, KnownFlows};
@@ -256,8 +255,7 @@ impl Rest {
             rights: self.rights,
             hosts: known.hosts,
         };
-        let hints = (known.fast, Hints::default());
-        let facts = Facts::new(key, &interface, (&sockets, &more), config, services, hints);
+        let facts = Facts::new(key, &interface, (&sockets, &more), config, services, known.fast);
         let index = interface.index();
         let (tun, kept) = interface.into_parts();
         let ends: Vec<_> = std::iter::once((tun, sockets)).chain(more.ends).collect();

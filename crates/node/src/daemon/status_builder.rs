@@ -10,14 +10,13 @@ use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::PeerName;
 use weft_control::status::{
-    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, LanesStatus, LinkPathStatus, LinkStatus,
+    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LanesStatus, LinkStatus,
     MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
     QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
 };
-use weft_core::HintSource;
 use weft_core::{
-    Frames, KnownSize, LinkPath, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer, Quality,
-    Stranger, Trouble, TurnedAway,
+    Frames, HintSource, KnownPath, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer,
+    Quality, Stranger, Trouble, TurnedAway,
 };
 use weft_desired::Desired;
 use weft_discovery::checks::Checks;
@@ -36,7 +35,6 @@ use weft_wire::fast;
 
 use super::configuration::Configuration;
 use super::echo::random_number;
-use super::hints::Hints;
 use super::inquiries::Inquiries;
 use super::lanes::MoreLanes;
 use super::perf::PerfServer;
@@ -77,8 +75,6 @@ pub(super) struct Facts {
     member_of: BTreeMap<PublicKey, Vec<String>>,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
-    /// Which hint led to the path of each peer.
-    pub(super) hints: Hints,
     /// The interface of each underlay socket that is bound to one.
     pub(super) devices: BTreeMap<SocketId, String>,
     /// The largest UDP payload of FIPS frames.
@@ -114,7 +110,7 @@ impl Facts {
             rights,
             hosts,
         }: Services,
-        (fast, hints): (FastPeers, Hints),
+        fast: FastPeers,
     ) -> Self {
         let offloads = interface.offloads();
         let offload = OffloadStatus {
@@ -166,7 +162,6 @@ impl Facts {
             subnets: Subnets::default(),
             member_of: BTreeMap::new(),
             fast,
-            hints,
             devices: BTreeMap::new(),
             payload: config.udp.payload(),
             started: Instant::now(),
@@ -306,7 +301,7 @@ impl Facts {
     /// The source of the address that led to the direct path of a peer.
     fn hint(&self, peer: &CorePeer) -> Option<HintSource> {
         match peer.path {
-            Some(Path::Direct(at)) => self.hints.of(&peer.key, at),
+            Some(Path::Direct(_)) => peer.source,
             _ => None,
         }
     }
@@ -370,24 +365,26 @@ impl Facts {
         without.map(why).collect()
     }
 
-    /// The paths that the link with a peer compares, if it has several. `of_system`: the interfaces of
-    /// the ordinary sockets.
-    fn link_paths(&self, peer: &CorePeer, mut of_system: Option<&mut Devices>) -> Vec<LinkPathStatus> {
-        let paths = &peer.link_paths[..];
-        if paths.len() < 2 {
-            return Vec::new();
-        }
-        let status = |path: &LinkPath| {
+    /// What is known of each path to a peer. `of_system`: the interfaces of the ordinary sockets.
+    fn known_paths(&self, peer: &CorePeer, mut of_system: Option<&mut Devices>) -> Vec<KnownPathStatus> {
+        let paths = &peer.known_paths[..];
+        let status = |path: &KnownPath| {
             let (socket, addr) = (path.at.socket(), path.at.remote());
-            LinkPathStatus {
+            KnownPathStatus {
                 addr,
                 device: match socket.is_ordinary() {
+                    true if peer.link_age.is_none() || paths.len() < 2 => None,
                     true => of_system.as_mut().and_then(|devices| devices.towards(addr.ip())),
                     false => self.devices.get(&socket).cloned(),
                 },
+                source: Word::Known(path.source),
+                named_s: path.named / 1000,
+                proven_s: path.proven.map(|ms| ms / 1000),
                 used: path.used,
                 works: path.works,
                 rtt_ms: path.rtt,
+                loss: path.loss.map(|thousandths| f64::from(thousandths) / 1e3),
+                payload: path.payload,
             }
         };
         paths.iter().map(status).collect()
@@ -447,6 +444,7 @@ impl Facts {
             }),
             path: peer.path.map(|path| self.path(&path)),
             hint: self.hint(peer).map(Word::Known),
+            paths: self.known_paths(peer, of_system),
             path_changes: peer
                 .path_changes
                 .iter()
@@ -461,7 +459,6 @@ impl Facts {
                 rx: traffic(&peer.link_totals).0,
                 tx: traffic(&peer.link_totals).1,
                 last_rx_s: peer.link_idle.map(|ms| ms / 1000),
-                paths: self.link_paths(peer, of_system),
             }),
             session: peer.session_up.map(|up| SessionStatus {
                 age_s: up / 1000,

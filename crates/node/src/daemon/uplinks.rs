@@ -119,7 +119,7 @@ impl Daemon {
             self.open_uplink(&found, &uplink);
         }
         self.follow_local_ends();
-        self.node.set_uplinks(self.uplinks.of_links(usage));
+        self.node.set_uplinks(boottime_ms(), self.uplinks.of_links(usage));
         for id in &closed {
             self.node.forget_socket(boottime_ms(), *id);
         }

@@ -246,8 +246,11 @@ mod tests {
         let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
         let key = key.public();
         let mut node = Node::new(Config::default(), Identity::new(own), Box::new(SystemRng));
-        let addresses = addresses.iter().map(|text| text.parse().unwrap()).collect();
-        node.add_peer(0, PeerConfig { key, addresses });
+        let addresses = addresses
+            .iter()
+            .map(|text| text.parse::<SocketAddr>().unwrap().into())
+            .collect();
+        node.add_peer(0, &PeerConfig { key, addresses });
         node.peer_status(0).next().unwrap()
     }
 

@@ -411,7 +411,7 @@ impl Node {
             if before.is_some_and(|before| before.member) {
                 host.node.remove_peer(now, key);
             }
-            host.node.add_contact(now, reach.config.clone());
+            host.node.add_contact(now, &reach.config);
         }
         host.settle(now);
         self.rows = rows;
@@ -422,7 +422,6 @@ impl Node {
 fn reaches(networks: &Networks) -> BTreeMap<PublicKey, Reach> {
     let mut reaches: BTreeMap<PublicKey, Reach> = BTreeMap::new();
     for row in networks.rows() {
-        let addresses = row.addresses.iter().map(|hint| hint.at);
         let reach = reaches.entry(row.key).or_insert_with(|| Reach {
             config: PeerConfig {
                 key: row.key,
@@ -431,7 +430,7 @@ fn reaches(networks: &Networks) -> BTreeMap<PublicKey, Reach> {
             member: false,
         });
         reach.member |= row.member;
-        reach.config.addresses.extend(addresses);
+        reach.config.addresses.extend(row.addresses);
     }
     reaches
 }

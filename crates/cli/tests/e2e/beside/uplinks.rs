@@ -117,7 +117,7 @@ impl Net {
 
     fn paths(&self) -> Vec<serde_json::Value> {
         let status = self.nodes[0].peer(&self.nodes[1].identity().npub).unwrap().unwrap();
-        status["link"]["paths"].as_array().cloned().unwrap_or_default()
+        status["paths"].as_array().cloned().unwrap_or_default()
     }
 
     /// Whether the link has a path through this uplink that answers.
@@ -266,7 +266,7 @@ fn further_uplinks_are_left_alone_if_they_are_off() {
         let net = Net::start("\n[reach]\nuplinks = \"off\"\n", true);
         net.wait_through(0);
         std::thread::sleep(SETTLED);
-        assert_eq!(net.paths(), Vec::<serde_json::Value>::new());
+        assert_eq!(net.paths().len(), 1, "{:?}", net.paths());
         net.finish();
     });
 }

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use super::super::paths::MAX_COMPARED;
 use super::*;
 
 /// A clock, a link, and the round trip of each address that answers, in ms.
 struct Bench {
     now: u64,
     choice: Choice,
+    paths: Paths,
     view: View,
     rtt: BTreeMap<Endpoint, u64>,
     /// Whether payload passes, of which the address in use answers if it works.
@@ -31,11 +33,12 @@ impl Bench {
     fn new(decides: bool, addresses: &[(Endpoint, Option<u64>)]) -> Self {
         let now = 1_000_000;
         let path = addresses[0].0;
-        let mut choice = Choice::default();
-        addresses.iter().for_each(|(at, _)| choice.offer(Some(path), *at));
+        let mut paths = Paths::default();
+        addresses.iter().for_each(|(at, _)| paths.compare(now, Some(path), *at));
         Self {
             now,
-            choice,
+            choice: Choice::default(),
+            paths,
             view: View {
                 path,
                 decides,
@@ -71,7 +74,7 @@ impl Bench {
                 }
                 Step::Move { to } => {
                     let from = std::mem::replace(&mut self.view.path, to);
-                    self.choice.handle_moved(self.now, Some(from), to);
+                    self.choice.handle_moved(&mut self.paths, self.now, Some(from), to);
                     self.moves.push((self.now, to));
                     self.view.unanswered_at = u64::MAX;
                 }
@@ -81,7 +84,7 @@ impl Bench {
 
     fn poll(&mut self) {
         let numbers = &mut self.numbers;
-        let steps = self.choice.poll(self.now, &self.view, || {
+        let steps = self.choice.poll(&mut self.paths, self.now, &self.view, || {
             *numbers += 1;
             *numbers
         });
@@ -107,9 +110,9 @@ impl Bench {
                     self.poll();
                 }
             }
-            if self.now >= self.choice.deadline(&self.view) {
+            if self.now >= self.choice.deadline(&self.paths, &self.view) {
                 self.poll();
-                let again = self.choice.deadline(&self.view);
+                let again = self.choice.deadline(&self.paths, &self.view);
                 assert!(again > self.now, "what is due is done");
             }
         }
@@ -264,17 +267,17 @@ fn addresses_are_few_and_those_that_work_stay() {
     let mut bench = Bench::new(true, &[(wan(1), Some(10)), (wan(2), Some(10))]);
     bench.run(2_000);
     for port in 100..200 {
-        bench.choice.offer(Some(wan(1)), wan(port));
-        assert!(bench.choice.known.len() <= MAX_KNOWN);
+        bench.paths.compare(bench.now, Some(wan(1)), wan(port));
+        assert!(bench.paths.compared().count() <= MAX_COMPARED);
     }
-    assert!(bench.choice.works(wan(2)) && !bench.choice.works(wan(199)));
-    bench.choice.note_works(bench.now, wan(1), wan(7));
-    assert!(bench.choice.works(wan(7)));
+    assert!(bench.paths.works(wan(2)) && !bench.paths.works(wan(199)));
+    bench.choice.note_works(&mut bench.paths, bench.now, wan(1), wan(7));
+    assert!(bench.paths.works(wan(7)));
     // The address in use stays, also when all others work.
     for port in 200..300 {
-        bench.choice.note_works(bench.now, wan(1), wan(port));
-        assert!(bench.choice.known.len() <= MAX_KNOWN);
-        assert!(bench.choice.known.iter().any(|known| known.at == wan(1)));
+        bench.choice.note_works(&mut bench.paths, bench.now, wan(1), wan(port));
+        assert!(bench.paths.compared().count() <= MAX_COMPARED);
+        assert!(bench.paths.get(wan(1)).is_some());
     }
 }
 
@@ -283,7 +286,7 @@ fn a_change_of_the_network_has_all_probed_at_once() {
     let mut bench = Bench::new(false, &[(wan(1), Some(10)), (wan(2), None), (wan(3), Some(10))]);
     bench.run(10_000);
     bench.probes();
-    bench.choice.hurry();
+    bench.choice.hurry(&mut bench.paths);
     bench.run(5_000);
     assert_eq!(bench.probes(), 9);
 }
@@ -292,8 +295,8 @@ fn a_change_of_the_network_has_all_probed_at_once() {
 fn with_spare(decides: bool, here: bool, rtts: [u64; 2]) -> Bench {
     let mut bench = Bench::new(decides, &[(wan(1), Some(rtts[0])), (wan(2), Some(rtts[1]))]);
     match here {
-        true => bench.choice.set_spare(|at| at == wan(2)),
-        false => bench.choice.note_spare(wan(2), true),
+        true => bench.paths.set_spare(|at| at == wan(2)),
+        false => bench.paths.note_spare(wan(2), true),
     }
     bench.payload = true;
     bench
@@ -325,14 +328,14 @@ fn a_spare_address_is_used_while_the_other_one_is_silent() {
 #[test]
 fn of_several_that_work_the_spare_ones_come_last() {
     let mut bench = with_spare(true, true, [30, 10]);
-    bench.choice.offer(Some(wan(1)), wan(3));
+    bench.paths.compare(bench.now, Some(wan(1)), wan(3));
     bench.set(wan(3), Some(50));
     bench.run(5_000);
-    assert_eq!(bench.choice.any_that_works(), Some(wan(3)));
+    assert_eq!(bench.paths.any_that_works(), Some(wan(3)));
     bench.set(wan(1), None);
     assert!(matches!(bench.run(5_000)[..], [(_, to)] if to == wan(3)));
-    let first = bench.choice.addresses().next();
-    assert!(first.is_some_and(|at| bench.choice.works(at)));
+    let first = bench.paths.addresses().next();
+    assert!(first.is_some_and(|at| bench.paths.works(at)));
 }
 
 #[test]

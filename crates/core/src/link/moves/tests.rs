@@ -34,7 +34,7 @@ impl Bench {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
-        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), Vec::new());
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), &[]);
         link.epochs.push(Epoch::current(ReceiverIndex(5), NOW));
         link.path = Some(at(HOME));
         Self { ctx, link }
@@ -201,7 +201,7 @@ fn who_answers_at_the_new_address_alone_has_moved_a_round_trip_later() {
         bench.drive(answered + settle - 1);
         assert_eq!((bench.path(), bench.placed().len()), (Some(HOME), 0));
         bench.drive(answered + settle);
-        assert_eq!((bench.path(), bench.link.last_path), (Some(2), Some(at(2))));
+        assert_eq!((bench.path(), bench.link.paths.last()), (Some(2), Some(at(2))));
         let outputs: Vec<_> = std::iter::from_fn(|| bench.ctx.next_output()).collect();
         assert!(
             matches!(

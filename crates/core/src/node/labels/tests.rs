@@ -58,7 +58,7 @@ impl Bench {
         let mut node = Node::new(config, ours, Box::new(rng));
         for key in &keys {
             let addresses = Vec::new();
-            node.add_peer(NOW, PeerConfig { key: *key, addresses });
+            node.add_peer(NOW, &PeerConfig { key: *key, addresses });
         }
         let mut bench = Self { node, keys };
         for who in [FROM, HOP, SPARE] {

@@ -155,7 +155,7 @@ impl Member {
             key: hub,
             addresses: Vec::new(),
         };
-        node.add_peer(boottime_ms(), peer);
+        node.add_peer(boottime_ms(), &peer);
         Self {
             address,
             node,

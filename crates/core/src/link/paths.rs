@@ -1,0 +1,388 @@
+//! The paths to a peer: each address that is known of it, through each underlay socket, with who has named
+//! it and when, when the peer last answered there, and what probes have shown.
+//!
+//! A row stays while the caller lists its address, while the peer was last there or was expected there,
+//! while the link compares it with others, and for [`KEPT`] after the peer has answered there.
+
+use weft_packet::{Endpoint, SocketId};
+
+use super::choice::Compared;
+use crate::{Hint, HintSource};
+
+/// Paths of a link that are compared, the one in use among them.
+pub(super) const MAX_COMPARED: usize = 9;
+/// For how long a peer without a link is dialled where it has answered, in ms.
+const KEPT: u64 = 600_000;
+/// Addresses at which a peer is dialled only because it has answered there.
+const MAX_PROVEN: usize = 3;
+
+/// The paths to one peer.
+#[derive(Debug, Default)]
+pub(super) struct Paths {
+    /// Those that are compared come last, in the order in which that began.
+    rows: Vec<Row>,
+}
+
+/// What is known of a path. Times are ms.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) at: Endpoint,
+    /// Who has named it.
+    pub(super) source: HintSource,
+    /// When that was.
+    pub(super) named_at: u64,
+    /// When the peer last answered there; 0 if it never did.
+    pub(super) proven_at: u64,
+    /// Its place in the list of the caller.
+    rank: Option<u16>,
+    /// The peer was last there, or was last expected there.
+    is_last: bool,
+    /// What probes have shown, while it is compared with others.
+    pub(super) compared: Option<Box<Compared>>,
+}
+
+fn add(paths: &mut Vec<Endpoint>, at: Endpoint) {
+    if !paths.iter().any(|known| known.is_to(at)) {
+        paths.push(at);
+    }
+}
+
+impl Row {
+    fn has_answered(&self, now: u64) -> bool {
+        self.proven_at > 0 && now < self.proven_at.saturating_add(KEPT)
+    }
+}
+
+impl Paths {
+    /// The paths to these addresses.
+    pub(super) fn new(now: u64, list: &[Hint]) -> Self {
+        let mut paths = Self::default();
+        paths.set_list(now, list);
+        paths
+    }
+
+    /// Replaces the list of the caller. Returns whether it has other addresses than before.
+    pub(super) fn set_list(&mut self, now: u64, list: &[Hint]) -> bool {
+        let before: Vec<Endpoint> = self.listed().map(Endpoint::ordinary).collect();
+        self.rows.iter_mut().for_each(|row| row.rank = None);
+        for (rank, hint) in (0..).zip(list) {
+            let row = self.row(now, hint.at.into(), hint.source);
+            if row.rank.is_some() {
+                continue;
+            }
+            if row.source != hint.source {
+                (row.source, row.named_at) = (hint.source, now);
+            }
+            row.rank = Some(rank);
+        }
+        self.prune(now);
+        !self.listed().eq(before)
+    }
+
+    /// Forgets the rows that nothing needs, and of those that only an answer of the peer keeps all but the
+    /// latest.
+    fn prune(&mut self, now: u64) {
+        let is_bound = |row: &Row| row.rank.is_some() || row.is_last || row.compared.is_some();
+        let free = self.rows.iter().filter(|row| !is_bound(row) && row.has_answered(now));
+        let mut answers: Vec<u64> = free.map(|row| row.proven_at).collect();
+        answers.sort_unstable();
+        let since = answers.iter().nth_back(MAX_PROVEN).map_or(0, |at| at + 1);
+        self.rows
+            .retain(|row| is_bound(row) || row.has_answered(now) && row.proven_at >= since);
+    }
+
+    /// The addresses of the caller's list.
+    fn listed(&self) -> impl Iterator<Item = Endpoint> {
+        let mut listed: Vec<_> = self.rows.iter().filter_map(|row| Some((row.rank?, row.at))).collect();
+        listed.sort_by_key(|(rank, _)| *rank);
+        listed.into_iter().map(|(_, at)| at.without_local())
+    }
+
+    /// The row of the path to `at`, from whatever local end. `source`: who names it, if it is new.
+    fn row(&mut self, now: u64, at: Endpoint, source: HintSource) -> &mut Row {
+        let known = self.rows.iter().position(|row| row.at.is_to(at));
+        let known = known.unwrap_or_else(|| {
+            self.rows.reserve_exact(1);
+            // Behind those that are not compared.
+            let place = self.rows.iter().take_while(|row| row.compared.is_none()).count();
+            self.rows.insert(
+                place,
+                Row {
+                    at,
+                    source,
+                    named_at: now,
+                    proven_at: 0,
+                    rank: None,
+                    is_last: false,
+                    compared: None,
+                },
+            );
+            place
+        });
+        &mut self.rows[known]
+    }
+
+    /// Notes that the peer is expected at `at`.
+    pub(super) fn expect(&mut self, now: u64, at: Endpoint, source: HintSource) {
+        self.name(now, at, source);
+        self.note_last(now, at);
+    }
+
+    /// Notes who has named an address. That of the caller's list counts before others.
+    pub(super) fn name(&mut self, now: u64, at: Endpoint, source: HintSource) {
+        let row = self.row(now, at, source);
+        if row.rank.is_none() {
+            (row.source, row.named_at) = (source, now);
+        }
+    }
+
+    fn note_last(&mut self, now: u64, at: Endpoint) {
+        for row in &mut self.rows {
+            row.is_last = row.at.is_to(at);
+        }
+        self.prune(now);
+    }
+
+    /// Notes that the link goes there, where the peer has answered.
+    pub(super) fn note_used(&mut self, now: u64, at: Endpoint) {
+        let source = self.source(at);
+        self.row(now, at, source).proven_at = now;
+        self.note_last(now, at);
+    }
+
+    /// Notes that the peer has answered there.
+    pub(super) fn note_proven(&mut self, now: u64, at: Endpoint) {
+        if let Some(row) = self.rows.iter_mut().find(|row| row.at.covers(at)) {
+            row.proven_at = now;
+        }
+    }
+
+    /// Who has named the remote address of a path, through whatever socket.
+    pub(super) fn source(&self, at: Endpoint) -> HintSource {
+        let of_address = self.rows.iter().filter(|row| row.at.ordinary() == at.ordinary());
+        let best = of_address.min_by_key(|row| (row.rank.is_none(), row.source == HintSource::Incoming));
+        best.map_or(HintSource::Incoming, |row| row.source)
+    }
+
+    /// All rows.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
+    /// Where the peer was last, or was last expected.
+    pub(super) fn last(&self) -> Option<Endpoint> {
+        self.rows
+            .iter()
+            .find(|row| row.is_last)
+            .map(|row| row.at.without_local())
+    }
+
+    /// Whether the peer was there, as far as this run knows, or was last expected there.
+    pub(super) fn is_trusted(&self, now: u64, at: Endpoint) -> bool {
+        let mut rows = self.rows.iter().filter(|row| row.at.is_to(at));
+        rows.any(|row| row.is_last || row.has_answered(now))
+    }
+
+    /// Returns every path on which the peer may be, the most likely first. `used`: the one in use.
+    pub(super) fn targets(&self, now: u64, used: Option<Endpoint>) -> Vec<Endpoint> {
+        let mut targets = self.expected(used);
+        let mut proven: Vec<&Row> = self.rows.iter().filter(|row| row.has_answered(now)).collect();
+        proven.sort_by_key(|row| std::cmp::Reverse(row.proven_at));
+        for row in proven.into_iter().take(MAX_PROVEN) {
+            add(&mut targets, row.at.without_local());
+        }
+        targets
+    }
+
+    /// Returns the paths on which the peer is expected: the one in use, the last one, and those of the
+    /// list.
+    pub(super) fn expected(&self, used: Option<Endpoint>) -> Vec<Endpoint> {
+        let mut expected = Vec::new();
+        for at in used.into_iter().chain(self.last()).chain(self.listed()) {
+            add(&mut expected, at);
+        }
+        expected
+    }
+
+    /// Whether there is any.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The link is down: nothing is compared, and no local end is known.
+    pub(super) fn handle_down(&mut self, now: u64) {
+        for row in &mut self.rows {
+            (row.compared, row.at) = (None, row.at.without_local());
+            if row.source == HintSource::Incoming {
+                row.source = HintSource::LastAddress;
+            }
+        }
+        self.merge();
+        self.prune(now);
+    }
+
+    /// Makes rows with equal paths one.
+    fn merge(&mut self) {
+        for mut row in std::mem::take(&mut self.rows) {
+            match self.rows.iter_mut().find(|other| other.at == row.at) {
+                None => self.rows.push(row),
+                Some(other) => {
+                    other.proven_at = other.proven_at.max(row.proven_at);
+                    other.is_last |= row.is_last;
+                    if other.rank.is_none() && row.rank.is_some() {
+                        (other.rank, other.source, other.named_at) = (row.rank, row.source, row.named_at);
+                    }
+                    other.compared = other.compared.take().or(row.compared.take());
+                }
+            }
+        }
+    }
+
+    /// Forgets the paths through an underlay socket. The peer is expected where it was by the ordinary one.
+    pub(super) fn forget_socket(&mut self, now: u64, socket: SocketId) {
+        let last = self.last().filter(|at| at.socket() == socket);
+        if let Some(at) = last {
+            let source = self.source(at);
+            self.row(now, at.ordinary(), source);
+            self.note_last(now, at.ordinary());
+        }
+        self.rows.retain(|row| row.at.socket() != socket);
+    }
+
+    /// Paths from an address of this host that is `gone` lead from any of its addresses from now on.
+    /// Returns whether there are any.
+    pub(super) fn forget_local(&mut self, gone: impl Fn(Endpoint) -> bool) -> bool {
+        let mut any = false;
+        for row in self.rows.iter_mut().filter(|row| gone(row.at)) {
+            row.at = row.at.without_local();
+            any = true;
+        }
+        self.merge();
+        any
+    }
+}
+
+/// The paths that are compared.
+impl Paths {
+    /// Compares a path with the others from now on. One from no address of this host in particular adds
+    /// nothing to one from the address that the peer has asked. `used`: the one in use.
+    pub(super) fn compare(&mut self, now: u64, used: Option<Endpoint>, at: Endpoint) {
+        let same = |known: Endpoint| known == at || at.local().is_none() && known.is_to(at);
+        let mut compared = self
+            .rows
+            .iter_mut()
+            .filter_map(|row| Some((row.at, row.compared.as_mut()?)));
+        if let Some((_, known)) = compared.find(|(known, _)| same(*known)) {
+            known.named = true;
+            return;
+        }
+        self.add(now, used, used.filter(|used| same(*used)).unwrap_or(at), true);
+    }
+
+    /// Compares a path that nothing but frames of the peer have named. Returns whether its local end is
+    /// another one than before.
+    pub(super) fn compare_source(&mut self, now: u64, used: Option<Endpoint>, at: Endpoint) -> bool {
+        let mut compared = self.rows.iter_mut().filter(|row| row.compared.is_some());
+        if let Some(row) = compared.find(|row| row.at.covers(at)) {
+            return std::mem::replace(&mut row.at, at) != at;
+        }
+        self.add(now, used, at, false);
+        false
+    }
+
+    fn add(&mut self, now: u64, used: Option<Endpoint>, at: Endpoint, named: bool) {
+        if self.compared().count() == MAX_COMPARED {
+            // The oldest one, of those that do not work if there are any.
+            let others = self.rows.iter_mut().filter(|row| Some(row.at) != used);
+            let others = others.filter(|row| row.compared.is_some());
+            let worst = others.min_by_key(|row| row.compared.as_ref().is_some_and(|known| known.works));
+            if let Some(worst) = worst {
+                worst.compared = None;
+            }
+        }
+        let source = self.source(at);
+        // The row of the address takes part, unless it does so from another local end.
+        let known = |row: &Row| row.compared.is_none() && row.at.is_to(at);
+        let mut row = match self.rows.iter().position(known) {
+            Some(place) => self.rows.remove(place),
+            None => Row {
+                at,
+                source,
+                named_at: now,
+                proven_at: 0,
+                rank: None,
+                is_last: false,
+                compared: None,
+            },
+        };
+        (row.at, row.compared) = (at, Some(Box::new(Compared::new(named))));
+        self.prune(now);
+        self.rows.reserve_exact(1);
+        self.rows.push(row);
+    }
+
+    /// Those that are compared, in the order in which that began.
+    pub(super) fn compared(&self) -> impl Iterator<Item = (Endpoint, &Compared)> {
+        self.rows
+            .iter()
+            .filter_map(|row| Some((row.at, &**row.compared.as_ref()?)))
+    }
+
+    /// The same, to change them.
+    pub(super) fn compared_mut(&mut self) -> impl Iterator<Item = (Endpoint, &mut Compared)> {
+        let rows = self.rows.iter_mut();
+        rows.filter_map(|row| Some((row.at, &mut **row.compared.as_mut()?)))
+    }
+
+    /// What is known of a path that is compared.
+    pub(super) fn get(&self, at: Endpoint) -> Option<&Compared> {
+        self.compared().find(|(known, _)| *known == at).map(|(_, known)| known)
+    }
+
+    /// The same, to change it.
+    pub(super) fn get_mut(&mut self, at: Endpoint) -> Option<&mut Compared> {
+        self.compared_mut()
+            .find(|(known, _)| *known == at)
+            .map(|(_, known)| known)
+    }
+
+    /// The one by which a frame has come, if it is compared.
+    pub(super) fn find_mut(&mut self, came: Endpoint) -> Option<&mut Compared> {
+        let mut compared = self.compared_mut();
+        compared.find(|(known, _)| known.covers(came)).map(|(_, known)| known)
+    }
+
+    /// Whether the peer has answered on a path that is compared.
+    pub(super) fn works(&self, at: Endpoint) -> bool {
+        self.compared().any(|(known, what)| known.covers(at) && what.works)
+    }
+
+    /// A path that works beside the one in use, one that is not spare if there is any, with the shortest
+    /// round trip.
+    pub(super) fn any_that_works(&self) -> Option<Endpoint> {
+        let works = self.compared().filter(|(_, known)| known.works);
+        let best = works.min_by_key(|(_, known)| (known.spare.ends(), known.rtt.unwrap_or(u64::MAX)));
+        best.map(|(at, _)| at)
+    }
+
+    /// The addresses, without their sockets: those first that work, and local ones only if they do.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = Endpoint> {
+        let working = self.compared().filter(|(_, known)| known.works);
+        let others = self.compared();
+        let others = others.filter(|(at, known)| !known.works && !super::choice::is_local(*at));
+        working.chain(others).map(|(at, _)| at.ordinary())
+    }
+
+    /// Sets which paths this end uses only while no other works.
+    pub(super) fn set_spare(&mut self, is_spare: impl Fn(Endpoint) -> bool) {
+        self.compared_mut()
+            .for_each(|(at, known)| known.spare.here = is_spare(at));
+    }
+
+    /// The peer says whether it uses a path only while no other works.
+    pub(super) fn note_spare(&mut self, at: Endpoint, spare: bool) {
+        if let Some(known) = self.find_mut(at) {
+            known.spare.there = spare;
+        }
+    }
+}
