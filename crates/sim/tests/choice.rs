@@ -142,6 +142,61 @@ fn a_cut_network_is_left_within_one_and_a_half_seconds_and_returned_to() {
     }
 }
 
+/// The link was in the second network when the peer restarted, and both networks change places: nothing but
+/// the table of paths knows the address that works now.
+#[test]
+fn a_peer_that_restarts_is_dialled_where_it_has_answered() {
+    for seed in 0..20 {
+        let mut net = Net::new(seed, [20, 1]);
+        let [a, b] = net.hosts;
+        net.world.add_peer_at(a, b, vec![net.first[b], net.second[b]]);
+        net.world.add_peer_at(b, a, Vec::new());
+        net.talk(10_000);
+        let status = |net: &Net| {
+            net.world
+                .host(a)
+                .node
+                .status_of(net.world.now(), net.world.host(b).key.node_addr())
+        };
+        assert_eq!(status(&net).unwrap().path, Some(Path::Direct(net.second[b])));
+        net.world.add_peer_at(a, b, Vec::new());
+        net.passes[1].set(false);
+        net.world.kill(b);
+        net.world.restart(b);
+        net.world.add_peer_at(b, a, Vec::new());
+        net.world.run(60_000);
+        let status = status(&net).unwrap();
+        assert_eq!(
+            status.path,
+            Some(Path::Direct(net.first[b])),
+            "seed {seed}: {:?}",
+            status.known_paths
+        );
+    }
+}
+
+#[test]
+fn a_path_that_is_used_again_has_the_size_of_before() {
+    let mut net = Net::new(3, [10, 1]);
+    net.meet([true, true]);
+    net.talk(10_000);
+    assert_eq!(net.in_second(), Some(true));
+    for (cut, second) in [(1, false), (0, true), (1, false)] {
+        net.passes[cut].set(false);
+        net.passes[1 - cut].set(true);
+        net.talk(5_000);
+        assert_eq!(net.in_second(), Some(second));
+    }
+    for host in net.hosts {
+        let sized = net.world.host(host).events.iter();
+        let sized = sized.filter(|(_, event)| matches!(event, Event::PathSized { .. }));
+        assert_eq!(sized.count(), 2, "one search for each path");
+        let status = net.world.host(host).node.peer_status(net.world.now()).next().unwrap();
+        let sizes: Vec<Option<u16>> = status.known_paths.iter().map(|path| path.payload).collect();
+        assert_eq!(sizes, [Some(1_472), Some(1_472)]);
+    }
+}
+
 #[test]
 fn a_forwarder_between_both_ends_does_not_become_the_path() {
     for seed in 0..10 {

@@ -386,3 +386,6 @@ impl Paths {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
