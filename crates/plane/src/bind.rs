@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use weft_os::clock::monotonic_ns;
-use weft_os::udp::{self, UdpCounters, UdpSocket};
+use weft_os::udp::{self, UdpSocket};
 use weft_packet::{Endpoint, LocalEnd};
 
 /// What one receive brought: datagrams of one length from one sender.
@@ -19,6 +19,40 @@ pub struct Arrival {
     pub from: Endpoint,
     /// The ECN bits of the IP headers (RFC 3168): 0 Not-ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
+}
+
+/// The counters of a [`Bind`]; each call counts once. A *train* is several datagrams in one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BindCounters {
+    /// Sends of trains.
+    pub train_sends: u64,
+    /// Sends of one datagram.
+    pub single_sends: u64,
+    /// Sends of trains that the carrier refused and that left one by one.
+    pub train_refusals: u64,
+    /// Receives of trains.
+    pub train_receives: u64,
+    /// Receives of one datagram.
+    pub single_receives: u64,
+    /// Datagrams received, in either kind of receive.
+    pub datagrams_received: u64,
+    /// Sends from a local end that is gone, which left from another.
+    pub local_ends_gone: u64,
+    /// Datagrams that the carrier dropped before they were received. The counter wraps at 2^32.
+    pub dropped: u64,
+}
+
+impl std::ops::AddAssign for BindCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.train_sends += other.train_sends;
+        self.single_sends += other.single_sends;
+        self.train_refusals += other.train_refusals;
+        self.train_receives += other.train_receives;
+        self.single_receives += other.single_receives;
+        self.datagrams_received += other.datagrams_received;
+        self.local_ends_gone += other.local_ends_gone;
+        self.dropped += other.dropped;
+    }
 }
 
 /// A local end that sends and receives datagrams: a UDP socket, another carrier, or in tests a
@@ -49,10 +83,10 @@ pub trait Bind: AsFd {
     fn wait_for_room(&self, time: Duration);
 
     /// The counters so far.
-    fn counters(&self) -> UdpCounters;
+    fn counters(&self) -> BindCounters;
 
     /// Whether several datagrams leave in one call.
-    fn gso(&self) -> bool;
+    fn sends_trains(&self) -> bool;
 
     /// Waits for `time`, because of an error for which there is no readiness.
     fn pause(&self, time: Duration) {
@@ -94,11 +128,21 @@ impl Bind for UdpSocket {
         let _ = UdpSocket::wait_for_room(self, time);
     }
 
-    fn counters(&self) -> UdpCounters {
-        UdpSocket::counters(self)
+    fn counters(&self) -> BindCounters {
+        let counters = UdpSocket::counters(self);
+        BindCounters {
+            train_sends: counters.gso_sends,
+            single_sends: counters.plain_sends,
+            train_refusals: counters.gso_refusals,
+            train_receives: counters.gro_receives,
+            single_receives: counters.plain_receives,
+            datagrams_received: counters.segments_received,
+            local_ends_gone: counters.local_ends_gone,
+            dropped: counters.queue_dropped,
+        }
     }
 
-    fn gso(&self) -> bool {
-        UdpSocket::gso(self)
+    fn sends_trains(&self) -> bool {
+        self.gso()
     }
 }

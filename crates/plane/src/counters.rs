@@ -1,7 +1,8 @@
 //! Counters of the IO around a lane (L16, L24: a user can see whether the fast path is in use).
 
-use weft_os::udp::UdpCounters;
 use weft_packet::Counters;
+
+use crate::bind::BindCounters;
 
 /// Running totals of one lane's IO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,12 +78,12 @@ pub struct Snapshot {
     pub plane: PlaneCounters,
     /// Those of each socket, in the order of [`LaneSetup::sockets`](crate::LaneSetup), and those of
     /// all further ones together.
-    pub sockets: Vec<UdpCounters>,
+    pub sockets: Vec<BindCounters>,
     /// Whether the system lets the thread raise its priority while it moves bulk; `None` before the
     /// first attempt, and if it is not configured.
     pub preferred: Option<bool>,
-    /// Whether a socket that was to use GSO has fallen back to one send for each datagram.
-    pub gso_refused: bool,
+    /// Whether a socket sends each datagram by itself because the system refuses trains.
+    pub trains_refused: bool,
 }
 
 /// Interval between two log lines about dropped packets, ms.

@@ -8,10 +8,9 @@
 use std::sync::Arc;
 
 use weft_os::poll::{Interest, Poller};
-use weft_os::udp::UdpCounters;
 use weft_packet::SocketId;
 
-use crate::bind::{Arrival, Bind};
+use crate::bind::{Arrival, Bind, BindCounters};
 use crate::underlay::Full;
 
 /// A socket that the threads of all lanes have.
@@ -37,7 +36,7 @@ pub(crate) struct Further {
     list: Vec<Entry>,
     readable: usize,
     /// The counters of those that this lane has read and that are gone.
-    gone: UdpCounters,
+    gone: BindCounters,
 }
 
 struct Entry {
@@ -102,11 +101,11 @@ impl Further {
     }
 
     /// The counters of all that this lane reads or has read, if there were any.
-    pub(crate) fn counters(&self) -> Option<UdpCounters> {
+    pub(crate) fn counters(&self) -> Option<BindCounters> {
         let mut all = self.gone;
         for entry in self.list.iter().take(self.readable) {
             all += entry.socket.counters();
         }
-        (all != UdpCounters::default()).then_some(all)
+        (all != BindCounters::default()).then_some(all)
     }
 }

@@ -30,7 +30,7 @@ mod tunnel;
 mod underlay;
 mod worker;
 
-pub use bind::{Arrival, Bind};
+pub use bind::{Arrival, Bind, BindCounters};
 pub use counters::{PlaneCounters, Snapshot};
 pub use device::Device;
 pub use handle::StartError;

@@ -3,10 +3,10 @@
 use std::io;
 use std::time::Duration;
 
-use weft_os::udp::{UdpCounters, is_too_long, is_transient};
+use weft_os::udp::{is_too_long, is_transient};
 use weft_packet::{Endpoint, Transmit};
 
-use crate::bind::{Arrival, Bind};
+use crate::bind::{Arrival, Bind, BindCounters};
 use crate::counters::PlaneCounters;
 use crate::further::Further;
 use crate::trace::{Queue, Stage, Tracer};
@@ -84,7 +84,7 @@ impl<R: Tracer, B: Bind> Underlay<R, B> {
     }
 
     /// The counters of the sockets that this lane reads; those of all further ones are one entry.
-    pub(crate) fn socket_counters(&self) -> Vec<UdpCounters> {
+    pub(crate) fn socket_counters(&self) -> Vec<BindCounters> {
         let ordinary = self.sockets.iter().map(Bind::counters);
         ordinary.chain(self.further.counters()).collect()
     }
@@ -206,8 +206,6 @@ mod tests {
     use std::net::Ipv6Addr;
     use std::os::fd::{AsFd, BorrowedFd};
 
-    use weft_os::udp::UdpCounters;
-
     use super::*;
     use crate::trace::Off;
 
@@ -262,11 +260,11 @@ mod tests {
             Err(io::ErrorKind::WouldBlock.into())
         }
 
-        fn counters(&self) -> UdpCounters {
-            UdpCounters::default()
+        fn counters(&self) -> BindCounters {
+            BindCounters::default()
         }
 
-        fn gso(&self) -> bool {
+        fn sends_trains(&self) -> bool {
             true
         }
 

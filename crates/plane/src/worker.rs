@@ -403,7 +403,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
             },
             sockets: underlay.socket_counters(),
             preferred: self.priority.granted,
-            gso_refused: !underlay.sockets().all(Bind::gso),
+            trains_refused: !underlay.sockets().all(Bind::sends_trains),
         });
     }
 }

@@ -206,7 +206,7 @@ impl Facts {
                 tun: self.tun.clone(),
                 offload: Some(OffloadStatus {
                     gso: match self.offload.gso {
-                        Offload::On if lanes.iter().any(|lane| lane.gso_refused) => Offload::Refused,
+                        Offload::On if lanes.iter().any(|lane| lane.trains_refused) => Offload::Refused,
                         gso => gso,
                     },
                     ..self.offload
@@ -609,13 +609,14 @@ pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     for lane in lanes {
         (lane.lane.named().chain(lane.plane.named())).for_each(|(name, n)| add(name, n));
         for socket in &lane.sockets {
-            add("udp_gso_sends", socket.gso_sends);
-            add("udp_plain_sends", socket.plain_sends);
-            add("udp_gso_refusals", socket.gso_refusals);
-            add("udp_gro_receives", socket.gro_receives);
-            add("udp_plain_receives", socket.plain_receives);
-            add("udp_segments_received", socket.segments_received);
-            add("udp_queue_dropped", socket.queue_dropped);
+            add("udp_gso_sends", socket.train_sends);
+            add("udp_plain_sends", socket.single_sends);
+            add("udp_gso_refusals", socket.train_refusals);
+            add("udp_gro_receives", socket.train_receives);
+            add("udp_plain_receives", socket.single_receives);
+            add("udp_segments_received", socket.datagrams_received);
+            add("udp_local_ends_gone", socket.local_ends_gone);
+            add("udp_queue_dropped", socket.dropped);
         }
     }
     all

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use weft_os::poll::EventFd;
 use weft_os::tun::Offloads;
-use weft_os::udp::UdpCounters;
 use weft_packet::Endpoint;
-use weft_plane::{Arrival, Bind, Device};
+use weft_plane::{Arrival, Bind, BindCounters, Device};
 
 /// The error of a device that is gone, and of one that is full.
 const EIO: i32 = 5;
@@ -202,11 +201,11 @@ impl Bind for MemoryBind {
         std::thread::yield_now();
     }
 
-    fn counters(&self) -> UdpCounters {
-        UdpCounters::default()
+    fn counters(&self) -> BindCounters {
+        BindCounters::default()
     }
 
-    fn gso(&self) -> bool {
+    fn sends_trains(&self) -> bool {
         true
     }
 
