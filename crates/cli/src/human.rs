@@ -379,7 +379,7 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
     );
     line("why", peer.why.clone());
     for host in &peer.hosts {
-        line("host name", host_name(host));
+        line("host", host_name(host));
     }
     line(
         "path",
@@ -490,33 +490,42 @@ fn both_ways(rx: Traffic, tx: Traffic) -> String {
 
 /// What is known of a path: how good it is, whether the peer was there, and who has named it.
 fn known_path(path: &KnownPathStatus) -> String {
-    let proven = match (path.used, path.works, path.proven_s) {
-        (true, ..) => Some("in use".to_owned()),
-        (_, true, Some(ago)) => Some(format!("answered {} ago", duration(ago))),
-        (_, _, Some(ago)) => Some(format!("no answer, the last one {} ago", duration(ago))),
-        (_, _, None) => Some("never answered".to_owned()),
+    let last = path.proven_s.map(|ago| format!("last answered {} ago", duration(ago)));
+    let proven = match (path.used, path.works, last) {
+        (true, true, _) => "in use".to_owned(),
+        (false, true, Some(last)) => last,
+        (_, _, Some(last)) => format!("silent, {last}"),
+        (_, _, None) => "no answer yet".to_owned(),
     };
     let source = match &path.source {
         Word::Known(source) => source.text(),
         Word::Other(name) => name,
     };
     let parts = [
-        path.rtt_ms.map(|ms| format!("{ms} ms")),
+        path.rtt_ms.map(|ms| {
+            if ms == 0 {
+                "<1 ms".to_owned()
+            } else {
+                format!("{ms} ms")
+            }
+        }),
         path.loss
             .filter(|loss| *loss > 0.0)
             .map(|loss| format!("{:.0} % lost", loss * 100.0)),
         path.payload.map(|bytes| format!("{bytes} bytes")),
-        proven,
+        Some(proven),
         Some(format!(
-            "from {}, {} ago",
-            source.escape_debug(),
-            duration(path.named_s)
+            "known for {} from {}",
+            duration(path.named_s),
+            source.escape_debug()
         )),
     ];
     let device = path.device.as_ref();
     let through = device.map(|name| format!(" through {}", name.escape_debug()));
+    let local = path.local.map(|local| format!(" from {local}"));
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!("{}{}: {}", path.addr, through.unwrap_or_default(), parts.join(", "))
+    let (local, through) = (local.unwrap_or_default(), through.unwrap_or_default());
+    format!("{}{local}{through}: {}", path.addr, parts.join(", "))
 }
 
 /// The values that were measured; the others are omitted.

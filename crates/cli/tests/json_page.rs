@@ -124,7 +124,7 @@ const OBJECTS: [(&str, &str); 62] = [
     ("Sizes", "sizes"),
     ("Waits", "waits"),
     ("PathStatus", "path"),
-    ("LinkPathStatus", "link path"),
+    ("KnownPathStatus", "known path"),
 ];
 
 /// Notes the fields of a document and of everything in it.

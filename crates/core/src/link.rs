@@ -30,7 +30,7 @@ use weft_noise::tag::TagKeys;
 use weft_packet::{Endpoint, LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_wire::address;
 use weft_wire::link::{
-    Disconnect, DisconnectReason, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE_ANSWER, SPARE,
+    Disconnect, DisconnectReason, ELSEWHERE, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE_ANSWER, SPARE,
 };
 
 use self::bond::Bond;
@@ -307,7 +307,7 @@ impl Link {
             self.moved(ctx, now, path);
         }
         self.path = Some(path);
-        self.paths.note_used(now, path);
+        self.paths.note_used(now, path, !self.moves.is_unproven());
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
         self.renew_agreement();
@@ -407,6 +407,8 @@ impl Link {
             } else {
                 self.handle_path_answer(ctx, now, number);
             }
+        } else if let Some((number, [ELSEWHERE])) = body.split_first_chunk() {
+            self.handle_answer_elsewhere(ctx, now, u64::from_le_bytes(*number));
         } else if let Ok(number) = <[u8; 4]>::try_from(body) {
             self.health.handle_answer(now, u32::from_le_bytes(number));
         }
@@ -489,7 +491,9 @@ impl Link {
             epoch.end_hop(ctx, self.id);
         }
         ctx.change_link(self.id, LinkCommand::Remove);
-        self.path = None;
+        if let Some(path) = self.path.take().filter(|_| !self.moves.is_unproven()) {
+            self.paths.note_proven(self.liveness.totals().last_rx, path);
+        }
         self.paths.handle_down(now);
         self.up_since = None;
         self.liveness.settle();

@@ -10,6 +10,8 @@ use weft_packet::{Endpoint, ProbeKind, SocketId};
 pub struct Uplink {
     /// Its number.
     pub socket: SocketId,
+    /// The index of the interface; 0 if it is not known.
+    pub device: u32,
     /// Whether it serves IPv6, or else IPv4.
     pub ipv6: bool,
     /// Paths through it are used only while no other path to the peer works.
@@ -45,10 +47,15 @@ impl Uplinks {
         }
     }
 
-    /// Whether a path leads through a spare one.
+    /// Whether a path leads through a spare one: by its socket, or by an ordinary one whose answers leave
+    /// through its interface.
     pub(crate) fn is_spare(&self, path: Endpoint) -> bool {
-        let socket = path.socket();
-        self.0.iter().any(|uplink| uplink.socket == socket && uplink.spare)
+        let (socket, device) = (path.socket(), path.local().map_or(0, |local| local.device));
+        let leads = |uplink: &Uplink| match socket.is_ordinary() {
+            true => device != 0 && uplink.device == device,
+            false => uplink.socket == socket,
+        };
+        self.0.iter().any(|uplink| uplink.spare && leads(uplink))
     }
 }
 
@@ -64,6 +71,7 @@ mod tests {
         let sockets = [first, first.following(), first.following().following()];
         let list = sockets.map(|socket| Uplink {
             socket,
+            device: 7,
             ipv6: socket == sockets[1],
             spare: socket != sockets[2],
         });
@@ -79,6 +87,12 @@ mod tests {
         // A path through one uplink has a counterpart through each.
         assert!(uplinks.paths(sockets[2].path(v4)).eq(uplinks.paths(v4)));
         assert!(uplinks.is_spare(sockets[0].path(v4)) && !uplinks.is_spare(sockets[2].path(v4)));
-        assert!(!uplinks.is_spare(v4));
+        // An ordinary socket answers through the interface by which the peer has asked.
+        let asked = |device| {
+            let ip = [192, 0, 2, 9].into();
+            v4.with_local(Some(weft_packet::LocalEnd { ip, device }))
+        };
+        assert!(!uplinks.is_spare(v4) && !uplinks.is_spare(asked(0)) && !uplinks.is_spare(asked(6)));
+        assert!(uplinks.is_spare(asked(7)));
     }
 }

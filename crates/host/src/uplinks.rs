@@ -107,6 +107,12 @@ impl Devices {
     /// The name of the interface through which the system sends to an address, if it has a route.
     pub fn towards(&mut self, address: IpAddr) -> Option<String> {
         let index = self.netlink.interface_towards(address).ok().flatten()?;
+        self.name(index)
+    }
+
+    /// The name of the interface with this index.
+    #[must_use]
+    pub fn name(&self, index: u32) -> Option<String> {
         let interface = self.interfaces.iter().find(|interface| interface.index == index)?;
         Some(interface.name.clone())
     }

@@ -12,6 +12,9 @@ use crate::HostId;
 use crate::datagram::{Datagram, Fate};
 use crate::nat::{Nat, NatKind};
 
+/// The index of the interface with a further address of a host.
+pub(crate) const SECOND_DEVICE: u32 = 2;
+
 /// How the network treats datagrams. Probabilities are per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conditions {
@@ -141,8 +144,8 @@ impl Network {
             return socket.path(from);
         }
         let further = self.further_of(host, datagram.dst.ip());
-        let ip = further.map_or(home, |addr| addr.ip());
-        from.with_local(Some(LocalEnd { ip, device: 1 }))
+        let (ip, device) = further.map_or((home, 1), |addr| (addr.ip(), SECOND_DEVICE));
+        from.with_local(Some(LocalEnd { ip, device }))
     }
 
     /// The address from which a host sends on a path, if it is not its first one.

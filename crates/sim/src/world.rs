@@ -12,7 +12,7 @@ use weft_wire::link::LinkMessageType;
 use crate::datagram::{Datagram, Fate, Kind};
 use crate::host::Host;
 use crate::nat::NatKind;
-use crate::network::{Conditions, Network};
+use crate::network::{Conditions, Network, SECOND_DEVICE};
 use crate::packet::probe;
 use crate::schedule::Schedule;
 use crate::trace::Trace;
@@ -152,6 +152,7 @@ impl World {
         self.network.add_socket(host, socket, further);
         let uplink = Uplink {
             socket,
+            device: SECOND_DEVICE,
             ipv6: false,
             spare: true,
         };

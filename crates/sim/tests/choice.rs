@@ -328,3 +328,42 @@ fn networks_that_are_alike_are_not_changed() {
         assert!(net.in_second().is_some());
     }
 }
+
+/// An observer sends copies of what is as long as a probe, of one end, in the network in use, from elsewhere, and
+/// wins the race. Nothing is lost or altered.
+#[test]
+fn copies_of_probes_alone_move_no_link() {
+    for (seed, ports) in [(0, 1), (1, 1), (2, 1), (3, 50)] {
+        let mut net = Net::new(seed, [15, 1]);
+        net.meet([true, true]);
+        net.talk(10_000);
+        assert_eq!(net.in_second(), Some(true), "{:?}", net.paths());
+        let second = net.second;
+        let held: Rc<RefCell<Vec<Heard>>> = Rc::default();
+        let tap = held.clone();
+        net.world.set_rule(move |_, d| {
+            if d.from == 0 && second.contains(&d.dst) && d.bytes.len() == weft_packet::PATH_PROBE_LEN {
+                tap.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+                return Fate::Drop;
+            }
+            Fate::Pass
+        });
+        let (mut copies, mut port) = (0, 0);
+        for ms in 0..120_000_usize {
+            if ms % 20 == 0 {
+                net.world.send(net.hosts[0], net.hosts[1], ms as u32, 300);
+                net.world.send(net.hosts[1], net.hosts[0], ms as u32, 300);
+            }
+            net.world.run(1);
+            assert_eq!(net.in_second(), Some(true), "seed {seed}: after {copies} copies");
+            for (src, dst, bytes) in held.take() {
+                copies += 1;
+                port = (port + 1) % ports;
+                net.world
+                    .inject(SocketAddr::from(([203, 0, 113, 9], 9 + port)), dst, bytes.clone());
+                net.world.inject(src, dst, bytes);
+            }
+        }
+        assert!(copies > 10, "{copies}");
+    }
+}

@@ -2,12 +2,14 @@
 //! meanwhile.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use weft_core::{Config, Event, Path};
 use weft_packet::PATH_PROBE_LEN;
 use weft_sim::{Fate, HostId, World};
+use weft_wire::fmp;
 
 /// One-way delay, ms.
 const DELAY: u64 = 10;
@@ -371,4 +373,68 @@ fn a_node_that_says_that_it_moves_is_followed_though_its_old_address_still_works
     let got = [(a, before[0]), (b, before[1])].map(|(host, before)| world.host(host).received.len() - before);
     assert!(got.iter().all(|got| *got >= 1_999), "{got:?}");
     assert_eq!(path(&world, b), Some(Path::Direct(new)));
+}
+
+/// A member opens its link in the name of victims: its handshake is answered at two addresses, and its first frame
+/// comes from a third. Then it is gone.
+#[test]
+fn victims_of_a_copied_handshake_are_not_dialled_without_end() {
+    /// What goes to an address that never answered in an hour (`unconfirmed::HOUR`), in bytes.
+    const HOUR: usize = 16_384;
+    let mut world = World::new(5);
+    let [a, b] = [0; 2].map(|_| world.add_host(Config::default()));
+    let (home, dst) = (world.host(a).addr, world.host(b).addr);
+    world.add_peer_at(b, a, Vec::new());
+    world.add_peer_at(a, b, vec![dst]);
+    let victims: Vec<SocketAddr> = (1..=6).map(|n| SocketAddr::from(([203, 0, 113, n], 53))).collect();
+    let hits: Rc<RefCell<BTreeMap<SocketAddr, usize>>> = Rc::default();
+    let held: Tap = Rc::default();
+    let (tap, keep) = (hits.clone(), held.clone());
+    world.set_rule(move |_, d| {
+        if d.from == b && d.dst != home {
+            *tap.borrow_mut().entry(d.dst).or_default() += d.bytes.len() + 28;
+            return Fate::Drop;
+        }
+        if d.from == a && d.dst == dst {
+            keep.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+    world
+        .host_mut(b)
+        .node
+        .set_unconfirmed(victims.iter().map(SocketAddr::ip));
+    for victim in &victims {
+        for _ in 0..1_500 {
+            world.run(1);
+            for (_, _, bytes) in held.take() {
+                let sources = match bytes.len() {
+                    fmp::Msg1::LEN => vec![addr("198.51.100.200:1"), home],
+                    _ => vec![*victim],
+                };
+                sources
+                    .into_iter()
+                    .for_each(|from| world.inject(from, dst, bytes.clone()));
+            }
+        }
+        let status = world.host(b).node.peer_status(world.now()).next().unwrap();
+        let proven = status
+            .known_paths
+            .iter()
+            .filter(|path| victims.contains(&path.at.remote()) && path.proven.is_some());
+        assert_eq!(proven.count(), 0, "{:?}", status.known_paths);
+        world.restart(a);
+        world.add_peer_at(a, b, vec![dst]);
+    }
+    world.kill(a);
+    world.run(3_600_000);
+    let hits = hits.borrow();
+    println!("{hits:?}");
+    // And the answers to what came in their names.
+    let most = HOUR + 512;
+    assert!(
+        victims.iter().all(|victim| (1..=most).contains(&hits[victim])),
+        "{hits:?}"
+    );
 }

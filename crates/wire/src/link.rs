@@ -63,6 +63,9 @@ pub const MOVED: u8 = 0x01;
 /// The byte behind the number in a [`PROBE`] of a path: the sender uses that path only while no other
 /// works.
 pub const SPARE: u8 = 0x01;
+/// The byte behind the number of a probe in an answer on the path in use: the probe has come from a source
+/// that the peer has not proven, and is answered there as well.
+pub const ELSEWHERE: u8 = 0x04;
 
 /// The byte behind the number in a [`PROBE`] of a path: the sender would send data on that path beside
 /// others. Zeros follow, so that the probe is as large as a frame of data.

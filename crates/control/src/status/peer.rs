@@ -277,6 +277,9 @@ pub struct LinkStatus {
 pub struct KnownPathStatus {
     /// The peer's address and port.
     pub addr: SocketAddr,
+    /// The address of this host that it leads from, if the peer has asked one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<IpAddr>,
     /// The interface of this host that it leads through, if this host has several uplinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -284,12 +287,14 @@ pub struct KnownPathStatus {
     pub source: Word<HintSource>,
     /// Seconds since then.
     pub named_s: u64,
-    /// Seconds since the peer last answered there; `None`: never in this run.
+    /// Seconds since the peer last answered there, or sent something on the path in use; `None`: never in
+    /// this run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proven_s: Option<u64>,
     /// Whether the link uses it.
     pub used: bool,
-    /// Whether the peer answered there when it was last probed.
+    /// Whether the peer answered there when it was last probed. Of the path in use: whether the peer is not
+    /// silent.
     pub works: bool,
     /// The shortest round trip when it was last probed, in milliseconds.
     pub rtt_ms: Option<u64>,

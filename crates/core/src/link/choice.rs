@@ -261,6 +261,17 @@ impl Asked {
         }
     }
 
+    /// Takes the answer to the probe with this number, if it is one of these.
+    fn take_answer(&mut self, now: u64, number: u64) -> bool {
+        let Some(n) = self.open.iter().position(|(open, _)| *open == number) else {
+            return false;
+        };
+        let (_, sent) = self.open.swap_remove(n);
+        self.answers += 1;
+        self.rtt = self.rtt.min(now.saturating_sub(sent));
+        true
+    }
+
     /// The shortest round trip, if there was an answer.
     fn answered(&self) -> Option<u64> {
         (self.answers > 0).then_some(self.rtt)
@@ -446,16 +457,14 @@ impl Choice {
 
     /// Handles the answer to a probe. Returns whether the probe was one of the round.
     pub(super) fn handle_answer(&mut self, now: u64, number: u64) -> bool {
-        let Some(round) = &mut self.round else { return false };
-        for asked in round.asked() {
-            if let Some(n) = asked.open.iter().position(|(open, _)| *open == number) {
-                let (_, sent) = asked.open.swap_remove(n);
-                asked.answers += 1;
-                asked.rtt = asked.rtt.min(now.saturating_sub(sent));
-                return true;
-            }
-        }
-        false
+        let round = self.round.as_mut();
+        round.is_some_and(|round| round.asked().any(|asked| asked.take_answer(now, number)))
+    }
+
+    /// The same if it was one of the path in use.
+    pub(super) fn handle_answer_of_used(&mut self, now: u64, number: u64) -> bool {
+        let round = self.round.as_mut();
+        round.is_some_and(|round| round.used.take_answer(now, number))
     }
 
     /// Ends a round: notes what works, and decides.
@@ -493,7 +502,9 @@ impl Choice {
             self.next_urgent = now + if round.used.works() { PAUSE } else { URGENT_AGAIN };
         }
         let chosen = match round.used.answers {
-            0 => fallback(paths, now, &round),
+            0 if round.urgent => fallback(paths, now, &round),
+            // Payload is answered there, so that the path works for all that matters.
+            0 => None,
             _ => preferred(paths, now, &round, view.decides),
         };
         chosen.map(|to| Step::Move { to }).into_iter().collect()

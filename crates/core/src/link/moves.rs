@@ -237,6 +237,7 @@ impl Link {
         let choice = self.choice.get_or_insert_default();
         choice.note_works(&mut self.paths, now, from, asked.to);
         self.paths.note_spare(asked.to, asked.spare);
+        self.note_own_spare(ctx);
         let rtt = now.saturating_sub(asked.asked_at);
         self.moves.settling = Some(Box::new(Settling {
             to: asked.to,
@@ -246,6 +247,20 @@ impl Link {
             moved: false,
         }));
         self.place(ctx, asked.to, Some(from));
+    }
+
+    /// The peer says on the path in use that a probe has come from elsewhere. It shows that the path in use
+    /// works if that one was probed, and nothing about another one.
+    pub(super) fn handle_answer_elsewhere(&mut self, ctx: &mut Context, now: u64, number: u64) {
+        let choice = self.choice.as_mut();
+        if choice.is_some_and(|choice| choice.handle_answer_of_used(now, number)) {
+            return self.drive_choice(ctx, now);
+        }
+        let mut asked = self.moves.list.iter();
+        let settling = self.moves.settling.as_ref();
+        if asked.any(|asked| asked.here == number) || settling.is_some_and(|settling| settling.here == number) {
+            self.handle_path_answer(ctx, now, number);
+        }
     }
 
     /// Completes the change of address after the old address has had time to answer.
@@ -274,7 +289,7 @@ impl Link {
     pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: Endpoint) {
         let left = self.path.replace(path);
         let known = left == Some(path);
-        self.paths.note_used(now, path);
+        self.paths.note_used(now, path, !self.moves.is_unproven());
         if !known {
             let choice = self.choice.get_or_insert_default();
             choice.handle_moved(&mut self.paths, now, left, path);

@@ -70,10 +70,17 @@ impl Paths {
             if row.rank.is_some() {
                 continue;
             }
-            if row.source != hint.source {
+            let is_stronger = !hint.source.is_unconfirmed() || row.source == HintSource::LastAddress;
+            if row.source != hint.source && (is_stronger || before.iter().any(|at| row.at.is_to(*at))) {
                 (row.source, row.named_at) = (hint.source, now);
             }
             row.rank = Some(rank);
+        }
+        // What the list no longer has is known from the peer alone.
+        for row in &mut self.rows {
+            if row.rank.is_none() && before.iter().any(|at| row.at.is_to(*at)) {
+                row.source = HintSource::LastAddress;
+            }
         }
         self.prune(now);
         !self.listed().eq(before)
@@ -84,11 +91,11 @@ impl Paths {
     fn prune(&mut self, now: u64) {
         let is_bound = |row: &Row| row.rank.is_some() || row.is_last || row.compared.is_some();
         let free = self.rows.iter().filter(|row| !is_bound(row) && row.has_answered(now));
-        let mut answers: Vec<u64> = free.map(|row| row.proven_at).collect();
-        answers.sort_unstable();
-        let since = answers.iter().nth_back(MAX_PROVEN).map_or(0, |at| at + 1);
-        self.rows
-            .retain(|row| is_bound(row) || row.has_answered(now) && row.proven_at >= since);
+        let mut latest: Vec<(u64, Endpoint)> = free.map(|row| (row.proven_at, row.at)).collect();
+        latest.sort_unstable_by(|one, other| other.cmp(one));
+        latest.truncate(MAX_PROVEN);
+        let is_latest = |row: &Row| latest.iter().any(|(_, at)| *at == row.at);
+        self.rows.retain(|row| is_bound(row) || is_latest(row));
     }
 
     /// The addresses of the caller's list.
@@ -128,10 +135,10 @@ impl Paths {
         self.note_last(now, at);
     }
 
-    /// Notes who has named an address. That of the caller's list counts before others.
+    /// Notes who has named an address. The first one counts, but for what is only a memory.
     pub(super) fn name(&mut self, now: u64, at: Endpoint, source: HintSource) {
         let row = self.row(now, at, source);
-        if row.rank.is_none() {
+        if row.source == HintSource::LastAddress {
             (row.source, row.named_at) = (source, now);
         }
     }
@@ -143,17 +150,20 @@ impl Paths {
         self.prune(now);
     }
 
-    /// Notes that the link goes there, where the peer has answered.
-    pub(super) fn note_used(&mut self, now: u64, at: Endpoint) {
+    /// Notes that the link goes there. `proven`: the peer has answered there.
+    pub(super) fn note_used(&mut self, now: u64, at: Endpoint, proven: bool) {
         let source = self.source(at);
-        self.row(now, at, source).proven_at = now;
+        let row = self.row(now, at, source);
+        if proven {
+            row.proven_at = now;
+        }
         self.note_last(now, at);
     }
 
     /// Notes that the peer has answered there.
     pub(super) fn note_proven(&mut self, now: u64, at: Endpoint) {
         if let Some(row) = self.rows.iter_mut().find(|row| row.at.covers(at)) {
-            row.proven_at = now;
+            row.proven_at = row.proven_at.max(now);
         }
     }
 
@@ -177,10 +187,12 @@ impl Paths {
             .map(|row| row.at.without_local())
     }
 
-    /// Whether the peer was there, as far as this run knows, or was last expected there.
+    /// Whether the peer was there, as far as this run knows, or was last expected there by more than what the
+    /// peer and others say.
     pub(super) fn is_trusted(&self, now: u64, at: Endpoint) -> bool {
+        let is_word = |row: &Row| row.source == HintSource::Incoming || row.source.is_unconfirmed();
         let mut rows = self.rows.iter().filter(|row| row.at.is_to(at));
-        rows.any(|row| row.is_last || row.has_answered(now))
+        rows.any(|row| row.is_last && (row.proven_at > 0 || !is_word(row)) || row.has_answered(now))
     }
 
     /// Returns every path on which the peer may be, the most likely first. `used`: the one in use.
@@ -213,7 +225,7 @@ impl Paths {
     pub(super) fn handle_down(&mut self, now: u64) {
         for row in &mut self.rows {
             (row.compared, row.at) = (None, row.at.without_local());
-            if row.source == HintSource::Incoming {
+            if row.source == HintSource::Incoming && row.proven_at > 0 {
                 row.source = HintSource::LastAddress;
             }
         }

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand_core::Rng as _;
 use weft_packet::{Endpoint, LinkCommand, ProbeKind, SocketId};
+use weft_wire::link::{ELSEWHERE, PROBE_ANSWER};
 
 use super::choice::{Step, View};
 use super::paths::Row;
@@ -91,8 +92,8 @@ impl Link {
 
     /// Leads the link from any address of this host if the one that the peer has asked is `gone`.
     pub(crate) fn forget_local(&mut self, ctx: &mut Context, gone: impl Fn(Endpoint) -> bool) {
-        let choice = self.choice.as_mut();
-        if let Some(choice) = choice.filter(|_| self.paths.forget_local(&gone)) {
+        let are_gone = self.paths.forget_local(&gone);
+        if let Some(choice) = self.choice.as_mut().filter(|_| are_gone) {
             choice.forget_round();
         }
         let Some(path) = self.path.filter(|path| gone(*path)) else {
@@ -130,12 +131,17 @@ impl Link {
         for at in paths.into_iter().chain(also) {
             self.compare(now, at);
         }
-        let bonds = self.bond.is_some();
-        self.paths.set_spare(|at| !bonds && ctx.uplinks.is_spare(at));
+        self.note_own_spare(ctx);
         if let Some(bond) = &mut self.bond {
             let own: Vec<Endpoint> = std::iter::once(ordinary).chain(ctx.uplinks.paths(path)).collect();
             bond.set_own(&own);
         }
+    }
+
+    /// Notes which of the paths lead through spare uplinks of this host.
+    pub(super) fn note_own_spare(&mut self, ctx: &Context) {
+        let bonds = self.bond.is_some();
+        self.paths.set_spare(|at| !bonds && ctx.uplinks.is_spare(at));
     }
 
     /// Sets whether data goes through all uplinks of both ends at once.
@@ -163,7 +169,8 @@ impl Link {
         };
         let Some(bond) = &mut self.bond else { return };
         let paths = &self.paths;
-        let proven = |at| at == path || paths.works(at);
+        let is_proven = !self.moves.is_unproven();
+        let proven = |at| is_proven && at == path || paths.works(at);
         let payload = self.liveness.last_payload();
         let steps = bond.poll(now, (path, payload), proven, || ctx.rng.next_u64());
         for step in steps {
@@ -225,23 +232,34 @@ impl Link {
     /// in bytes.
     pub(crate) fn known_paths(&self, now: u64, size: impl Fn(Endpoint) -> Option<u16>) -> Vec<KnownPath> {
         let ago = |at: u64| now.saturating_sub(at);
+        // The row of the path in use may have no local end yet.
+        let exact = self.paths.rows().any(|row| self.path == Some(row.at));
+        let is_used = |at: Endpoint| self.path.is_some_and(|path| at == path || !exact && at.is_to(path));
+        let heard = match self.moves.is_unproven() {
+            true => 0,
+            false => self.liveness.totals().last_rx,
+        };
         let known = |row: &Row| {
-            let in_use = self.path == Some(row.at);
+            let in_use = is_used(row.at);
+            let proven_at = row.proven_at.max(if in_use { heard } else { 0 });
             let compared = row.compared.as_deref();
             KnownPath {
                 at: row.at,
                 source: row.source,
                 named: ago(row.named_at),
-                proven: (row.proven_at > 0).then(|| ago(row.proven_at)),
+                proven: (proven_at > 0).then(|| ago(proven_at)),
                 used: in_use || self.bond.as_ref().is_some_and(|bond| bond.uses(row.at)),
-                works: in_use || compared.is_some_and(|known| known.works),
+                works: match in_use {
+                    true => self.is_healthy(),
+                    false => compared.is_some_and(|known| known.works),
+                },
                 rtt: compared.and_then(|known| known.rtt),
                 loss: compared.and_then(super::choice::Compared::loss),
                 payload: size(row.at),
             }
         };
         let mut paths: Vec<KnownPath> = self.paths.rows().map(known).collect();
-        paths.sort_by_key(|path| self.path != Some(path.at));
+        paths.sort_by_key(|path| !is_used(path.at));
         paths
     }
 
@@ -328,7 +346,8 @@ impl Link {
     /// Answers a probe that came from `from` at the same address, so that the answer shows that the
     /// path works in both directions. The lane leaves out the answer where it grants what may go to an
     /// address that the peer has not proven ([`LinkReport::Roamed`](weft_packet::LinkReport::Roamed)).
-    /// `kind`: what the peer says about the path.
+    /// If that source is not proven, the peer is told on the path in use as well. `kind`: what the peer says
+    /// about the path.
     pub(crate) fn handle_path_probe(
         &mut self,
         ctx: &mut Context,
@@ -341,14 +360,20 @@ impl Link {
         self.paths.note_spare(from, spare);
         if let Some(bond) = self.bond.as_mut().filter(|_| kind == ProbeKind::Bonded) {
             let works = self.paths.works(from);
-            bond.handle_probe(now, from, works || self.path.is_some_and(|path| path.covers(from)));
+            let is_used = self.path.is_some_and(|path| path.covers(from)) && !self.moves.is_unproven();
+            bond.handle_probe(now, from, works || is_used);
             self.drive_bond(ctx, now);
         }
-        if self.path != Some(from) {
-            self.liveness.said(now);
-            ctx.change_link(self.id, LinkCommand::AnswerProbe { to: from, number });
-        } else {
-            self.handle_probe(ctx, now, &number.to_le_bytes());
+        let path = self.path.filter(|_| !self.moves.is_unproven());
+        if path == Some(from) {
+            return self.handle_probe(ctx, now, &number.to_le_bytes());
+        }
+        self.liveness.said(now);
+        ctx.change_link(self.id, LinkCommand::AnswerProbe { to: from, number });
+        if path.is_some_and(|path| !path.is_to(from)) && !self.works_at(from) {
+            // A copy may have overtaken a probe of the path in use, which is not to count as silent.
+            let body = [&number.to_le_bytes()[..], &[ELSEWHERE]].concat();
+            self.send(ctx, PROBE_ANSWER, body);
         }
     }
 }

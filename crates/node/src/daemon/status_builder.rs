@@ -28,7 +28,7 @@ use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
 use weft_os::udp::UdpSocket;
-use weft_packet::{IPV6_OVERHEAD, SocketId, Totals};
+use weft_packet::{IPV6_OVERHEAD, LocalEnd, SocketId, Totals};
 use weft_plane::Snapshot;
 use weft_store::fast_peers::FastPeers;
 use weft_wire::fast;
@@ -369,12 +369,16 @@ impl Facts {
     fn known_paths(&self, peer: &CorePeer, mut of_system: Option<&mut Devices>) -> Vec<KnownPathStatus> {
         let paths = &peer.known_paths[..];
         let status = |path: &KnownPath| {
-            let (socket, addr) = (path.at.socket(), path.at.remote());
+            let (socket, addr, local) = (path.at.socket(), path.at.remote(), path.at.local());
             KnownPathStatus {
                 addr,
+                local: local.map(|local| local.ip),
                 device: match socket.is_ordinary() {
                     true if peer.link_age.is_none() || paths.len() < 2 => None,
-                    true => of_system.as_mut().and_then(|devices| devices.towards(addr.ip())),
+                    true => of_system.as_mut().and_then(|devices| match local {
+                        Some(LocalEnd { device, .. }) if device != 0 => devices.name(device),
+                        _ => devices.towards(addr.ip()),
+                    }),
                     false => self.devices.get(&socket).cloned(),
                 },
                 source: Word::Known(path.source),

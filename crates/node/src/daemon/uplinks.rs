@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use weft_config::UplinkUse;
 use weft_host::uplinks::Uplink;
 use weft_os::clock::boottime_ms;
+use weft_os::netlink::Interface;
 use weft_os::socket::bind_to_interface;
 use weft_os::udp::UdpSocket;
 use weft_packet::SocketId;
@@ -88,11 +89,15 @@ impl UplinkSockets {
     }
 
     /// The uplinks for links, in the order of the system.
-    fn of_links(&self, usage: UplinkUse) -> Vec<weft_core::Uplink> {
+    fn of_links(&self, usage: UplinkUse, interfaces: &[Interface]) -> Vec<weft_core::Uplink> {
         let mut all: Vec<_> = self.open.iter().collect();
         all.sort_by_key(|(_, entry)| entry.place);
         let uplink = |(id, entry): (&SocketId, &Entry)| weft_core::Uplink {
             socket: *id,
+            device: interfaces
+                .iter()
+                .find(|interface| interface.name == entry.device)
+                .map_or(0, |interface| interface.index),
             ipv6: entry.ipv6,
             spare: usage == UplinkUse::Spare && entry.further,
         };
@@ -119,7 +124,10 @@ impl Daemon {
             self.open_uplink(&found, &uplink);
         }
         self.follow_local_ends();
-        self.node.set_uplinks(boottime_ms(), self.uplinks.of_links(usage));
+        self.node.set_uplinks(
+            boottime_ms(),
+            self.uplinks.of_links(usage, &self.system.surroundings.interfaces),
+        );
         for id in &closed {
             self.node.forget_socket(boottime_ms(), *id);
         }
@@ -180,7 +188,7 @@ mod tests {
             let place = found.iter().position(|known| known == uplink).unwrap();
             sockets.add(*next, uplink, 7, place);
         }
-        let devices = sockets.of_links(UplinkUse::Spare).into_iter().map(|uplink| {
+        let devices = sockets.of_links(UplinkUse::Spare, &[]).into_iter().map(|uplink| {
             let device = &sockets.open[&uplink.socket].device;
             let version = if uplink.ipv6 { "6" } else { "4" };
             format!("{device}/{version}{}", if uplink.spare { "" } else { "!" })
@@ -213,7 +221,7 @@ mod tests {
         let (mut sockets, mut next) = (UplinkSockets::default(), SocketId::ORDINARY);
         let found = [uplink("a", false, true), uplink("b", false, true)];
         follow(&mut sockets, &mut next, &found, false);
-        let spare = |usage| sockets.of_links(usage)[0].spare;
+        let spare = |usage| sockets.of_links(usage, &[])[0].spare;
         assert!(spare(UplinkUse::Spare) && !spare(UplinkUse::Fastest));
     }
 }

@@ -131,13 +131,13 @@ fn members_behind_one_box_become_direct_by_the_lan() {
         assert!(
             hints
                 .iter()
-                .all(|hint| ["lan", "incoming", "member"].contains(&hint.as_str())),
+                .all(|hint| ["lan", "incoming", "member", "probe"].contains(&hint.as_str())),
             "{hints:?}"
         );
         assert_eq!(peer(a, &net.founder)["hint"], "invite");
         assert!(pings(a, "b") && pings(b, "a"));
         let text = done(a, &["peers", "b"]);
-        assert!(text.contains("the address came from"), "{text}");
+        assert!(text.contains("known for"), "{text}");
         assert!(net.heard("_weft"));
         assert_strict!(!net.heard("npub") && !net.heard("_fips"), "others learn a key");
         net.finish();

@@ -371,9 +371,31 @@ fn a_probe_is_answered_on_the_path_by_which_it_came() {
     };
     assert_eq!(answers(&mut bench, HOME, 2), [HOME; 2]);
     // An answer from elsewhere would call a path good by which nothing comes back.
-    assert_eq!(answers(&mut bench, 2, 2), [2; 2]);
+    assert_eq!(answers(&mut bench, 2, 2), [2, HOME, 2, HOME], "and the peer is told so");
     // What this node asks there itself is apart from that.
     bench.roamed(NOW, 2, 2 * PROBE);
     assert_eq!(bench.asked().len(), 2);
-    assert_eq!(answers(&mut bench, 2, 4), [2; 4]);
+    assert_eq!(answers(&mut bench, 2, 1), [2, HOME]);
+}
+
+#[test]
+fn a_copied_handshake_proves_no_address() {
+    let mut bench = Bench::new();
+    bench.link.epochs.clear();
+    bench.link.path = None;
+    bench.link.epochs.push(Epoch {
+        stage: super::super::Stage::Candidate,
+        ..Epoch::current(ReceiverIndex(6), NOW)
+    });
+    bench
+        .link
+        .handle_proven(&mut bench.ctx, NOW, ReceiverIndex(6), at(9), false);
+    let paths = bench.link.known_paths(NOW, |_| None);
+    assert_eq!(paths.iter().map(|path| path.proven).collect::<Vec<_>>(), [None]);
+    // It is answered where it asks: the lane has left that out of what it grants.
+    bench
+        .link
+        .handle_path_probe(&mut bench.ctx, NOW, at(9), (7, ProbeKind::Plain));
+    let is_answer = |command: &Command| matches!(command, Command::Link(_, LinkCommand::AnswerProbe { .. }));
+    assert!(bench.commands().iter().any(is_answer));
 }

@@ -68,7 +68,7 @@ fn an_address_that_was_expected_gives_way_to_the_next() {
 fn a_peer_is_dialled_where_it_has_answered_for_ten_minutes() {
     let mut paths = Paths::new(NOW, &listed(&[1]));
     for port in [2, 3, 4, 5, 6] {
-        paths.note_used(NOW + u64::from(port), asked(port, 1));
+        paths.note_used(NOW + u64::from(port), asked(port, 1), true);
     }
     paths.compare(NOW, Some(at(6)), at(7));
     paths.handle_down(NOW);
@@ -83,6 +83,33 @@ fn a_peer_is_dialled_where_it_has_answered_for_ten_minutes() {
     paths.set_list(NOW + 2 * KEPT, &listed(&[1]));
     assert_eq!(paths.rows().count(), 2);
     assert_eq!(paths.source(at(6)), HintSource::LastAddress);
+}
+
+/// All rows of a round have one time.
+#[test]
+fn of_those_that_answered_at_one_time_three_stay() {
+    let mut paths = Paths::new(NOW, &listed(&[1]));
+    for port in 2..8 {
+        paths.compare(NOW, Some(at(1)), at(port));
+        paths.note_proven(NOW, at(port));
+    }
+    paths.handle_down(NOW);
+    assert_eq!(paths.targets(NOW, None).len(), 1 + MAX_PROVEN);
+}
+
+#[test]
+fn a_path_without_proof_is_not_trusted() {
+    let mut paths = Paths::new(NOW, &[hint(1, HintSource::Member)]);
+    for port in [1, 2] {
+        paths.note_used(NOW, at(port), false);
+        assert!(!paths.is_trusted(NOW, at(port)));
+        paths.handle_down(NOW);
+        assert!(!paths.is_trusted(NOW, at(port)), "nor as the last address");
+    }
+    paths.note_used(NOW, at(2), true);
+    assert!(paths.is_trusted(NOW + 2 * KEPT, at(2)) && !paths.is_trusted(NOW, at(1)));
+    paths.expect(NOW, at(3), HintSource::Lan);
+    assert!(paths.is_trusted(NOW, at(3)), "this node has seen it");
 }
 
 #[test]
@@ -161,7 +188,7 @@ proptest! {
                 Event::Name(port) => paths.name(now, path(port), HintSource::Probe),
                 Event::Used(port, host) => {
                     used = Some(asked(port, host));
-                    paths.note_used(now, asked(port, host));
+                    paths.note_used(now, asked(port, host), port % 3 > 0);
                 }
                 Event::Compare(port) => paths.compare(now, used, path(port)),
                 Event::Source(port, host) => drop(paths.compare_source(now, used, asked(port, host))),
