@@ -100,7 +100,7 @@ impl World {
 
     /// Whether a datagram to this address arrives at a socket of the exit at all addresses.
     fn hears(&self, to: &str) -> bool {
-        let socket = self.exit.run(|| UdpSocket::bind("0.0.0.0:9999")).unwrap().unwrap();
+        let socket = self.exit.run(|| bound(|| UdpSocket::bind("0.0.0.0:9999"))).unwrap();
         socket.set_read_timeout(Some(ARRIVES)).unwrap();
         let send = || {
             let socket = UdpSocket::bind("10.44.0.2:0").unwrap();
@@ -110,6 +110,18 @@ impl World {
         self.member.run(send).unwrap();
         socket.recv(&mut [0; 9]).is_ok()
     }
+}
+
+/// Binds a socket as soon as its port is free: a child that another test has just forked holds the one before
+/// until it executes its program.
+fn bound<S>(bind: impl Fn() -> io::Result<S>) -> S {
+    for _ in 0..1_000 {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => std::thread::sleep(Duration::from_millis(10)),
+            socket => return socket.unwrap(),
+        }
+    }
+    panic!("the port is not free")
 }
 
 /// Connects an interface of a host with `eth0` of another one.
@@ -125,7 +137,7 @@ fn cable(name: &str, host: &NetNs, other: &NetNs) {
 /// Whether a connection comes about from a host to a listener at `at`, by the address `to`.
 fn connects(from: &NetNs, (host, at): (&NetNs, &str), to: &str) -> bool {
     let at: SocketAddr = at.parse().unwrap();
-    let listener = host.run(|| TcpListener::bind(at)).unwrap().unwrap();
+    let listener = host.run(|| bound(|| TcpListener::bind(at))).unwrap();
     let to: SocketAddr = to.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&to, ARRIVES);
     let connected: io::Result<TcpStream> = from.run(connect).unwrap();
