@@ -40,7 +40,7 @@ const AGAIN: u64 = 3_600_000;
 const PAUSE: u64 = 60_000;
 /// Milliseconds until a lifetime is measured again that may be longer than was found: an answer may have
 /// been lost. They double each time, up to [`LAST_REPEAT`].
-const REPEAT: u64 = 3_600_000;
+const REPEAT: u64 = 7_200_000;
 const LAST_REPEAT: u64 = 86_400_000;
 /// Milliseconds until the next measurement once a finding has turned out to be wrong. They double with
 /// each one, up to [`LONGEST_DISTRUST`].
