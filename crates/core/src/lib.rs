@@ -11,6 +11,7 @@
 //! - `liveness`: whether the peer of a link or session is alive. `metrics`: how good the path is;
 //!   `reports`: when to report it.
 //! - `lanes`: the reports of several lanes, merged.
+//! - [`Hint`]: an address at which a node may be, with its source.
 //! - [`Uplink`]: the further networks through which this host reaches others.
 //! - [`TurnedAway`]: nodes that asked to link and are not configured.
 //! - `context`: what links and sessions receive with each call; [`Config`], [`Event`],

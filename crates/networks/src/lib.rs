@@ -12,7 +12,6 @@
 //! | [`offers`] | the routes that members offer to administrators |
 //! | [`place`], [`presence`], [`presences`] | where members are at present: a place, one statement, and all of a network |
 //! | [`rules`] | which flows pass between members, for the packet path and for people |
-//! | [`hints`] | addresses at which a node may be, each with its source |
 //! | [`reserved`] | ranges of addresses that lie behind no node |
 //! | [`NetworkError`] | the reasons why a command is not carried out |
 //!
