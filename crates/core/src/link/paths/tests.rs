@@ -31,6 +31,12 @@ fn sources(paths: &Paths) -> Vec<(u16, HintSource)> {
     paths.rows().map(|row| (row.at.port(), row.source)).collect()
 }
 
+/// docs/protocol/security.md (P30) says so.
+#[test]
+fn a_row_takes_no_more_than_150_bytes() {
+    assert!(size_of::<Row>() + size_of::<Compared>() <= 150);
+}
+
 #[test]
 fn the_source_in_the_list_counts_before_all_others() {
     let mut paths = Paths::new(NOW, &[hint(1, HintSource::Member)]);
