@@ -488,7 +488,7 @@ fn both_ways(rx: Traffic, tx: Traffic) -> String {
     format!("in {}; out {}", one(rx), one(tx))
 }
 
-/// What is known of a path: how good it is, whether the peer was there, and who has named it.
+/// The known facts of a path: its quality, the last answer of the peer there, and the source of the address.
 fn known_path(path: &KnownPathStatus) -> String {
     let last = path.proven_s.map(|ago| format!("last answered {} ago", duration(ago)));
     let proven = match (path.used, path.works, last) {

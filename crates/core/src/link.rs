@@ -307,7 +307,9 @@ impl Link {
             self.moved(ctx, now, path);
         }
         self.path = Some(path);
-        self.paths.note_used(now, path, !self.moves.is_unproven());
+        if !self.moves.is_unproven() {
+            self.paths.note_used(now, path);
+        }
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
         self.renew_agreement();

@@ -199,7 +199,7 @@ pub struct PeerStatus {
     pub path_changes: Vec<PathChange>,
     /// Known addresses of the peer.
     pub targets: Vec<SocketAddr>,
-    /// Who has named the address of the link.
+    /// The source of the address of the link.
     pub source: Option<HintSource>,
     /// What is known of each path, the one in use first.
     pub known_paths: Vec<KnownPath>,
@@ -270,7 +270,7 @@ pub struct KnownPath {
     /// The peer's address and the underlay socket that it is reached through
     /// ([`Endpoint::socket`]), and the address of this host if the peer has asked one.
     pub at: Endpoint,
-    /// Who has named the address.
+    /// The source of the address.
     pub source: HintSource,
     /// Time since it was named.
     pub named: u64,

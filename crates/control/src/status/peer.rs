@@ -283,7 +283,7 @@ pub struct KnownPathStatus {
     /// The interface of this host that it leads through, if this host has several uplinks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// Who has named the address.
+    /// The source of the address.
     pub source: Word<HintSource>,
     /// Seconds since then.
     pub named_s: u64,

@@ -289,7 +289,9 @@ impl Link {
     pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: Endpoint) {
         let left = self.path.replace(path);
         let known = left == Some(path);
-        self.paths.note_used(now, path, !self.moves.is_unproven());
+        if !self.moves.is_unproven() {
+            self.paths.note_used(now, path);
+        }
         if !known {
             let choice = self.choice.get_or_insert_default();
             choice.handle_moved(&mut self.paths, now, left, path);

@@ -1,5 +1,5 @@
-//! The paths to a peer: each address that is known of it, through each underlay socket, with who has named
-//! it and when, when the peer last answered there, and what probes have shown.
+//! The paths to a peer: each known address of it, through each underlay socket, with the source of the
+//! address and its age, the time of the last answer there, and the results of probes.
 //!
 //! A row stays while the caller lists its address, while the peer was last there or was expected there,
 //! while the link compares it with others, and for [`KEPT`] after the peer has answered there.
@@ -27,9 +27,9 @@ pub(super) struct Paths {
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) at: Endpoint,
-    /// Who has named it.
+    /// The source of the address.
     pub(super) source: HintSource,
-    /// When that was.
+    /// When that source named it.
     pub(super) named_at: u64,
     /// When the peer last answered there; 0 if it never did.
     pub(super) proven_at: u64,
@@ -48,6 +48,18 @@ fn add(paths: &mut Vec<Endpoint>, at: Endpoint) {
 }
 
 impl Row {
+    fn new(now: u64, at: Endpoint, source: HintSource) -> Self {
+        Self {
+            at,
+            source,
+            named_at: now,
+            proven_at: 0,
+            rank: None,
+            is_last: false,
+            compared: None,
+        }
+    }
+
     fn has_answered(&self, now: u64) -> bool {
         self.proven_at > 0 && now < self.proven_at.saturating_add(KEPT)
     }
@@ -76,8 +88,8 @@ impl Paths {
             }
             row.rank = Some(rank);
         }
-        // What the list no longer has is known from the peer alone.
-        for row in &mut self.rows {
+        // An address that the list no longer has is known from the answers of the peer.
+        for row in self.rows.iter_mut().filter(|row| row.proven_at > 0) {
             if row.rank.is_none() && before.iter().any(|at| row.at.is_to(*at)) {
                 row.source = HintSource::LastAddress;
             }
@@ -105,25 +117,14 @@ impl Paths {
         listed.into_iter().map(|(_, at)| at.without_local())
     }
 
-    /// The row of the path to `at`, from whatever local end. `source`: who names it, if it is new.
+    /// The row of the path to `at`, from whatever local end. `source`: that of the address, if it is new.
     fn row(&mut self, now: u64, at: Endpoint, source: HintSource) -> &mut Row {
         let known = self.rows.iter().position(|row| row.at.is_to(at));
         let known = known.unwrap_or_else(|| {
             self.rows.reserve_exact(1);
             // Behind those that are not compared.
             let place = self.rows.iter().take_while(|row| row.compared.is_none()).count();
-            self.rows.insert(
-                place,
-                Row {
-                    at,
-                    source,
-                    named_at: now,
-                    proven_at: 0,
-                    rank: None,
-                    is_last: false,
-                    compared: None,
-                },
-            );
+            self.rows.insert(place, Row::new(now, at, source));
             place
         });
         &mut self.rows[known]
@@ -135,7 +136,7 @@ impl Paths {
         self.note_last(now, at);
     }
 
-    /// Notes who has named an address. The first one counts, but for what is only a memory.
+    /// Notes a source of an address. The first one counts, unless it is the memory of an earlier link.
     pub(super) fn name(&mut self, now: u64, at: Endpoint, source: HintSource) {
         let row = self.row(now, at, source);
         if row.source == HintSource::LastAddress {
@@ -150,13 +151,10 @@ impl Paths {
         self.prune(now);
     }
 
-    /// Notes that the link goes there. `proven`: the peer has answered there.
-    pub(super) fn note_used(&mut self, now: u64, at: Endpoint, proven: bool) {
+    /// Notes that the link goes there, where the peer has answered.
+    pub(super) fn note_used(&mut self, now: u64, at: Endpoint) {
         let source = self.source(at);
-        let row = self.row(now, at, source);
-        if proven {
-            row.proven_at = now;
-        }
+        self.row(now, at, source).proven_at = now;
         self.note_last(now, at);
     }
 
@@ -167,7 +165,7 @@ impl Paths {
         }
     }
 
-    /// Who has named the remote address of a path, through whatever socket.
+    /// The source of the remote address of a path, through any socket.
     pub(super) fn source(&self, at: Endpoint) -> HintSource {
         let of_address = self.rows.iter().filter(|row| row.at.ordinary() == at.ordinary());
         let best = of_address.min_by_key(|row| (row.rank.is_none(), row.source == HintSource::Incoming));
@@ -187,12 +185,10 @@ impl Paths {
             .map(|row| row.at.without_local())
     }
 
-    /// Whether the peer was there, as far as this run knows, or was last expected there by more than what the
-    /// peer and others say.
+    /// Whether the peer has answered there, or this node last expected it there.
     pub(super) fn is_trusted(&self, now: u64, at: Endpoint) -> bool {
-        let is_word = |row: &Row| row.source == HintSource::Incoming || row.source.is_unconfirmed();
         let mut rows = self.rows.iter().filter(|row| row.at.is_to(at));
-        rows.any(|row| row.is_last && (row.proven_at > 0 || !is_word(row)) || row.has_answered(now))
+        rows.any(|row| row.is_last || row.has_answered(now))
     }
 
     /// Returns every path on which the peer may be, the most likely first. `used`: the one in use.
@@ -225,7 +221,7 @@ impl Paths {
     pub(super) fn handle_down(&mut self, now: u64) {
         for row in &mut self.rows {
             (row.compared, row.at) = (None, row.at.without_local());
-            if row.source == HintSource::Incoming && row.proven_at > 0 {
+            if row.source == HintSource::Incoming {
                 row.source = HintSource::LastAddress;
             }
         }
@@ -248,6 +244,7 @@ impl Paths {
                 }
             }
         }
+        self.rows.sort_by_key(|row| row.compared.is_some());
     }
 
     /// Forgets the paths through an underlay socket. The peer is expected where it was by the ordinary one.
@@ -317,15 +314,7 @@ impl Paths {
         let known = |row: &Row| row.compared.is_none() && row.at.is_to(at);
         let mut row = match self.rows.iter().position(known) {
             Some(place) => self.rows.remove(place),
-            None => Row {
-                at,
-                source,
-                named_at: now,
-                proven_at: 0,
-                rank: None,
-                is_last: false,
-                compared: None,
-            },
+            None => Row::new(now, at, source),
         };
         (row.at, row.compared) = (at, Some(Box::new(Compared::new(named))));
         self.prune(now);

@@ -29,9 +29,9 @@ impl Link {
         self.paths.targets(now, self.path)
     }
 
-    /// Returns the addresses at which the peer is expected.
+    /// Returns the addresses at which the peer is expected. One that it has not proven is none.
     pub(crate) fn expected(&self) -> Vec<Endpoint> {
-        self.paths.expected(self.path)
+        self.paths.expected(self.path.filter(|_| !self.moves.is_unproven()))
     }
 
     /// Whether the peer is dialled in vain over IPv4, and routers may be in between.
@@ -42,7 +42,7 @@ impl Link {
 
     /// Whether there is any address to dial.
     pub(crate) fn has_target(&self) -> bool {
-        !self.paths.is_empty()
+        self.path.is_some() || !self.paths.is_empty()
     }
 
     pub(crate) fn hint(&mut self, now: u64, addr: Endpoint, source: HintSource) {
@@ -263,7 +263,7 @@ impl Link {
         paths
     }
 
-    /// Who has named the address of the path in use.
+    /// The source of the address of the path in use.
     pub(crate) fn source(&self) -> Option<HintSource> {
         self.path.map(|path| self.paths.source(path))
     }

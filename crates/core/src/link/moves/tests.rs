@@ -391,7 +391,7 @@ fn a_copied_handshake_proves_no_address() {
         .link
         .handle_proven(&mut bench.ctx, NOW, ReceiverIndex(6), at(9), false);
     let paths = bench.link.known_paths(NOW, |_| None);
-    assert_eq!(paths.iter().map(|path| path.proven).collect::<Vec<_>>(), [None]);
+    assert!(paths.is_empty() && bench.link.has_target(), "{paths:?}");
     // It is answered where it asks: the lane has left that out of what it grants.
     bench
         .link

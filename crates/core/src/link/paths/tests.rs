@@ -51,7 +51,7 @@ fn the_source_in_the_list_counts_before_all_others() {
         "1 was in the list alone"
     );
     assert_eq!(paths.rows().next().map(|row| row.named_at), Some(NOW + 9));
-    // Equal addresses of another source are no news for dialling.
+    // A list with another source of the same address calls for no dialling.
     assert!(!paths.set_list(NOW + 10, &[hint(2, HintSource::HostName)]));
     assert_eq!(
         paths.source(SocketId::ORDINARY.following().path(at(2))),
@@ -74,7 +74,7 @@ fn an_address_that_was_expected_gives_way_to_the_next() {
 fn a_peer_is_dialled_where_it_has_answered_for_ten_minutes() {
     let mut paths = Paths::new(NOW, &listed(&[1]));
     for port in [2, 3, 4, 5, 6] {
-        paths.note_used(NOW + u64::from(port), asked(port, 1), true);
+        paths.note_used(NOW + u64::from(port), asked(port, 1));
     }
     paths.compare(NOW, Some(at(6)), at(7));
     paths.handle_down(NOW);
@@ -104,16 +104,14 @@ fn of_those_that_answered_at_one_time_three_stay() {
 }
 
 #[test]
-fn a_path_without_proof_is_not_trusted() {
+fn an_address_that_the_peer_alone_names_is_not_trusted() {
     let mut paths = Paths::new(NOW, &[hint(1, HintSource::Member)]);
-    for port in [1, 2] {
-        paths.note_used(NOW, at(port), false);
-        assert!(!paths.is_trusted(NOW, at(port)));
-        paths.handle_down(NOW);
-        assert!(!paths.is_trusted(NOW, at(port)), "nor as the last address");
-    }
-    paths.note_used(NOW, at(2), true);
-    assert!(paths.is_trusted(NOW + 2 * KEPT, at(2)) && !paths.is_trusted(NOW, at(1)));
+    paths.compare(NOW, None, at(2));
+    assert!(!paths.is_trusted(NOW, at(1)) && !paths.is_trusted(NOW, at(2)));
+    paths.handle_down(NOW);
+    assert_eq!(paths.targets(NOW, None), [at(1)]);
+    paths.note_used(NOW, at(2));
+    assert!(paths.is_trusted(NOW + 2 * KEPT, at(2)), "the last one");
     paths.expect(NOW, at(3), HintSource::Lan);
     assert!(paths.is_trusted(NOW, at(3)), "this node has seen it");
 }
@@ -194,7 +192,7 @@ proptest! {
                 Event::Name(port) => paths.name(now, path(port), HintSource::Probe),
                 Event::Used(port, host) => {
                     used = Some(asked(port, host));
-                    paths.note_used(now, asked(port, host), port % 3 > 0);
+                    paths.note_used(now, asked(port, host));
                 }
                 Event::Compare(port) => paths.compare(now, used, path(port)),
                 Event::Source(port, host) => drop(paths.compare_source(now, used, asked(port, host))),
