@@ -269,11 +269,15 @@ impl Host {
         saved.keep(saved::checks());
         self.using.saved = saved.clone();
         // What shall not leave is kept in before anything is led elsewhere.
-        let text = rules::using(exit, &tun, &around, &self.sessions, &saved);
-        let table = self.install(USE, &text).await?;
+        let rules = |leads| rules::using(exit, &tun, &around, &self.sessions, &saved, leads);
+        let (first, rest) = (rules(self.has_led), (!self.has_led).then(|| rules(true)));
+        let mut table = self.install(USE, &first).await?;
         saved::check_sources()?;
         let wanted = Way::of(exit, &around, self.index());
         let (routes, taken) = self.way.lead(&mut netlink, wanted, self.using.routes)?;
+        if let Some(rest) = rest {
+            table = self.install(USE, &rest).await?;
+        }
         self.around = around;
         self.has_led = true;
         self.using = SetUp { saved, table, routes };
@@ -288,6 +292,11 @@ impl Host {
     pub async fn leave_exit(&mut self, ends: bool) -> Result<(), ExitError> {
         let before = self.used.take();
         self.has_led = false;
+        if !ends {
+            // They go on if the exit is used again: none is reset by the rules before those are removed. Without a
+            // table there is nothing to change.
+            let _ = self.nft.run(&["-f", "-"], &rules::refuse_nothing()).await;
+        }
         let routes = self.stop_leading();
         // New ones go another way by now, and the table still keeps in what these send.
         let left = self.look(USE, false).await.ok().flatten();

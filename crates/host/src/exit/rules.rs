@@ -51,6 +51,13 @@ pub fn translate_nothing() -> String {
     text
 }
 
+/// The text after which packets under an address of the mesh are lost instead of refused, in the table of a host that
+/// uses an exit.
+#[must_use]
+pub fn refuse_nothing() -> String {
+    format!("flush chain inet {USE} output\n")
+}
+
 fn begin(table: &str, saved: &Saved) -> String {
     let mut text = format!("{}table inet {table} {{\n", without(table));
     for (number, line) in saved.lines().enumerate() {

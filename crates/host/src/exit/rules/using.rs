@@ -23,15 +23,18 @@ const CAME_IN: u32 = 0x0400_0000;
 const DNS_BY_TLS: u16 = 853;
 
 /// The table while this host uses an exit by the interface `tun`: it replaces the former one at
-/// once. `sessions`: the connections that were open before and came in by another interface.
+/// once. `sessions`: the connections that were open before and came in by another interface. `leads`: routes lead
+/// packets to the exit. Before they do, a packet by another interface may be one of a connection that goes on by
+/// the exit: it is lost, and its program learns nothing.
 #[must_use]
-pub fn using(exit: &UseExit, tun: &str, around: &Around, sessions: &[Session], saved: &Saved) -> String {
+pub fn using(exit: &UseExit, tun: &str, around: &Around, sessions: &[Session], saved: &Saved, leads: bool) -> String {
     let mut text = begin(USE, saved);
     let using = Using {
         exit,
         tun,
         around,
         sessions,
+        leads,
     };
     using.write(&mut text);
     text.push_str("}\n");
@@ -44,6 +47,7 @@ struct Using<'a> {
     tun: &'a str,
     around: &'a Around,
     sessions: &'a [Session],
+    leads: bool,
 }
 
 impl Using<'_> {
@@ -270,7 +274,7 @@ impl Using<'_> {
             for ipv6 in [false, true] {
                 let _ = writeln!(text, "    {} {REFUSED}", self.direct_to_lan(ipv6));
             }
-            inner(text, &REFUSALS);
+            inner(text, if self.leads { &REFUSALS } else { &[] });
         }
         text.push_str("  }\n");
     }
