@@ -221,9 +221,9 @@ impl Node {
             lost: false,
         };
         if link_due {
-            let (was_up, carried, path) = (link.is_up(), link.carries_relayed(), link.path());
+            let (was_up, carried, path) = (link.is_up(), link.carries_relayed(), link.proven_path());
             link.handle_timeout(&mut self.ctx, now);
-            end.moved = link.is_up() && link.path() != path;
+            end.moved = link.is_up() && link.proven_path() != path;
             end.keyless = carried && !link.carries_relayed();
             end.lost = was_up && !link.is_up();
         }
@@ -344,8 +344,8 @@ impl Node {
         self.ctx.lane(TableCommand::Expect(expected));
     }
 
-    fn path_of(&self, link: LinkId) -> Option<Endpoint> {
-        self.peers.get(self.by_link.get(&link)?)?.link.path()
+    fn proven_path_of(&self, link: LinkId) -> Option<Endpoint> {
+        self.peers.get(self.by_link.get(&link)?)?.link.proven_path()
     }
 
     /// Handles a peer that has proven another address.

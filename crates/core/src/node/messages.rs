@@ -112,9 +112,9 @@ impl Node {
             Some(kind) => self.handle_mesh_message(now, link, kind, body),
             None if msg_type == PROBE => self.with_link(link, |ctx, p| p.link.handle_probe(ctx, now, body)),
             None if msg_type == PROBE_ANSWER => {
-                let path = self.path_of(link);
+                let path = self.proven_path_of(link);
                 self.with_link(link, |ctx, p| p.link.handle_probe_answer(ctx, now, body));
-                if self.path_of(link) != path {
+                if self.proven_path_of(link) != path {
                     self.follow_move(now, link);
                 }
                 self.follow_health_of(now, link);
