@@ -37,7 +37,7 @@ enum Reload {
     Run(&'static str, &'static str),
 }
 
-/// How long a program for [`Reload::Run`] may take, in steps.
+/// How long the programs for [`Reload::Run`] may take together, in steps.
 const RELOADING: [Duration; 100] = [Duration::from_millis(20); 100];
 
 const MANAGERS: [Manager; 2] = [
@@ -127,28 +127,51 @@ impl Manager {
     }
 }
 
-/// Runs a program, and ends it if it takes too long.
+/// Runs a program until it succeeds, and ends it if all that takes too long. A manager that is starting may
+/// have read its files already, but does not take requests yet.
 fn run(program: &str, argument: &str) -> io::Result<()> {
     let mut command = Command::new(program);
     command.arg(argument).env_clear().stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = None;
     for pause in RELOADING {
-        if child.try_wait()?.is_some() {
-            return Ok(());
+        let running = match &mut child {
+            Some(running) => running,
+            None => child.insert(command.spawn()?),
+        };
+        match running.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(_) => child = None,
+            None => {}
         }
         sleep(pause);
     }
-    child.kill()?;
-    child.wait()?;
+    if let Some(mut child) = child {
+        child.kill()?;
+        child.wait()?;
+    }
     Err(io::Error::new(
         io::ErrorKind::TimedOut,
-        format!("`{program} {argument}` takes too long"),
+        format!("`{program} {argument}` takes too long, or fails"),
     ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reload_that_fails_is_tried_again() {
+        let file = std::env::temp_dir().join(format!("weft-managers-{}", std::process::id()));
+        let script = format!("echo x >> {0}; test $(wc -l < {0}) = 3", file.display());
+        fs::write(file.with_extension("sh"), &script).unwrap();
+        run("/bin/sh", file.with_extension("sh").to_str().unwrap()).unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "x\nx\nx\n");
+        for left in [file.with_extension("sh"), file] {
+            fs::remove_file(left).unwrap();
+        }
+        assert!(run("/bin/false", "").is_err());
+    }
 
     #[test]
     fn files_name_one_interface_alone() {
