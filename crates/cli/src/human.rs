@@ -1,25 +1,23 @@
 //! Documents as text for the user, at the width of the terminal.
 
+mod peer;
 mod public;
 mod words;
 
 use std::collections::BTreeMap;
 
 use weft_control::status::{
-    ClonesStatus, ExitStatus, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LanesStatus, LinkStatus,
-    MeshStatus, NostrRelayStatus, Offload, OffloadStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, QualityStatus,
-    RightsStatus, ServesStatus, SessionStatus, SizeSource, Status, StrangerStatus, StunStatus, Traffic,
-    TurnedAwayStatus, Word,
+    ClonesStatus, ExitStatus, LanesStatus, LinkStatus, MeshStatus, NostrRelayStatus, Offload, OffloadStatus,
+    PathStatus, PeerStatus, Peers, RightsStatus, ServesStatus, SessionStatus, Status, StrangerStatus, StunStatus,
+    Traffic, TurnedAwayStatus,
 };
 
+pub(crate) use peer::peer;
 pub(crate) use public::{public_peers, public_status};
-use weft_os::clock::unix_s;
 
 use words::{Page, bytes, milliseconds};
 pub(crate) use words::{clip, duration, width};
 
-/// Columns of the labels in front of the figures of a node or a peer.
-const NAMES: usize = 9;
 /// Columns of indent below a line about a peer.
 const BELOW: usize = 4;
 
@@ -325,18 +323,6 @@ fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]
     }
 }
 
-fn host_name(host: &HostStatus) -> String {
-    let addresses: Vec<String> = host.addresses.iter().map(ToString::to_string).collect();
-    let mut parts = vec![if addresses.is_empty() {
-        "no address".to_owned()
-    } else {
-        addresses.join(", ")
-    }];
-    parts.extend(host.error.clone());
-    parts.extend(host.next_s.map(|left| format!("asked again in {}", duration(left))));
-    format!("{}: {}", host.name, parts.join("; "))
-}
-
 pub(crate) fn path(path: Option<&PathStatus>) -> String {
     path.map_or_else(|| "no path".to_owned(), ToString::to_string)
 }
@@ -366,112 +352,6 @@ fn put_turned_away(page: &mut Page, status: &Status) {
     page.line(2, "`weft peer add` with its npub lets one in.");
 }
 
-/// Everything about one peer.
-pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
-    let mut page = Page::new(width);
-    let mut line = |name: &str, value: String| page.line(NAMES, &format!("{name:<NAMES$}{value}"));
-    line("name", peer.name.clone().unwrap_or_else(|| "-".to_owned()));
-    line("npub", peer.npub.clone());
-    line("address", peer.address.to_string());
-    line(
-        "state",
-        format!("{} for {}", peer.standing.name(), duration(peer.standing_s)),
-    );
-    line("why", peer.why.clone());
-    for host in &peer.hosts {
-        line("host", host_name(host));
-    }
-    line(
-        "path",
-        peer.path.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
-    );
-    for (i, path) in peer.paths.iter().enumerate() {
-        line(if i == 0 { "known" } else { "" }, known_path(path));
-    }
-    for (i, change) in peer.path_changes.iter().enumerate() {
-        let path = change
-            .path
-            .as_ref()
-            .map_or_else(|| "none".to_owned(), ToString::to_string);
-        let name = if i == 0 { "changes" } else { "" };
-        line(name, format!("{} ago: {path}; {}", duration(change.ago_s), change.why));
-    }
-    if let Some(link) = &peer.link {
-        let last = link.last_rx_s.map(|age| format!(", last heard {} ago", duration(age)));
-        line(
-            "link",
-            format!(
-                "keys {} old, {} rekeys{}",
-                duration(link.epoch_age_s),
-                link.rekeys,
-                last.unwrap_or_default()
-            ),
-        );
-        line("", both_ways(link.rx, link.tx));
-        line("", quality(&link.quality));
-    }
-    if let Some(session) = &peer.session {
-        line(
-            "session",
-            format!(
-                "{} old, {} rekeys, {} packets waiting, largest packet {} bytes",
-                duration(session.age_s),
-                session.rekeys,
-                session.queued,
-                session.max_inner
-            ),
-        );
-        if let Some(frames) = &session.frames {
-            line("frames", self::frames(frames, session.path_size.as_ref()));
-        }
-        line("", both_ways(session.rx, session.tx));
-        line("", quality(&session.quality));
-        if let Some(version) = &session.version {
-            line("version", format!("{version}, as the peer announces"));
-        }
-    }
-    if !peer.member_of.is_empty() {
-        line("networks", peer.member_of.join(", "));
-    }
-    if let Some(routes) = &peer.routes {
-        line("routes", format!("{}: {}", routes.list.join(", "), routes.why));
-    }
-    page.into_text()
-}
-
-/// The frames that carry data, and the reason if they are not the best kind.
-fn frames(frames: &FramesStatus, size: Option<&PathSizeStatus>) -> String {
-    let size = size.map(|size| {
-        let known = match size.known {
-            Word::Known(SizeSource::Assumed) => "assumed",
-            Word::Known(SizeSource::Probed) => "probed",
-            Word::Known(SizeSource::Set) => "set",
-            Word::Other(_) => "known",
-        };
-        let more = if size.searching { ", looking for more" } else { "" };
-        if size.narrow {
-            return format!(", but the path takes less than {} bytes", size.bytes);
-        }
-        format!(", up to {} bytes ({known}{more})", size.bytes)
-    });
-    let size = size.unwrap_or_default();
-    let suite = frames.suite.as_deref().unwrap_or("unknown cipher");
-    let since = frames
-        .downgraded_unix
-        .map(|at| format!(" {} ago", duration(unix_s().saturating_sub(at))));
-    let since = since.unwrap_or_default();
-    match frames.kind {
-        FramesKind::Fast => format!("fast, {suite}{size}"),
-        FramesKind::Relayed => format!("fast through others, {suite}{size}"),
-        FramesKind::Fips if frames.required => format!("none, as only fast ones may be used: {}", frames.why),
-        FramesKind::Downgraded if frames.required => {
-            format!("none, downgraded from fast{since}, which are required: {}", frames.why)
-        }
-        FramesKind::Fips => format!("FIPS: {}", frames.why),
-        FramesKind::Downgraded => format!("FIPS, downgraded from fast{since}: {}", frames.why),
-    }
-}
-
 /// The label of a peer: its name, or both ends of its key.
 pub(crate) fn name(name: Option<&str>, npub: &str) -> String {
     if let Some(name) = name {
@@ -481,82 +361,6 @@ pub(crate) fn name(name: Option<&str>, npub: &str) -> String {
         (Some(start), Some(end)) if npub.len() > 20 => format!("{start}\u{2026}{end}"),
         _ => npub.to_owned(),
     }
-}
-
-fn both_ways(rx: Traffic, tx: Traffic) -> String {
-    let one = |traffic: Traffic| format!("{} packets, {}", traffic.packets, bytes(traffic.bytes));
-    format!("in {}; out {}", one(rx), one(tx))
-}
-
-/// The known facts of a path: its quality, the last answer of the peer there, and the source of the address.
-fn known_path(path: &KnownPathStatus) -> String {
-    let last = path.proven_s.map(|ago| format!("last answered {} ago", duration(ago)));
-    let proven = match (path.used, path.works, last) {
-        (true, true, _) => "in use".to_owned(),
-        (false, true, Some(last)) => last,
-        (_, _, Some(last)) => format!("silent, {last}"),
-        (_, _, None) => "no answer yet".to_owned(),
-    };
-    let source = match &path.source {
-        Word::Known(source) => source.text(),
-        Word::Other(name) => name,
-    };
-    let parts = [
-        path.rtt_ms.map(|ms| {
-            if ms == 0 {
-                "<1 ms".to_owned()
-            } else {
-                format!("{ms} ms")
-            }
-        }),
-        path.loss
-            .filter(|loss| *loss > 0.0)
-            .map(|loss| format!("{:.0} % lost", loss * 100.0)),
-        path.payload.map(|bytes| format!("{bytes} bytes")),
-        Some(proven),
-        Some(format!(
-            "known for {} from {}",
-            duration(path.named_s),
-            source.escape_debug()
-        )),
-    ];
-    let device = path.device.as_ref();
-    let through = device.map(|name| format!(" through {}", name.escape_debug()));
-    let local = path.local.map(|local| format!(" from {local}"));
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let (local, through) = (local.unwrap_or_default(), through.unwrap_or_default());
-    format!("{}{local}{through}: {}", path.addr, parts.join(", "))
-}
-
-/// The values that were measured; the others are omitted.
-fn quality(quality: &QualityStatus) -> String {
-    let ways = |name: &str, way_in: Option<String>, way_out: Option<String>| match (way_in, way_out) {
-        (None, None) => None,
-        (Some(one), Some(other)) if one == other => Some(format!("{name} {one}")),
-        (way_in, way_out) => {
-            let side = |name: &str, value: Option<String>| value.map(|value| format!("{value} {name}"));
-            let sides: Vec<_> = [side("in", way_in), side("out", way_out)]
-                .into_iter()
-                .flatten()
-                .collect();
-            Some(format!("{name} {}", sides.join(" / ")))
-        }
-    };
-    let loss = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
-    let jitter = |ms: Option<f64>| ms.map(milliseconds);
-    let marks = quality.ce_in + quality.ce_out.unwrap_or(0);
-    let parts = [
-        quality.rtt_ms.map(|ms| format!("round trip {}", milliseconds(ms))),
-        ways("loss", loss(quality.loss_in), loss(quality.loss_out)),
-        ways("jitter", jitter(quality.jitter_in_ms), jitter(quality.jitter_out_ms)),
-        quality.cost.map(|cost| format!("cost {cost:.2}")),
-        (marks > 0).then(|| format!("{marks} congestion marks")),
-    ];
-    let parts: Vec<_> = parts.into_iter().flatten().collect();
-    if parts.is_empty() {
-        return "not measured yet".to_owned();
-    }
-    parts.join(", ")
 }
 
 fn row(cells: [&str; 6]) -> String {
@@ -675,30 +479,6 @@ mod tests {
             text.contains("\n         1 min ago: relayed by carol; a path was found\n"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn tells_what_was_measured_and_no_more() {
-        let all = QualityStatus {
-            rtt_ms: Some(40.26),
-            loss_in: Some(0.0),
-            loss_out: Some(0.301),
-            jitter_in_ms: Some(0.3),
-            jitter_out_ms: Some(0.4),
-            cost: Some(2.004),
-            ce_in: 2,
-            ..QualityStatus::default()
-        };
-        assert_eq!(
-            quality(&all),
-            "round trip 40.3 ms, loss 0.0 % in / 30.1 % out, jitter 0.3 ms in / 0.4 ms out, cost 2.00, 2 congestion marks"
-        );
-        let one = QualityStatus {
-            loss_in: Some(0.5),
-            ..QualityStatus::default()
-        };
-        assert_eq!(quality(&one), "loss 50.0 % in");
-        assert_eq!(quality(&QualityStatus::default()), "not measured yet");
     }
 
     #[test]
