@@ -305,10 +305,8 @@ impl Link {
         self.renew_hop(ctx, now);
         if was_up {
             self.moved(ctx, now, path);
-        }
-        self.path = Some(path);
-        if !self.moves.is_unproven() {
-            self.paths.note_used(now, path);
+        } else {
+            self.set_path(now, path);
         }
         self.rekey_due = now + ctx.jittered(ctx.config.rekey);
         self.failures = 0;
@@ -493,9 +491,10 @@ impl Link {
             epoch.end_hop(ctx, self.id);
         }
         ctx.change_link(self.id, LinkCommand::Remove);
-        if let Some(path) = self.path.take().filter(|_| !self.moves.is_unproven()) {
+        if let Some(path) = self.proven_path() {
             self.paths.note_proven(self.liveness.totals().last_rx, path);
         }
+        self.path = None;
         self.paths.handle_down(now);
         self.up_since = None;
         self.liveness.settle();

@@ -188,7 +188,7 @@ impl Link {
         // elsewhere another host may have forwarded it.
         let asked = attempt.asked.iter().find(|asked| asked.covers(from)).copied();
         let path = asked.or(self.path).unwrap_or(from);
-        let proven = asked.is_some() || self.path.is_some() && !self.moves.is_unproven();
+        let proven = asked.is_some() || self.proven_path().is_some();
         let keys = LinkKeys {
             our_index: attempt.index,
             their_index: ReceiverIndex(msg2.sender_idx),

@@ -124,7 +124,7 @@ impl Link {
         if !self.is_up() {
             return;
         }
-        if let Some(path) = self.path.filter(|path| path.covers(to) && !self.moves.unproven) {
+        if let Some(path) = self.proven_path().filter(|path| path.covers(to)) {
             // The lane does not know yet that the address is proven.
             return self.place(ctx, path, None);
         }
@@ -167,7 +167,7 @@ impl Link {
     pub(super) fn drive_moves(&mut self, ctx: &mut Context, now: u64) {
         self.settle_move(ctx, now);
         let bonded = self.bond.is_some();
-        let (id, path) = (self.id, self.path.filter(|_| !self.moves.unproven));
+        let (id, path) = (self.id, self.proven_path());
         let wait = self
             .metrics
             .srtt()
@@ -228,7 +228,7 @@ impl Link {
         };
         let asked = self.moves.list.swap_remove(at);
         let announced = now < self.moves.announced_until;
-        let Some(from) = self.path.filter(|_| !announced && !self.moves.unproven) else {
+        let Some(from) = self.proven_path().filter(|_| !announced) else {
             self.moves.settle();
             self.place(ctx, asked.to, None);
             self.moved(ctx, now, asked.to);
@@ -285,13 +285,19 @@ impl Link {
         ctx.change_link(link, LinkCommand::Place { peer, path, left });
     }
 
-    /// Sets the address of the link, which the peer has proven.
-    pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: Endpoint) {
+    /// Sets the path of the link. Returns the one before.
+    pub(super) fn set_path(&mut self, now: u64, path: Endpoint) -> Option<Endpoint> {
         let left = self.path.replace(path);
-        let known = left == Some(path);
-        if !self.moves.is_unproven() {
+        if self.proven_path().is_some() {
             self.paths.note_used(now, path);
         }
+        left
+    }
+
+    /// Handles a link that goes to `path` from now on.
+    pub(super) fn moved(&mut self, ctx: &mut Context, now: u64, path: Endpoint) {
+        let left = self.set_path(now, path);
+        let known = left == Some(path);
         if !known {
             let choice = self.choice.get_or_insert_default();
             choice.handle_moved(&mut self.paths, now, left, path);

@@ -57,14 +57,14 @@ impl Observed {
 impl Link {
     /// Says the neighbour at which address it is seen, if it has proven that address.
     pub(super) fn tell_observed(&mut self, ctx: &mut Context) {
-        if let Some(path) = self.path.filter(|_| !self.moves.is_unproven()) {
+        if let Some(path) = self.proven_path() {
             self.send(ctx, OBSERVED, address::to_bytes(path.remote()).to_vec());
         }
     }
 
-    /// Returns the address of the neighbour, if it has proven it.
+    /// Returns the path in use, if the neighbour has proven it.
     pub(crate) fn proven_path(&self) -> Option<Endpoint> {
-        self.path.filter(|_| self.is_up() && !self.moves.is_unproven())
+        self.path.filter(|_| !self.moves.is_unproven())
     }
 
     /// Asks the neighbour whether it sees a third node.

@@ -31,7 +31,7 @@ impl Link {
 
     /// Returns the addresses at which the peer is expected. One that it has not proven is none.
     pub(crate) fn expected(&self) -> Vec<Endpoint> {
-        self.paths.expected(self.path.filter(|_| !self.moves.is_unproven()))
+        self.paths.expected(self.proven_path())
     }
 
     /// Whether the peer is dialled in vain over IPv4, and routers may be in between.
@@ -167,10 +167,10 @@ impl Link {
         let Some(path) = self.path.filter(|_| self.is_up()) else {
             return;
         };
+        let used = self.proven_path();
         let Some(bond) = &mut self.bond else { return };
         let paths = &self.paths;
-        let is_proven = !self.moves.is_unproven();
-        let proven = |at| is_proven && at == path || paths.works(at);
+        let proven = |at| Some(at) == used || paths.works(at);
         let payload = self.liveness.last_payload();
         let steps = bond.poll(now, (path, payload), proven, || ctx.rng.next_u64());
         for step in steps {
@@ -235,10 +235,7 @@ impl Link {
         // The row of the path in use may have no local end yet.
         let exact = self.paths.rows().any(|row| self.path == Some(row.at));
         let is_used = |at: Endpoint| self.path.is_some_and(|path| at == path || !exact && at.is_to(path));
-        let heard = match self.moves.is_unproven() {
-            true => 0,
-            false => self.liveness.totals().last_rx,
-        };
+        let heard = self.proven_path().map_or(0, |_| self.liveness.totals().last_rx);
         let known = |row: &Row| {
             let in_use = is_used(row.at);
             let proven_at = row.proven_at.max(if in_use { heard } else { 0 });
@@ -270,7 +267,7 @@ impl Link {
 
     /// What the choice depends on. A FIPS daemon answers no probes, so there is none for it.
     fn view(&self) -> Option<View> {
-        let path = self.path.filter(|_| self.is_up() && !self.moves.is_unproven())?;
+        let path = self.proven_path()?;
         let answers = self.observed.is_told() || self.health.answers();
         answers.then(|| View {
             path,
@@ -358,13 +355,12 @@ impl Link {
         let spare = kind == ProbeKind::Spare;
         self.moves.note_spare(from, spare);
         self.paths.note_spare(from, spare);
+        let path = self.proven_path();
         if let Some(bond) = self.bond.as_mut().filter(|_| kind == ProbeKind::Bonded) {
-            let works = self.paths.works(from);
-            let is_used = self.path.is_some_and(|path| path.covers(from)) && !self.moves.is_unproven();
-            bond.handle_probe(now, from, works || is_used);
+            let works = self.paths.works(from) || path.is_some_and(|path| path.covers(from));
+            bond.handle_probe(now, from, works);
             self.drive_bond(ctx, now);
         }
-        let path = self.path.filter(|_| !self.moves.is_unproven());
         if path == Some(from) {
             return self.handle_probe(ctx, now, &number.to_le_bytes());
         }
