@@ -18,11 +18,7 @@ pub fn direct(tun: &str, around: &Around, refuses: bool) -> String {
     entry(&mut text, tun, around);
     let inside = quoted(inside(tun, around));
     for (chain, hook, refused) in [
-        (
-            "output",
-            "output priority filter",
-            if refuses { &REFUSALS[..] } else { &[] },
-        ),
+        ("output", "output priority filter", refusals(refuses)),
         ("wall", "postrouting priority srcnat + 50", &DROPPED),
     ] {
         let _ = writeln!(
@@ -38,6 +34,12 @@ pub fn direct(tun: &str, around: &Around, refuses: bool) -> String {
 
 /// What programs get for a packet of a connection that has ended.
 pub(super) const REFUSALS: [&str; 2] = ["meta l4proto tcp reject with tcp reset", REFUSED];
+
+/// [`REFUSALS`], or nothing.
+pub(super) const fn refusals(refuses: bool) -> &'static [&'static str] {
+    if refuses { &REFUSALS } else { &[] }
+}
+
 /// What becomes of a packet whose program cannot be told any more.
 pub(super) const DROPPED: [&str; 1] = ["counter drop"];
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use weft_os::udp::MARK;
 use weft_wire::Subnet;
 
-use super::direct::{DROPPED, REFUSALS, entry, inner, inside, own_sets};
+use super::direct::{DROPPED, REFUSALS, entry, inner, inside, own_sets, refusals};
 use super::routes::{DHCP, DNS, FORWARDED, lan_networks};
 use super::{NAMES, REFUSED, USE, begin, elements, family, list, quoted, version};
 use crate::exit::around::Around;
@@ -23,18 +23,17 @@ const CAME_IN: u32 = 0x0400_0000;
 const DNS_BY_TLS: u16 = 853;
 
 /// The table while this host uses an exit by the interface `tun`: it replaces the former one at
-/// once. `sessions`: the connections that were open before and came in by another interface. `leads`: routes lead
-/// packets to the exit. Before they do, a packet by another interface may be one of a connection that goes on by
-/// the exit: it is lost, and its program learns nothing.
+/// once. `sessions`: the connections that were open before and came in by another interface. `refuses` is that of
+/// [`direct`](super::direct()): before routes lead to the exit, what leaves by another interface is lost.
 #[must_use]
-pub fn using(exit: &UseExit, tun: &str, around: &Around, sessions: &[Session], saved: &Saved, leads: bool) -> String {
+pub fn using(exit: &UseExit, tun: &str, around: &Around, sessions: &[Session], saved: &Saved, refuses: bool) -> String {
     let mut text = begin(USE, saved);
     let using = Using {
         exit,
         tun,
         around,
         sessions,
-        leads,
+        refuses,
     };
     using.write(&mut text);
     text.push_str("}\n");
@@ -47,7 +46,7 @@ struct Using<'a> {
     tun: &'a str,
     around: &'a Around,
     sessions: &'a [Session],
-    leads: bool,
+    refuses: bool,
 }
 
 impl Using<'_> {
@@ -274,7 +273,7 @@ impl Using<'_> {
             for ipv6 in [false, true] {
                 let _ = writeln!(text, "    {} {REFUSED}", self.direct_to_lan(ipv6));
             }
-            inner(text, if self.leads { &REFUSALS } else { &[] });
+            inner(text, refusals(self.refuses));
         }
         text.push_str("  }\n");
     }
@@ -447,4 +446,34 @@ fn lan(ipv6: bool) -> String {
         "{{ {} }}",
         list(networks.iter().map(|(address, len)| format!("{address}/{len}")))
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_reset_before_routes_lead_to_the_exit() {
+        let around = Around {
+            own: ["10.44.0.7".parse().unwrap()].into(),
+            ..Around::default()
+        };
+        let exit = UseExit {
+            ipv4: true,
+            ..UseExit::default()
+        };
+        let [first, rest] =
+            [false, true].map(|refuses| using(&exit, "weft0", &around, &[], &Saved::default(), refuses));
+        assert!(
+            rest.contains("saddr @own4 meta l4proto tcp reject with tcp reset"),
+            "{rest}"
+        );
+        assert!(!first.contains("reset"), "{first}");
+        let walls = [&first, &rest].map(|text| text.split_once("chain wall").unwrap().1);
+        assert!(
+            walls[0] == walls[1] && walls[0].contains("saddr @own4 counter drop"),
+            "{}",
+            walls[0]
+        );
+    }
 }
