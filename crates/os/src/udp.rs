@@ -396,19 +396,6 @@ pub struct UdpCounters {
     pub queue_dropped: u64,
 }
 
-impl std::ops::AddAssign for UdpCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.gso_sends += other.gso_sends;
-        self.plain_sends += other.plain_sends;
-        self.gso_refusals += other.gso_refusals;
-        self.gro_receives += other.gro_receives;
-        self.plain_receives += other.plain_receives;
-        self.segments_received += other.segments_received;
-        self.local_ends_gone += other.local_ends_gone;
-        self.queue_dropped += other.queue_dropped;
-    }
-}
-
 #[derive(Debug, Default)]
 struct Counts {
     gso_sends: AtomicU64,

@@ -430,7 +430,6 @@ fn victims_of_a_copied_handshake_are_not_dialled() {
     world.kill(a);
     world.run(3_600_000);
     let hits = hits.borrow();
-    println!("{hits:?}");
     assert!(
         victims.iter().all(|victim| (1..=ANSWERS).contains(&hits[victim])),
         "{hits:?}"

@@ -285,7 +285,7 @@ pub struct KnownPathStatus {
     pub device: Option<String>,
     /// The source of the address.
     pub source: Word<HintSource>,
-    /// Seconds since then.
+    /// Seconds since that source named it.
     pub named_s: u64,
     /// Seconds since the peer last answered there, or sent something on the path in use; `None`: never in
     /// this run.

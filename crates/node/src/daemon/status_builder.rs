@@ -169,7 +169,6 @@ impl Facts {
         }
     }
 
-    /// The name of a peer for logs: the configured name, or its key.
     /// Returns the address of this host that the sockets of a version of IP are bound to: of IPv4 or, if
     /// `v6`, of IPv6.
     pub(super) fn listen_ip(&self, v6: bool) -> Option<IpAddr> {
@@ -177,6 +176,7 @@ impl Facts {
         listen.map(SocketAddr::ip)
     }
 
+    /// Returns the name of a peer for logs: the configured name, or its key.
     pub(super) fn name(&self, key: &PublicKey) -> String {
         self.names
             .get(key)
