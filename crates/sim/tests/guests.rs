@@ -75,6 +75,23 @@ fn a_guest_is_heard_while_guests_are_welcome_and_no_longer() {
 }
 
 #[test]
+fn a_guest_that_comes_again_at_once_is_heard() {
+    let (mut world, admin, joiners) = world(1);
+    let joiner = joiners[0];
+    world.host_mut(admin).node.set_guests(true);
+    for text in [&b"first"[..], b"second", b"third"] {
+        contact(&mut world, joiner, admin);
+        world.run(1_500);
+        assert!(say(&mut world, joiner, admin, text));
+        let (now, key) = (world.now(), world.host(admin).identity().public());
+        let host = world.host_mut(joiner);
+        assert!(host.node.remove_peer(now, &key));
+        host.settle(now);
+        world.run(500);
+    }
+}
+
+#[test]
 fn a_ninth_guest_finds_no_room_and_no_other_loses_its_place() {
     let (mut world, admin, joiners) = world(9);
     world.host_mut(admin).node.set_guests(true);

@@ -17,7 +17,7 @@ use crate::path::PathHistory;
 use crate::progress::Progress;
 use crate::rounds::Rounds;
 use crate::session::Session;
-use crate::{Admit, Event, Hint, MeshStatus, Stranger};
+use crate::{Admit, Event, Hint, MeshStatus, SessionDown, Stranger};
 
 /// Maximum number of neighbours that are not configured.
 const MAX_STRANGERS: usize = 64;
@@ -178,6 +178,12 @@ impl Node {
             };
             if peer.expected.is_some() {
                 self.ctx.lane(TableCommand::Unexpect { peer: addr });
+            }
+            // A guest has a session beside its link. Its keys have to go, or they stand in the way of those of its next
+            // session.
+            if peer.guest.is_some() {
+                peer.session.take_down(&mut self.ctx, SessionDown::Removed);
+                self.counters.services_dropped += peer.session.drop_services();
             }
             peer.link.abandon_attempt(&mut self.ctx);
             peer.link.forget_messages(&mut self.ctx);
