@@ -107,6 +107,17 @@ impl Look {
         }
     }
 
+    /// Whether packets can pass.
+    fn is_online(&self) -> bool {
+        self.standing >= Standing::Connected
+    }
+
+    /// Whether the session has ended because nothing used it, and other nodes still lead to the peer. That is no sign
+    /// that the peer has gone.
+    fn rests(&self) -> bool {
+        self.state == PeerState::Linked && self.trouble.is_none()
+    }
+
     fn calm(state: PeerState, standing: Standing) -> Self {
         Self {
             state,
@@ -129,6 +140,8 @@ pub(crate) struct Progress {
     since: u64,
     standing: Standing,
     standing_since: u64,
+    /// Since when it could be reached, also while its session rests.
+    online_since: Option<u64>,
     trouble: Option<Trouble>,
     /// When the next look is due.
     pub(crate) next: u64,
@@ -141,6 +154,7 @@ impl Progress {
             since: now,
             standing: Standing::Offline,
             standing_since: now,
+            online_since: None,
             trouble: None,
             next: now,
         }
@@ -155,6 +169,11 @@ impl Progress {
         if self.standing != look.standing {
             (self.standing, self.standing_since) = (look.standing, now);
         }
+        if look.is_online() {
+            self.online_since.get_or_insert(now);
+        } else if !look.rests() {
+            self.online_since = None;
+        }
         let trouble = look.trouble.map(|(trouble, _)| trouble);
         (std::mem::replace(&mut self.trouble, trouble) != trouble).then_some(trouble)
     }
@@ -163,6 +182,11 @@ impl Progress {
     /// one recorded.
     pub(crate) fn since(&self, now: u64, look: &Look) -> u64 {
         if self.state == look.state { self.since } else { now }
+    }
+
+    /// Returns since when it could be reached, without a sign of the contrary since; `None` if it cannot be.
+    pub(crate) fn online_since(&self, now: u64, look: &Look) -> Option<u64> {
+        look.is_online().then(|| self.online_since.unwrap_or(now))
     }
 
     /// Returns since when its standing is that of `look`.

@@ -179,6 +179,8 @@ pub struct PeerStatus {
     pub standing: Standing,
     /// Time since the summary last changed.
     pub standing_since: u64,
+    /// Time for which it has been connected or active, without a sign of the contrary; `None` while it is neither.
+    pub online: Option<u64>,
     /// What keeps packets from passing although there is a link or a session, and the time since
     /// the last sign that they pass.
     pub trouble: Option<(Trouble, u64)>,
@@ -311,6 +313,7 @@ impl PeerStatus {
             since: now.saturating_sub(peer.progress.since(now, &look)),
             standing: look.standing,
             standing_since: now.saturating_sub(peer.progress.standing_since(now, &look)),
+            online: (peer.progress.online_since(now, &look)).map(|at| now.saturating_sub(at)),
             trouble: look
                 .trouble
                 .map(|(trouble, since)| (trouble, now.saturating_sub(since))),

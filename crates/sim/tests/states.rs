@@ -513,3 +513,48 @@ fn one_bad_authenticated_peer_is_not_noticed_by_a_good_one_beside_it() {
         assert_eq!(rtt_with, rtt);
     }
 }
+
+/// What people read as "since when": neither a pause of the traffic nor the end of an idle session through other nodes
+/// begins it anew, and a time without an answer ends it.
+#[test]
+fn a_peer_is_online_since_it_could_be_reached() {
+    let meshed = Config {
+        mesh: true,
+        ..Config::default()
+    };
+    for seed in 1..5 {
+        let mut world = World::new(seed);
+        let [a, b, relay] = [0; 3].map(|_| world.add_host(meshed));
+        for end in [a, b] {
+            world.add_peer(end, relay, true);
+        }
+        world.add_peer(a, b, false);
+        world.add_peer(b, a, false);
+        assert_eq!(status(&world, a, b).online, None);
+        world.run(20_000);
+        stream(&mut world, a, b, (5_000, 100));
+        let began = world.now() - status(&world, a, b).online.unwrap();
+        let began_relay = world.now() - status(&world, a, relay).online.unwrap();
+        let mut rested = false;
+        for _ in 0..300 {
+            world.run(1_000);
+            let seen = status(&world, a, b);
+            rested |= seen.state == PeerState::Linked;
+            assert!(seen.online.is_none_or(|online| world.now() - online == began));
+        }
+        assert!(rested, "the session ends when nothing uses it");
+        stream(&mut world, a, b, (5_000, 100));
+        for (peer, began) in [(b, began), (relay, began_relay)] {
+            let seen = status(&world, a, peer);
+            assert_eq!(world.now() - seen.online.unwrap(), began);
+        }
+        let seen = status(&world, a, b);
+        assert!(seen.online > Some(seen.standing_since), "the summary has changed since");
+        cut(&mut world, b);
+        stream(&mut world, a, b, (20_000, 100));
+        assert_eq!(status(&world, a, b).online, None, "it is silent");
+        world.set_rule(|_, _| Fate::Pass);
+        stream(&mut world, a, b, (30_000, 100));
+        assert!(status(&world, a, b).online < Some(30_000), "a new time");
+    }
+}
