@@ -176,7 +176,7 @@ fn run(args: Args) -> Result<(), Failure> {
     let has_state = args.state.is_some();
     let named = args.state.or_else(|| std::env::var_os("WEFT_STATE").map(PathBuf::from));
     let place = Place(named);
-    let (paths, daemon) = (|| place.own(), || place.daemon());
+    let (paths, daemon) = (|| place.own(), || Ok::<_, Failure>(place.daemon()));
     match args.command {
         Command::Up(args) => up::run(paths()?, &args),
         Command::Down => down::run(&daemon()?),

@@ -222,7 +222,7 @@ fn with_daemon_or_document(
     work: impl FnOnce(&StatePaths) -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {
     match json {
-        true => work(&place.daemon()?),
+        true => work(&place.daemon()),
         false => with_daemon(place, "join", work),
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn install() -> Result<(), Failure> {
     let active = before.is_some() && systemd::is_active();
     let paths = StatePaths::system();
     if !active {
-        refuse_another_daemon(&StatePaths::of_daemon()?)?;
+        refuse_another_daemon(&StatePaths::of_daemon())?;
     }
     let program = Program::find(Path::new(DIRECTORY), before.as_ref())?;
     let mut out = Out::new();

@@ -30,19 +30,14 @@ pub(crate) struct Place(pub(crate) Option<PathBuf>);
 impl Place {
     /// The state of this user's own node.
     pub(crate) fn own(&self) -> Result<StatePaths, StateError> {
-        self.or(StatePaths::default_place)
+        self.0
+            .as_ref()
+            .map_or_else(StatePaths::default_place, |directory| Ok(StatePaths::new(directory)))
     }
 
     /// The state of the daemon that a command addresses.
-    pub(crate) fn daemon(&self) -> Result<StatePaths, StateError> {
-        self.or(StatePaths::of_daemon)
-    }
-
-    fn or(&self, unnamed: fn() -> Result<StatePaths, StateError>) -> Result<StatePaths, StateError> {
-        match &self.0 {
-            Some(directory) => Ok(StatePaths::new(directory)),
-            None => unnamed(),
-        }
+    pub(crate) fn daemon(&self) -> StatePaths {
+        self.0.as_ref().map_or_else(StatePaths::of_daemon, StatePaths::new)
     }
 }
 
@@ -53,7 +48,7 @@ pub(crate) fn with_daemon(
     command: &'static str,
     work: impl FnOnce(&StatePaths) -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {
-    let paths = place.daemon()?;
+    let paths = place.daemon();
     if !matches!(version(&paths), Err(ControlError::NotRunning(_))) {
         return work(&paths);
     }
@@ -62,7 +57,7 @@ pub(crate) fn with_daemon(
     }
     if place.0.is_none() && service::is_possible() {
         service::install()?;
-        return work(&place.daemon()?);
+        return work(&place.daemon());
     }
     let why = match &place.0 {
         Some(_) => "The state directory is not the service's",

@@ -74,12 +74,12 @@ impl StatePaths {
     /// 3. A daemon that root started with `--state /var/lib/weft`, or of a version that had its
     ///    socket there.
     ///
-    /// If none has, root's daemon if it has run here, otherwise the user's own.
-    ///
-    /// # Errors
-    /// [`StateError::NoHome`], as [`StatePaths::default_place`].
-    pub fn of_daemon() -> Result<Self, StateError> {
-        Ok(Self::default_place()?.or_first_of([Self::system(), Self::new(SYSTEM)]))
+    /// If none has, root's daemon if it has run here, otherwise the user's own. A user without a home
+    /// directory, as the jobs of many services are, has no daemon of its own: root's is meant.
+    #[must_use]
+    pub fn of_daemon() -> Self {
+        let own = Self::default_place().unwrap_or_else(|_| Self::system());
+        own.or_first_of([Self::system(), Self::new(SYSTEM)])
     }
 
     /// Returns the first of these paths and `others` that has a socket; otherwise those of root's
