@@ -394,7 +394,8 @@ fn host_name() -> Option<String> {
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect();
-    let name = Name::host(name.trim_matches('-')).ok()?;
+    let short = name.get(..Name::MAX_LEN).unwrap_or(&name);
+    let name = Name::host(short.trim_matches('-')).ok()?;
     Some(name.to_string())
 }
 

@@ -49,6 +49,9 @@ pub enum NameError {
     /// A character other than those of a label.
     #[error("a name consists of a to z, 0 to 9 and -, not of {0:?}")]
     Character(char),
+    /// A capital letter. It is refused rather than changed, so that a name looks the same everywhere.
+    #[error("a name is written in lower case, not with {0:?}")]
+    UpperCase(char),
     /// A hyphen at the beginning or the end.
     #[error("a name begins and ends with a letter or a digit")]
     Hyphen,
@@ -61,6 +64,9 @@ pub enum NameError {
 }
 
 impl Name {
+    /// The length of the longest name in bytes.
+    pub const MAX_LEN: usize = MAX_LEN;
+
     /// Checks a name without a meaning to DNS, such as a tag.
     ///
     /// # Errors
@@ -74,7 +80,10 @@ impl Name {
             return Err(NameError::TooLong(text.len()));
         }
         if let Some(c) = text.chars().find(|c| !of_label(c)) {
-            return Err(NameError::Character(c));
+            return Err(match c.is_ascii_uppercase() {
+                true => NameError::UpperCase(c),
+                false => NameError::Character(c),
+            });
         }
         if text.starts_with('-') || text.ends_with('-') {
             return Err(NameError::Hyphen);
@@ -270,7 +279,7 @@ mod tests {
     fn each_cause_has_its_error() {
         assert_eq!(Name::host(""), Err(NameError::Empty));
         assert_eq!(Name::host(&"x".repeat(64)), Err(NameError::TooLong(64)));
-        assert_eq!(Name::host("Laptop"), Err(NameError::Character('L')));
+        assert_eq!(Name::host("Laptop"), Err(NameError::UpperCase('L')));
         assert_eq!(Name::host("a.b"), Err(NameError::Character('.')));
         assert_eq!(Name::host("a_b"), Err(NameError::Character('_')));
         assert_eq!(Name::host("é"), Err(NameError::Character('é')));

@@ -48,7 +48,7 @@ fn a_tag_of_one_network_is_for_local_rules_alone() {
         ("allow from tag:/family to any", NameError::Empty),
         ("allow from tag:home/ to any", NameError::Empty),
         ("allow from tag:home/a/b to any", NameError::Character('/')),
-        ("allow from any to tag:Home/a", NameError::Character('H')),
+        ("allow from any to tag:Home/a", NameError::UpperCase('H')),
     ] {
         assert_eq!(Rule::local(text), Err(RuleError::Tag(error)), "{text}");
     }
@@ -70,7 +70,7 @@ fn each_cause_has_its_error() {
         ("allow from any to", RuleError::Missing("to")),
         ("allow from laptop to any", RuleError::Member(KeyError::NotAPublicKey)),
         ("allow from tag: to any", RuleError::Tag(NameError::Empty)),
-        ("allow from tag:A to any", RuleError::Tag(NameError::Character('A'))),
+        ("allow from tag:A to any", RuleError::Tag(NameError::UpperCase('A'))),
         ("allow from exit to any", RuleError::NotASource),
         ("allow from route:10.0.0.0/8 to any", RuleError::NotASource),
         ("allow from any to route:10.0.0.1/8", RuleError::Route),
