@@ -191,7 +191,9 @@ pub enum Refusal {
     #[error("the node that the code names is not in the network any more; ask for a new code")]
     OtherNetwork,
     /// The network removed this node.
-    #[error("the network has removed this node; an administrator can take it in again")]
+    #[error(
+        "the network has removed this node; `weft join --ask NPUB`, with that of an administrator, asks to come back"
+    )]
     Removed,
     /// The administrator's node cannot write the records of the network.
     #[error("the administrator's machine cannot save a new member: `weft doctor` there says why")]

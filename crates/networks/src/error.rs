@@ -99,6 +99,9 @@ pub enum NetworkError {
     /// This node's record about the network gives a member its rights.
     #[error("{0} is the successor of this machine; `weft admin successor --none` takes that back first")]
     IsSuccessor(String),
+    /// The node is the only member.
+    #[error("this machine is the only member of {0}, which ends with it: `weft leave --force` ends it")]
+    OnlyMember(String),
     /// The node is the only administrator.
     #[error(
         "this machine is the only administrator of {0}: without it no machine can be added or removed any more; \

@@ -15,6 +15,9 @@ impl Network {
     /// `leaves`: its membership ends, too.
     pub(crate) fn check_resignation(&self, own: &PublicKey, leaves: bool, unix: u64) -> Result<(), NetworkError> {
         let admins = &self.state.admins;
+        if leaves && self.state.members.keys().eq([own]) {
+            return Err(NetworkError::OnlyMember(self.label_or_id()));
+        }
         if self.has_only_admin(own) {
             return Err(NetworkError::OnlyAdmin(self.label_or_id()));
         }

@@ -49,6 +49,16 @@ impl World {
 }
 
 #[test]
+fn the_last_member_ends_its_network_only_by_force() {
+    let mut world = World::of_three();
+    for member in ["node-1", "node-2"] {
+        world.change_by(0, member, MemberChange::Remove).unwrap();
+    }
+    assert_eq!(world.leave(0, false), Err(NetworkError::OnlyMember("home".to_owned())));
+    assert!(world.leave(0, true).is_ok());
+}
+
+#[test]
 fn the_last_administrator_leaves_only_by_force() {
     let mut world = World::of_three();
     assert_eq!(world.leave(0, false), Err(NetworkError::OnlyAdmin("home".to_owned())));
