@@ -126,6 +126,15 @@ pub(crate) enum Failure {
          again; after a restart it gets the records once more"
     )]
     JoinedUnsaved(String),
+    #[error(
+        "the key file is missing: {}; this machine is in {networks} with that key: `weft key import` puts a backup back, or \
+         `weft identity new` makes a new one, with which the machine has to join again", .key.display()
+    )]
+    KeyLost { key: PathBuf, networks: String },
+    #[error(
+        "root's daemon runs on this machine, and `weft status` shows it; a node of your own beside it cannot start: {0}"
+    )]
+    BesideRoot(DaemonError),
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error(transparent)]
@@ -194,14 +203,17 @@ impl Failure {
         match self {
             // The disk is full or closed; the user's input is valid.
             Self::Config(ConfigError::Unwritable { .. }) => ExitCode::FAILURE,
-            Self::Usage(_) | Self::Helped | Self::Config(_) | Self::NoConfig(_) | Self::Edit { .. } => {
-                ExitCode::from(2)
-            }
+            Self::Usage(_)
+            | Self::Helped
+            | Self::Config(_)
+            | Self::NoConfig(_)
+            | Self::Edit { .. }
+            | Self::KeyLost { .. } => ExitCode::from(2),
             Self::Invalid | Self::DoesNotPass => ExitCode::from(3),
             Self::Waited { .. } => ExitCode::from(4),
             Self::Findings => ExitCode::from(5),
             Self::Ended(code) => ExitCode::from(code),
-            Self::Daemon(error) => ExitCode::from(error.exit_code()),
+            Self::Daemon(error) | Self::BesideRoot(error) => ExitCode::from(error.exit_code()),
             #[cfg(feature = "lab")]
             Self::Tool(failure) => ExitCode::from(failure.exit_code()),
             _ => ExitCode::FAILURE,

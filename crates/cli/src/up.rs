@@ -1,18 +1,22 @@
 //! `weft up`: the daemon in the foreground.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
 use weft_config::log::LogFilter;
 use weft_config::{Config, ConfigError, Pending};
-use weft_node::daemon;
+use weft_node::daemon::{self, DaemonError};
 use weft_node::logging;
 use weft_noise::Identity;
 use weft_os::clock::unix_s;
 use weft_os::process::forbid_core_dumps;
 use weft_store::keyfile::{self, KeyFileError};
+use weft_store::network_files;
 use weft_store::state::{StateDir, StatePaths};
 
 use crate::failure::Failure;
+use crate::human;
 use crate::output::Out;
 use crate::strict;
 
@@ -49,13 +53,14 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     let new_key = match &stored {
         Err(KeyFileError::Missing(path)) => {
             config.refuse_new_key(path)?;
+            refuse_lost_key(&paths, path)?;
             true
         }
         _ => false,
     };
     if new_key || new_config {
         // A user without rights, or beside a running node, does not get a second identity.
-        daemon::check(&config)?;
+        daemon::check(&config).map_err(beside_root)?;
     }
     let state = StateDir::open(paths)?;
     let key = state.paths().key(&config);
@@ -85,6 +90,26 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         taken_back,
     })?;
     Ok(())
+}
+
+/// Refuses a new key where networks know this machine by the one that is missing.
+fn refuse_lost_key(paths: &StatePaths, key: &Path) -> Result<(), Failure> {
+    match network_files::files(paths.directory()).len() {
+        0 => Ok(()),
+        networks => Err(Failure::KeyLost {
+            key: key.to_owned(),
+            networks: human::count(networks, "network"),
+        }),
+    }
+}
+
+/// The reason why a user cannot have a node of its own, with root's node if that is what it looks for.
+fn beside_root(error: DaemonError) -> Failure {
+    let has_socket = fs::symlink_metadata(StatePaths::system().control()).is_ok();
+    match !geteuid().is_root() && has_socket {
+        true => Failure::BesideRoot(error),
+        false => error.into(),
+    }
 }
 
 /// The next steps, at first use. `for_network`: the command that starts the daemon says them itself.

@@ -52,6 +52,12 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
                 None => "no answer yet from the node that the code names".to_owned(),
             },
         ),
+        (false, None) if !state.removed.contains_key(own) && !state.over_used.contains_key(own) => (
+            NetworkState::Removed,
+            "this machine has another key than when it joined; `weft key import` brings a backup of that back, `weft leave` forgets \
+             the network"
+                .to_owned(),
+        ),
         (false, None) => (
             NetworkState::Removed,
             "an administrator has removed this node; `weft leave` forgets the network, `weft join --ask` asks to come back"
