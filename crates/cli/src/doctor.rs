@@ -100,7 +100,12 @@ fn text(
         line(format!("{check}: not looked at: {why}"));
     }
     if findings.is_empty() {
-        line("nothing found that keeps this node from working".to_owned());
+        let limit = if skipped.is_empty() {
+            ""
+        } else {
+            ", as far as was looked"
+        };
+        line(format!("nothing found that keeps this node from working{limit}"));
     } else if repaired {
         line("what is left needs a decision of yours, or another program: --fix does not put it right".to_owned());
     } else if findings.iter().any(|finding| finding.repair.is_some()) {

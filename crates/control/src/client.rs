@@ -114,7 +114,7 @@ impl EventStream {
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No daemon listens.
-    #[error("no daemon is running: {}; start one with `weft up`, or name its state directory with --state", .0.display())]
+    #[error("no daemon is running: {}; `weft create`, `weft join` or `weft up` starts one, and --state names the directory of another", .0.display())]
     NotRunning(PathBuf),
     /// The socket, or its directory, belongs to another user.
     #[error("permission denied: the daemon belongs to {owner}: {}; use {instead}", .0.display(), owner = owner(.0).0, instead = owner(.0).1)]

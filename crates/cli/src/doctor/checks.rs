@@ -81,7 +81,20 @@ impl Finding {
 
 /// All findings.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
-    let checks = [daemon, closed, service, key, disk, tun, ipv6, buffers, dns, clock];
+    let checks = [
+        daemon,
+        configuration,
+        port,
+        closed,
+        service,
+        key,
+        disk,
+        tun,
+        ipv6,
+        buffers,
+        dns,
+        clock,
+    ];
     let one = checks.iter().filter_map(|check| check(facts));
     one.chain(interface(facts))
         .chain(unkept(facts))
@@ -102,6 +115,24 @@ fn daemon(facts: &Facts) -> Option<Finding> {
             Finding::new("daemon", error.clone(), "the daemon does not start with it").with_fix("weft config check"),
         ),
     }
+}
+
+/// A configuration that a running daemon does not take at its next start.
+fn configuration(facts: &Facts) -> Option<Finding> {
+    let Daemon::Answers(running) = &facts.daemon else {
+        return None;
+    };
+    let error = running.bad_config.clone()?;
+    let why = "the daemon goes on with the one before, and does not start with this one";
+    Some(Finding::new("configuration", error, why).with_fix("weft config check"))
+}
+
+/// Addresses for UDP that another program has.
+fn port(facts: &Facts) -> Option<Finding> {
+    let at = facts.taken.first()?;
+    let what = format!("another program uses {at} for UDP");
+    let fix = "`ss -ulpn` names it, and udp.listen in weft.toml sets another port";
+    Some(Finding::new("port", what, "the daemon does not start").with_fix(fix))
 }
 
 fn closed(facts: &Facts) -> Option<Finding> {
@@ -367,7 +398,7 @@ fn clones(facts: &Facts) -> Vec<Finding> {
     let finding = |(name, seen): &(Option<String>, String)| {
         let (what, fix) = match name {
             None => (
-                format!("another machine runs with this node's key, at {seen}"),
+                format!("two machines run with this node's key, and one is seen at {seen}"),
                 "weft identity new --force on one of the two".to_owned(),
             ),
             Some(name) => (
@@ -399,6 +430,7 @@ mod tests {
             is_configured: true,
             ipv6: Ipv6::On,
             strict: false,
+            taken: Vec::new(),
             ports: vec![2121],
             ruleset: Ruleset::default(),
             buffers: None,
@@ -439,6 +471,16 @@ mod tests {
         assert_eq!(
             found(|facts| facts.daemon = Daemon::BadConfig("line 2".to_owned())),
             ["daemon"]
+        );
+        let bad_config = Some("weft.toml:3: no such setting".to_owned());
+        let running = Running {
+            bad_config,
+            ..Running::default()
+        };
+        assert_eq!(found(|facts| facts.daemon = answers(running)), ["configuration"]);
+        assert_eq!(
+            found(|facts| facts.taken = vec!["[::]:2121".parse().unwrap()]),
+            ["port"]
         );
         assert_eq!(found(|facts| facts.service = service("enabled", "failed")), ["service"]);
         assert_eq!(

@@ -1,8 +1,9 @@
 //! What the checks look at, gathered from the system and from the daemon.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -34,7 +35,7 @@ const RESOLVES: Duration = Duration::from_secs(1);
 /// The file of resolv.conf(5).
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The checks of which the daemon tells.
-const HOST: &str = "firewall, forwarding, route, masquerade, alarm, rp_filter, connections";
+const HOST: &str = "firewall, forwarding, route, masquerade, exit, alarm, resolver, dns, rp_filter, flows, connections";
 
 /// What the checks look at.
 #[derive(Debug)]
@@ -54,6 +55,8 @@ pub(super) struct Facts {
     /// Where the reverse path filter is strict: for all interfaces, or for this one. The kernel takes the
     /// higher value.
     pub(super) strict: bool,
+    /// The addresses of `udp.listen` that another program uses, if no daemon runs.
+    pub(super) taken: Vec<SocketAddr>,
     /// The UDP ports of the configuration, if no daemon says what keeps packets from them.
     pub(super) ports: Vec<u16>,
     pub(super) ruleset: Ruleset,
@@ -89,6 +92,8 @@ pub(super) struct Running {
     pub(super) exit: Option<(String, String)>,
     /// What keeps packets from passing on this host.
     pub(super) faults: Vec<Fault>,
+    /// What is wrong with the configuration that the daemon would start with.
+    pub(super) bad_config: Option<String>,
     /// Networks whose records are not saved or cannot be read: the name, and why.
     pub(super) unkept: Vec<(String, Unkept)>,
 }
@@ -209,6 +214,7 @@ impl Facts {
             is_configured: false,
             ipv6: Ipv6::On,
             strict: false,
+            taken: Vec::new(),
             ports: Vec::new(),
             ruleset: Ruleset::default(),
             buffers: None,
@@ -238,7 +244,10 @@ impl Facts {
                     .as_ref()
                     .ok()
                     .map_or_else(|| Config::default().udp.listen, |config| config.udp.listen.clone());
-                facts.ports = config.iter().map(std::net::SocketAddr::port).collect();
+                facts.ports = config.iter().map(SocketAddr::port).collect();
+                if matches!(status, Err(ControlError::NotRunning(_))) {
+                    facts.taken = config.into_iter().filter(is_taken).collect();
+                }
             }
         }
         facts.is_configured = !other_config
@@ -299,6 +308,12 @@ fn is_lacking(interface: &str, own: Ipv6Addr) -> bool {
     addresses.is_ok_and(|all| all.iter().all(|known| known.address != IpAddr::V6(own)))
 }
 
+/// Whether another program receives datagrams at an address.
+fn is_taken(at: &SocketAddr) -> bool {
+    let bound = std::net::UdpSocket::bind(at);
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+}
+
 /// What the file system of a directory has; `None` if the directory cannot be looked at.
 fn disk(directory: &Path) -> Option<Disk> {
     let found = rustix::fs::statvfs(directory).ok()?;
@@ -334,8 +349,8 @@ fn is_absent(error: &ConfigError) -> bool {
 
 fn running(paths: &StatePaths, status: &Status, config: &Result<Config, ConfigError>) -> Running {
     let seen = |clones: &ClonesStatus| {
-        let seen: Vec<_> = clones.seen.iter().map(ToString::to_string).collect();
-        seen.join(" and at ")
+        let seen: BTreeSet<_> = clones.seen.iter().map(ToString::to_string).collect();
+        Vec::from_iter(seen).join(" and at ")
     };
     let own = status.node.clones.iter().map(|clones| (None, seen(clones)));
     let peers = status.peers.iter().filter_map(|peer| {
@@ -359,6 +374,9 @@ fn running(paths: &StatePaths, status: &Status, config: &Result<Config, ConfigEr
             .iter()
             .flat_map(|faults| faults.found.clone())
             .collect(),
+        bad_config: (config.as_ref().err())
+            .filter(|error| !is_absent(error))
+            .map(ToString::to_string),
         unkept: unkept(paths),
     }
 }
