@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use weft_os::process::{OVERFLOW_ID, peer_groups};
 
-use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, Refusal};
+use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, NetworkCommand, Refusal};
 
 /// Connections of one operator, or member of the group, at a time.
 const OF_AN_OPERATOR: usize = 8;
@@ -57,14 +57,38 @@ impl ControlCommand {
             | Self::Events {}
             | Self::Ping { .. }
             | Self::Version {} => Audience::AllUsers,
+            Self::Network(command) => command.audience(),
             Self::Reach { .. }
             | Self::Hops { .. }
             | Self::Netcheck {}
             | Self::Trace { .. }
             | Self::Reload { .. }
             | Self::Confirm {}
-            | Self::Network(_)
             | Self::Down {} => Audience::Owners,
+        }
+    }
+}
+
+impl NetworkCommand {
+    /// The parties that may request this, as [`ControlCommand::audience`].
+    #[must_use]
+    pub const fn audience(&self) -> Audience {
+        match self {
+            Self::List {} | Self::Members {} | Self::Why { .. } => Audience::AllUsers,
+            Self::Create { .. }
+            | Self::Invite { .. }
+            | Self::Join { .. }
+            | Self::Ask { .. }
+            | Self::Requests { .. }
+            | Self::Approve { .. }
+            | Self::Deny { .. }
+            | Self::Leave { .. }
+            | Self::Member { .. }
+            | Self::Signed { .. }
+            | Self::Successor { .. }
+            | Self::Rules { .. }
+            | Self::Route { .. }
+            | Self::Revoke { .. } => Audience::Owners,
         }
     }
 }

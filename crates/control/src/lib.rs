@@ -140,6 +140,8 @@ pub const MAX_ACCEPTED_S: u32 = 86_400;
 pub enum NetworkCommand {
     /// All networks of the node: [`crate::status::NetworkList`].
     List {},
+    /// The same list, once the members have been asked whether they are there.
+    Members {},
     /// Founds a network: [`crate::status::NetworkList`] of that one.
     Create {
         /// Its name.

@@ -97,8 +97,8 @@ documents! {
     Whois => "weft.whois/1", public: Whois::clone;
     Stopping => "weft.down/1";
     Reloaded => "weft.reload/1";
-    NetworkList => "weft.networks/1";
-    Why => "weft.why/1";
+    NetworkList => "weft.networks/1", public: public::networks;
+    Why => "weft.why/1", public: Why::clone;
     ReachStatus => "weft.reach/1";
     HopsStatus => "weft.hops/1";
     NetcheckStatus => "weft.netcheck/1";

@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
+use super::{Document as _, Standing};
+
 /// The networks of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkList {
@@ -21,6 +23,20 @@ pub struct NetworkList {
     /// After an administrator has left: whether a member has got the record that ends its rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resigned: Option<bool>,
+}
+
+impl NetworkList {
+    /// The list of a node in no network.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            networks: Vec::new(),
+            asked: Vec::new(),
+            signed_again: Vec::new(),
+            resigned: None,
+        }
+    }
 }
 
 /// A request of this node for membership without an invite.
@@ -201,6 +217,20 @@ pub struct NetworkStatus {
     pub numbered: Vec<NumberedStatus>,
 }
 
+impl NetworkStatus {
+    /// This node in it, if it is a member.
+    #[must_use]
+    pub fn own(&self) -> Option<&MemberStatus> {
+        self.members.iter().find(|member| member.own)
+    }
+
+    /// The number of members that are online, this node among them.
+    #[must_use]
+    pub fn online(&self) -> usize {
+        self.members.iter().filter(|member| member.is_online()).count()
+    }
+}
+
 /// A member that has a name with a number, because another one has the name that it asked for or that
 /// another administrator gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -323,6 +353,20 @@ pub struct MemberStatus {
     pub own: bool,
     /// Its tags.
     pub tags: Vec<String>,
+    /// Whether this node can reach it, as for a peer; `None` for this node itself, and while it is not a member.
+    #[serde(default)]
+    pub standing: Option<Standing>,
+    /// Seconds since something authentic of it was last received; `None`: not since this node has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_s: Option<u64>,
+}
+
+impl MemberStatus {
+    /// Whether packets to it can pass. This node itself is online.
+    #[must_use]
+    pub fn is_online(&self) -> bool {
+        self.own || self.standing >= Some(Standing::Connected)
+    }
 }
 
 /// An open invite.

@@ -38,6 +38,9 @@ pub struct PeerStatus {
     /// How long it has had this standing.
     #[serde(default)]
     pub standing_s: u64,
+    /// How long it has been connected or active, without a sign of the contrary; `None` while it is neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub online_s: Option<u64>,
     /// The reason why packets do not pass although there is a link or a session; also `None` if
     /// nothing was sent.
     #[serde(default)]

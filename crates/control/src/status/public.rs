@@ -10,8 +10,8 @@ use std::net::Ipv6Addr;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Document, FramesKind, NodeStatus, PathStatus, PeerState, PeerStatus, Peers, Pong, Standing, Status, Traffic,
-    Version,
+    Document, FramesKind, MemberRouteStatus, MemberStatus, NetworkList, NetworkState, NetworkStatus, NodeStatus,
+    PathStatus, PeerState, PeerStatus, Peers, Pong, Standing, Status, Traffic, Version,
 };
 
 /// Whether `schema` is that of a document in the form for all users only.
@@ -86,6 +86,9 @@ pub struct PublicPeer {
     pub standing: Standing,
     /// How long it has had this standing.
     pub standing_s: u64,
+    /// How long it has been connected or active, without a sign of the contrary; `None` while it is neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub online_s: Option<u64>,
     /// The kind of the path of packets, if there is one.
     pub path: Option<PublicPath>,
     /// The frames that carry data, if there is a session.
@@ -178,6 +181,7 @@ impl From<&PeerStatus> for PublicPeer {
             since_s: peer.since_s,
             standing: peer.standing,
             standing_s: peer.standing_s,
+            online_s: peer.online_s,
             path: peer.path.as_ref().map(PublicPath::from),
             frames: session.and_then(|session| Some(session.frames.as_ref()?.kind)),
             rtt_ms: rtt.or(session.and_then(|session| session.quality.rtt_ms)),
@@ -197,6 +201,74 @@ pub(super) fn pong(pong: &Pong) -> Pong {
         rtt_ms: pong.rtt_ms,
         path: None,
         why: None,
+    }
+}
+
+/// The networks in the form for all users: names, addresses in the mesh, rules. What is said of an address outside it,
+/// of a file, of an invite or of a request is for owners.
+pub(super) fn networks(list: &NetworkList) -> NetworkList {
+    NetworkList {
+        schema: list.schema.clone(),
+        networks: list.networks.iter().map(network).collect(),
+        asked: Vec::new(),
+        signed_again: Vec::new(),
+        resigned: None,
+    }
+}
+
+fn network(network: &NetworkStatus) -> NetworkStatus {
+    NetworkStatus {
+        id: network.id.clone(),
+        name: network.name.clone(),
+        label: network.label.clone(),
+        state: network.state,
+        why: match network.state {
+            NetworkState::Member | NetworkState::Removed | NetworkState::Leaving => network.why.clone(),
+            NetworkState::Joining | NetworkState::Lost | NetworkState::Other => String::new(),
+        },
+        refused: network.refused,
+        ipv4: network.ipv4,
+        members: network.members.iter().map(member).collect(),
+        invites: Vec::new(),
+        rules: network.rules.clone(),
+        default: network.default.clone(),
+        routes: network.routes.iter().map(route).collect(),
+        shadowed: network.shadowed.clone(),
+        admins_outside: network.admins_outside.clone(),
+        unsaved: None,
+        writing: network.writing,
+        asked_at: Vec::new(),
+        numbered: network.numbered.clone(),
+    }
+}
+
+fn member(member: &MemberStatus) -> MemberStatus {
+    MemberStatus {
+        npub: member.npub.clone(),
+        name: member.name.clone(),
+        address: member.address,
+        ipv4: member.ipv4,
+        unused: member.unused.clone(),
+        admin: member.admin,
+        successor: member.successor,
+        own: member.own,
+        tags: member.tags.clone(),
+        standing: member.standing,
+        heard_s: member.heard_s,
+    }
+}
+
+fn route(route: &MemberRouteStatus) -> MemberRouteStatus {
+    MemberRouteStatus {
+        subnet: route.subnet.clone(),
+        exit: route.exit,
+        npub: route.npub.clone(),
+        name: route.name.clone(),
+        own: route.own,
+        offered: route.offered,
+        approved: route.approved,
+        used: route.used,
+        why: String::new(),
     }
 }
 

@@ -1,5 +1,9 @@
 //! Checks of peers: those that a client sees are asked whether they are there.
 
+use std::collections::HashMap;
+use std::net::Ipv6Addr;
+
+use weft_control::status::NetworkList;
 use weft_core::{Path, PeerState, PeerStatus as CorePeer, Standing};
 use weft_discovery::checks::GONE;
 use weft_noise::PublicKey;
@@ -34,6 +38,7 @@ impl Facts {
         let standing = if gone { Standing::Offline } else { Standing::Connecting };
         peer.standing = peer.standing.min(standing);
         peer.standing_since = peer.standing_since.min(silence);
+        peer.online = None;
         Some(silence)
     }
 
@@ -95,6 +100,21 @@ impl Daemon {
                 if !self.send_check(&peer.key, Check::Ask(number)) {
                     self.facts.checks.forget(&peer.key);
                 }
+            }
+        }
+    }
+
+    /// Says of the members of a list which of them can be reached, and when they were last heard.
+    pub(super) fn add_standings(&self, list: &mut NetworkList, now: u64) {
+        let peers = self.node.peer_status(now).map(|mut peer| {
+            self.facts.judge(&mut peer, now);
+            (peer.key.node_addr().to_ipv6(), (peer.standing, peer.heard))
+        });
+        let peers: HashMap<Ipv6Addr, (Standing, Option<u64>)> = peers.collect();
+        for member in list.networks.iter_mut().flat_map(|network| &mut network.members) {
+            if let Some((standing, heard)) = peers.get(&member.address) {
+                member.standing = Some(*standing);
+                member.heard_s = heard.map(|ms| ms / 1_000);
             }
         }
     }

@@ -49,6 +49,7 @@ impl Daemon {
             ControlCommand::Network(NetworkCommand::List {}) if owner && self.has_subnets_behind() => {
                 (self.look_at_host(), false)
             }
+            ControlCommand::Network(NetworkCommand::Members {}) if owner => (false, self.ask_all()),
             _ => (false, false),
         };
         match host || peers {

@@ -46,7 +46,9 @@ impl Daemon {
                 let of = (member.as_deref(), leaves);
                 answer(reply, self.signed(network.as_deref(), of, times.1));
             }
-            NetworkCommand::List {} => answer(reply, Ok(self.network_list(Done::default(), times))),
+            NetworkCommand::List {} | NetworkCommand::Members {} => {
+                answer(reply, Ok(self.network_list(Done::default(), times)));
+            }
             NetworkCommand::Invite {
                 network,
                 name,
@@ -142,7 +144,8 @@ impl Daemon {
             | NetworkCommand::Requests { .. }
             | NetworkCommand::Deny { .. }
             | NetworkCommand::Signed { .. }
-            | NetworkCommand::List {} => Ok(Done::default()),
+            | NetworkCommand::List {}
+            | NetworkCommand::Members {} => Ok(Done::default()),
         }
     }
 
@@ -223,6 +226,7 @@ impl Daemon {
         list.signed_again = done.signed_again;
         self.add_routes(&mut list, now);
         self.add_asked_at(&mut list, now);
+        self.add_standings(&mut list, now);
         list
     }
 

@@ -82,6 +82,8 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
             successor: state.admins.successor() == Some(key),
             own: key == own,
             tags: member.tags.iter().map(ToString::to_string).collect(),
+            standing: None,
+            heard_s: None,
         })
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));

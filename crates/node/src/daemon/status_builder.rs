@@ -440,6 +440,7 @@ impl Facts {
             since_s: peer.since / 1000,
             standing: peer.standing,
             standing_s: peer.standing_since / 1000,
+            online_s: peer.online.map(|ms| ms / 1000),
             trouble: peer.trouble.map(trouble),
             clones: peer.twins.map(|(seen, ago)| ClonesStatus {
                 seen: seen.to_vec(),

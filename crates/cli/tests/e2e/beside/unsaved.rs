@@ -36,6 +36,12 @@ fn known(machine: &Machine) -> String {
     for invite in network["invites"].as_array_mut().into_iter().flatten() {
         invite.as_object_mut().unwrap().remove("expires_unix");
     }
+    // Whether a member is there is none of what is saved.
+    for member in network["members"].as_array_mut().into_iter().flatten() {
+        let member = member.as_object_mut().unwrap();
+        member.remove("standing");
+        member.remove("heard_s");
+    }
     network.to_string()
 }
 
