@@ -1,5 +1,6 @@
 //! Documents as text for the user, at the width of the terminal.
 
+mod own;
 mod peer;
 mod public;
 mod words;
@@ -7,9 +8,9 @@ mod words;
 use std::collections::BTreeMap;
 
 use weft_control::status::{
-    ClonesStatus, ExitStatus, LanesStatus, LinkStatus, MeshStatus, NostrRelayStatus, Offload, OffloadStatus,
-    PathStatus, PeerStatus, Peers, RightsStatus, ServesStatus, SessionStatus, Status, StrangerStatus, StunStatus,
-    Traffic, TurnedAwayStatus,
+    ClonesStatus, ExitStatus, LanesStatus, LinkStatus, MeshStatus, NetworkList, NostrRelayStatus, Offload,
+    OffloadStatus, PathStatus, PeerStatus, Peers, RightsStatus, ServesStatus, SessionStatus, Status, StrangerStatus,
+    StunStatus, Traffic, TurnedAwayStatus,
 };
 
 pub(crate) use peer::peer;
@@ -21,17 +22,30 @@ pub(crate) use words::{clip, duration, width};
 /// Columns of indent below a line about a peer.
 const BELOW: usize = 4;
 
-/// The node, a table of its peers, and the nodes that were refused.
-pub(crate) fn status(status: &Status, width: usize) -> String {
+/// This machine in its networks, the node, a table of its peers, and the nodes that were refused.
+pub(crate) fn status(status: &Status, networks: &NetworkList, width: usize) -> String {
     let mut page = Page::new(width);
+    let any = own::put_networks(&mut page, networks);
     for line in node_lines(status) {
         page.line(7, &line);
     }
-    page.empty_line();
-    put_peers(&mut page, &status.peers, &[]);
-    put_turned_away(&mut page, status);
+    match status.peers.is_empty() {
+        true if any => {}
+        true => {
+            page.empty_line();
+            page.line(0, NOBODY);
+        }
+        false => {
+            page.empty_line();
+            put_peers(&mut page, &status.peers, &[]);
+        }
+    }
+    put_turned_away(&mut page, status, networks);
     page.into_text()
 }
+
+/// What to do on a machine that knows no other one.
+const NOBODY: &str = "No network and no peers: `weft create NAME` makes a network, `weft join` joins one, and `weft peer add` adds a single peer.";
 
 /// Text without control characters, which would move the cursor.
 pub(crate) fn plain(text: &str) -> String {
@@ -79,14 +93,6 @@ fn node_lines(status: &Status) -> Vec<String> {
     let names = node.dns.iter().flat_map(|dns| dns.why.split("; ").enumerate());
     let names = names.map(|(i, part)| format!("{}{part}", if i == 0 { "names: " } else { "       " }));
     let lines = [
-        format!(
-            "weft {} ({}), up {}, memory {}, processor {:.1} s",
-            node.version,
-            node.commit,
-            duration(node.uptime_s),
-            bytes(node.rss_bytes),
-            node.cpu_s
-        ),
         node.npub.clone(),
         format!(
             "{} on {}, MTU {}, offloads: {}",
@@ -98,6 +104,14 @@ fn node_lines(status: &Status) -> Vec<String> {
             } else {
                 node.tun.offloads.join(" ")
             }
+        ),
+        format!(
+            "weft {} ({}), up {}, memory {}, processor {:.1} s",
+            node.version,
+            node.commit,
+            duration(node.uptime_s),
+            bytes(node.rss_bytes),
+            node.cpu_s
         ),
         format!("listening on {}", listen.join(", ")),
     ];
@@ -262,7 +276,7 @@ fn clones(clones: &ClonesStatus) -> String {
     let seen: Vec<_> = clones.seen.iter().map(ToString::to_string).collect();
     let by = clones.told_by.as_ref().map(|peer| format!(", says {peer}"));
     format!(
-        "ANOTHER MACHINE RUNS WITH THIS KEY: seen at {} {} ago{}",
+        "TWO MACHINES RUN WITH THIS KEY: one was seen at {} {} ago{}",
         seen.join(", "),
         duration(clones.ago_s),
         by.unwrap_or_default()
@@ -279,11 +293,13 @@ pub(crate) fn peers(peers: &Peers, width: usize) -> String {
 /// Two lines for each peer: figures, then path and reason.
 fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]) {
     if peers.is_empty() {
-        page.line(0, "No peers. `weft peer add` adds one.");
+        page.line(0, "No peers.");
     }
     if !peers.is_empty() || !strangers.is_empty() {
         page.line(0, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
     }
+    let mut peers: Vec<&PeerStatus> = peers.iter().collect();
+    peers.sort_by_key(|peer| (peer.name.is_none(), peer.name.as_deref()));
     for peer in peers {
         let (link, session) = (peer.link.as_ref(), peer.session.as_ref());
         // The end-to-end round trip if other nodes are in between.
@@ -296,7 +312,7 @@ fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]
         let columns = row([
             &name(peer.name.as_deref(), &peer.npub),
             peer.standing.name(),
-            &duration(peer.standing_s),
+            &duration(peer.online_s.unwrap_or(peer.standing_s)),
             &rtt.map_or_else(|| "-".to_owned(), milliseconds),
             &traffic(|link| link.rx, |session| session.rx),
             &traffic(|link| link.tx, |session| session.tx),
@@ -328,28 +344,34 @@ pub(crate) fn path(path: Option<&PathStatus>) -> String {
 }
 
 /// Nodes whose handshakes were refused, and how to admit one.
-fn put_turned_away(page: &mut Page, status: &Status) {
+fn put_turned_away(page: &mut Page, status: &Status, networks: &NetworkList) {
     if status.turned_away.is_empty() {
         return;
     }
     page.empty_line();
     page.line(0, "Turned away, because not configured here:");
-    for TurnedAwayStatus {
-        npub,
-        from,
-        ago_s,
-        times,
-    } in &status.turned_away
-    {
+    for node in &status.turned_away {
+        let TurnedAwayStatus {
+            npub,
+            from,
+            ago_s,
+            times,
+        } = node;
         let ago = duration(*ago_s);
-        page.line(BELOW, &format!("  {npub}"));
+        let of = own::former_network(networks, node);
+        let of = of.map(|network| format!(", of {network}, which has removed this machine"));
+        page.line(BELOW, &format!("  {npub}{}", of.unwrap_or_default()));
         let plural = if *times == 1 { "handshake" } else { "handshakes" };
         page.line(
             BELOW,
             &format!("    at {from} asked to link {ago} ago ({times} {plural})"),
         );
     }
-    page.line(2, "`weft peer add` with its npub lets one in.");
+    let mut strange = status.turned_away.iter();
+    if strange.any(|node| own::former_network(networks, node).is_none()) {
+        let hint = "`weft peer add` with its npub lets one in; `weft join` brings a machine back into a network of which it was a member.";
+        page.line(2, hint);
+    }
 }
 
 /// The label of a peer: its name, or both ends of its key.
@@ -430,12 +452,29 @@ mod tests {
         .unwrap()
     }
 
+    fn no_network() -> NetworkList {
+        serde_json::from_value(json!({"schema": "weft.networks/1", "networks": []})).unwrap()
+    }
+
+    #[test]
+    fn a_machine_that_knows_no_other_is_told_what_to_do() {
+        let mut alone = sample(false);
+        alone.peers.clear();
+        let text = status(&alone, &no_network(), 200);
+        assert!(
+            text.contains("`weft create NAME` makes a network, `weft join` joins one"),
+            "{text}"
+        );
+    }
+
     #[test]
     fn fits_the_screen() {
         for long in [false, true] {
             let sample = sample(long);
             for width in [60, 100, 200] {
-                let all = status(&sample, width) + &counters(&sample.counters, width) + &peer(&sample.peers[0], width);
+                let all = status(&sample, &no_network(), width)
+                    + &counters(&sample.counters, width)
+                    + &peer(&sample.peers[0], width);
                 for line in all.lines() {
                     assert!(line.chars().count() <= width, "{line}");
                     assert_eq!(line, line.trim_end());
@@ -449,16 +488,15 @@ mod tests {
 
     #[test]
     fn says_who_how_far_why_and_how() {
-        let text = status(&sample(false), 200);
+        let text = status(&sample(false), &no_network(), 200);
         for part in [
-            "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB",
-            "listening on [::]:2121\nwithout offload: gso (switched off), gro (refused by the kernel)\nmesh: 3 neighbours (1 not configured; `weft peers` lists them), 2 hops from the root; relays for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
+            "weft 0.1.0 (0123456789ab), up 1 h 1 min, memory 12.3 MB, processor 0.5 s\nlistening on [::]:2121\nwithout offload: gso (switched off), gro (refused by the kernel)\nmesh: 3 neighbours (1 not configured; `weft peers` lists them), 2 hops from the root; relays for others; look-ups 7 of 8\nnames: answered on [::1]:5354\n       set up in nothing\n\n",
             "\nbob  ",
             "\nnpub1qqqqq\u{2026}qqqqqq  ",
             "active      2 d 7 h     10000.4 ms      1.0 GB     18.4 EB\n",
             "    direct [2001:db8:1234:5678:9abc:def0:1234:5678]:65535; packets 2 s ago\n",
             "\nTurned away, because not configured here:\n  npub1w\n    at 192.0.2.9:2121 asked to link 3 s ago (4 handshakes)\n",
-            "`weft peer add` with its npub lets one in.",
+            "`weft peer add` with its npub lets one in; `weft join` brings",
         ] {
             assert!(text.contains(part), "{part:?} is missing in:\n{text}");
         }
@@ -485,7 +523,7 @@ mod tests {
     fn foreign_text_does_not_move_the_cursor() {
         let mut sample = sample(false);
         sample.peers[0].why = "a\x1b[2Jb\nc".to_owned();
-        assert!(status(&sample, 100).contains("a?[2Jb?c"));
+        assert!(status(&sample, &no_network(), 100).contains("a?[2Jb?c"));
     }
 
     #[test]

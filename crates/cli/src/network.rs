@@ -305,7 +305,7 @@ pub(crate) fn networks(paths: &StatePaths, args: &ListArgs) -> Result<(), Failur
 }
 
 pub(crate) fn members(paths: &StatePaths, args: &ListArgs) -> Result<(), Failure> {
-    show(paths, args, text::members)
+    show_answer(paths, args, NetworkCommand::Members {}, text::members)
 }
 
 pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failure> {
@@ -339,7 +339,17 @@ fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, Contr
 }
 
 fn show(paths: &StatePaths, args: &ListArgs, text: fn(&NetworkList, usize) -> String) -> Result<(), Failure> {
-    let command = ControlCommand::Network(NetworkCommand::List {});
+    show_answer(paths, args, NetworkCommand::List {}, text)
+}
+
+/// Shows the list of networks that answers `command`.
+fn show_answer(
+    paths: &StatePaths,
+    args: &ListArgs,
+    command: NetworkCommand,
+    text: fn(&NetworkList, usize) -> String,
+) -> Result<(), Failure> {
+    let command = ControlCommand::Network(command);
     let wanted = args.of.network.as_deref();
     let none = || Failure::NoNetwork(wanted.unwrap_or_default().escape_debug().to_string());
     if args.json {

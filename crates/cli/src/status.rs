@@ -100,17 +100,19 @@ fn unrouted(status: &Status, width: usize) -> String {
 
 fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
     let width = human::width();
-    let (mut text, counters) = match weft_control::call_visible(&paths.control(), &ControlCommand::Status {})? {
-        Visible::Full::<Status, PublicStatus>(status) => {
-            let networks =
-                weft_control::call::<NetworkList>(&paths.control(), &ControlCommand::Network(NetworkCommand::List {}));
-            let hints = networks.map(|list| network::hints(&list, width)).unwrap_or_default();
-            (
-                human::status(&status, width) + &unrouted(&status, width) + &hints,
-                status.counters,
-            )
-        }
-        Visible::Public(status) => (human::public_status(&status, width), status.counters),
+    let status = weft_control::call_visible(&paths.control(), &ControlCommand::Status {})?;
+    let list = ControlCommand::Network(NetworkCommand::List {});
+    let networks = match weft_control::call(&paths.control(), &list) {
+        // An earlier daemon, which shows them to its owners alone.
+        Err(ControlError::Refused(_)) => NetworkList::none(),
+        networks => networks?,
+    };
+    let (mut text, counters) = match status {
+        Visible::Full::<Status, PublicStatus>(status) => (
+            human::status(&status, &networks, width) + &unrouted(&status, width) + &network::hints(&networks, width),
+            status.counters,
+        ),
+        Visible::Public(status) => (human::public_status(&status, &networks, width), status.counters),
     };
     if args.counters {
         text += &human::counters(&counters, width);

@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use std::thread::{self, JoinHandle};
 
 use serde_json::{Value, json};
-use weft_control::status::Stopping;
-use weft_control::{Access, ControlCommand, ControlServer, Refusal};
+use weft_control::status::{NetworkList, Stopping};
+use weft_control::{Access, ControlCommand, ControlServer, NetworkCommand, Refusal};
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
@@ -296,6 +296,7 @@ impl Double {
                             request.reply.json(json!({"schema": "weft.peers/1", "peers": [bob()]}));
                         }
                         ControlCommand::Status {} => request.reply.json(status()),
+                        ControlCommand::Network(NetworkCommand::List {}) => request.reply.ok(&NetworkList::none()),
                         ControlCommand::Version {}
                         | ControlCommand::Whois { .. }
                         | ControlCommand::Reach { .. }

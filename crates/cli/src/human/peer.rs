@@ -20,7 +20,13 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
     line("address", peer.address.to_string());
     line(
         "state",
-        format!("{} for {}", peer.standing.name(), duration(peer.standing_s)),
+        match peer.online_s {
+            Some(online) if online > peer.standing_s => {
+                let (standing, within) = (peer.standing.name(), duration(peer.standing_s));
+                format!("{standing} for {within}, online for {}", duration(online))
+            }
+            _ => format!("{} for {}", peer.standing.name(), duration(peer.standing_s)),
+        },
     );
     line("why", peer.why.clone());
     for host in &peer.hosts {
@@ -46,9 +52,9 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         line(
             "link",
             format!(
-                "keys {} old, {} rekeys{}",
+                "keys {} old, {}{}",
                 duration(link.epoch_age_s),
-                link.rekeys,
+                rekeys(link.rekeys),
                 last.unwrap_or_default()
             ),
         );
@@ -59,9 +65,9 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         line(
             "session",
             format!(
-                "{} old, {} rekeys, {} packets waiting, largest packet {} bytes",
+                "{} old, {}, {} packets waiting, largest packet {} bytes",
                 duration(session.age_s),
-                session.rekeys,
+                rekeys(session.rekeys),
                 session.queued,
                 session.max_inner
             ),
@@ -82,6 +88,11 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         line("routes", format!("{}: {}", routes.list.join(", "), routes.why));
     }
     page.into_text()
+}
+
+/// How often keys were replaced.
+fn rekeys(times: u64) -> String {
+    format!("{times} rekey{}", if times == 1 { "" } else { "s" })
 }
 
 /// The frames that carry data, and the reason if they are not the best kind.

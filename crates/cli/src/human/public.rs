@@ -1,18 +1,22 @@
 //! The documents for all users as text.
 
-use weft_control::status::{PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
+use weft_control::status::{NetworkList, PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
 
+use super::own::put_networks;
 use super::words::{Page, bytes, duration, milliseconds};
 use super::{BELOW, name, row};
 
 /// The line below what users see who do not own the daemon.
 const HINT: &str = "Addresses and reasons are for the owners of the node: sudo, or its operator (control.operator).";
 
-/// The node, and a table of its peers.
-pub(crate) fn public_status(status: &PublicStatus, width: usize) -> String {
+/// This machine in its networks, the node, and a table of its peers.
+pub(crate) fn public_status(status: &PublicStatus, networks: &NetworkList, width: usize) -> String {
     let mut page = Page::new(width);
     let node = &status.node;
+    put_networks(&mut page, networks);
     for line in [
+        node.npub.clone(),
+        format!("{} on {}, MTU {}", node.address, node.interface, node.mtu),
         format!(
             "weft {} ({}), up {}, memory {}, processor {:.1} s",
             node.version,
@@ -21,8 +25,6 @@ pub(crate) fn public_status(status: &PublicStatus, width: usize) -> String {
             bytes(node.rss_bytes),
             node.cpu_s
         ),
-        node.npub.clone(),
-        format!("{} on {}, MTU {}", node.address, node.interface, node.mtu),
     ] {
         page.line(7, &line);
     }
@@ -46,11 +48,13 @@ fn put_peers(page: &mut Page, peers: &[PublicPeer]) {
         page.line(0, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
     }
     let amount = |traffic: Option<Traffic>| traffic.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes));
+    let mut peers: Vec<&PublicPeer> = peers.iter().collect();
+    peers.sort_by_key(|peer| (peer.name.is_none(), peer.name.as_deref()));
     for peer in peers {
         let columns = row([
             &name(peer.name.as_deref(), &peer.npub),
             peer.standing.name(),
-            &duration(peer.standing_s),
+            &duration(peer.online_s.unwrap_or(peer.standing_s)),
             &peer.rtt_ms.map_or_else(|| "-".to_owned(), milliseconds),
             &amount(peer.rx),
             &amount(peer.tx),

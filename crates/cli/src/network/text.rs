@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use serde_json::Value;
 use weft_control::status::{
     AskedAtStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList,
-    ShadowedStatus,
+    ShadowedStatus, Standing,
 };
 use weft_networks::fingerprint;
 use weft_noise::PublicKey;
@@ -22,12 +22,13 @@ pub(super) fn created(network: Option<&NetworkStatus>, interface: &str) -> Strin
         return "created\n".to_owned();
     };
     format!(
-        "{} created; this machine is {}\n\n{}\n\
+        "{} created; this machine is {}\n{}\n{}\n\
          `weft invite` prints a code, and `sudo weft join` with it on another machine makes that a member.\n\
          This machine is the only administrator: if its key is lost, no machine can be added or removed any more.\n\
          `weft admin add` makes another member one.\n",
         name(network),
         own_name(network),
+        nameless(network),
         addresses(network, interface),
     )
 }
@@ -66,7 +67,7 @@ pub(super) fn joined(network: &NetworkStatus, interface: &str, wanted: &Wanted) 
         not_as_wanted(network, wanted),
         other_name(network),
         addresses(network, interface),
-        table(network),
+        table(network, own_part),
         shadowed(network) + &unused(network)
     )
 }
@@ -84,8 +85,8 @@ pub(super) struct Wanted {
 
 /// A line about this machine if it has another name than it would like, or one with a number.
 fn not_as_wanted(network: &NetworkStatus, wanted: &Wanted) -> String {
-    let Some(own) = own(network).and_then(|own| own.name.as_deref()) else {
-        return String::new();
+    let Some(own) = network.own().and_then(|own| own.name.as_deref()) else {
+        return nameless(network);
     };
     let others = network.members.iter().filter(|member| !member.own);
     let mut others = others.filter_map(|member| member.name.as_deref());
@@ -101,6 +102,18 @@ fn not_as_wanted(network: &NetworkStatus, wanted: &Wanted) -> String {
         _ => return String::new(),
     };
     format!("That is because {why}. An administrator gives it another name: weft member rename {own} NAME\n")
+}
+
+/// A line about this machine if it has no name.
+fn nameless(network: &NetworkStatus) -> String {
+    let without = network.own().filter(|own| own.name.is_none());
+    let line = |own: &MemberStatus| {
+        format!(
+            "It has no name, because its host name cannot be one. An administrator gives it one: weft member rename {} NAME\n",
+            own.npub
+        )
+    };
+    without.map(line).unwrap_or_default()
 }
 
 /// Lines about administrators without membership.
@@ -178,15 +191,17 @@ fn unused(network: &NetworkStatus) -> String {
 }
 
 fn own_name(network: &NetworkStatus) -> &str {
-    let name = own(network).and_then(|own| own.name.as_deref());
+    let name = network.own().and_then(|own| own.name.as_deref());
     name.unwrap_or("a member without a name")
 }
 
 /// Where this machine is in a network.
 fn addresses(network: &NetworkStatus, interface: &str) -> String {
     let ipv4 = network.ipv4.map_or_else(|| "-".to_owned(), |ip| ip.to_string());
-    let ipv6 = own(network).map_or_else(|| "-".to_owned(), |own| own.address.to_string());
-    let host = own(network).and_then(|own| own.name.as_deref());
+    let ipv6 = network
+        .own()
+        .map_or_else(|| "-".to_owned(), |own| own.address.to_string());
+    let host = network.own().and_then(|own| own.name.as_deref());
     let dns = host.map_or_else(|| "-".to_owned(), |host| format!("{host}.{}.weft", name(network)));
     format!("  interface  {interface}\n  name       {dns}\n  IPv4       {ipv4}\n  IPv6       {ipv6}\n")
 }
@@ -205,15 +220,21 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
     }
     let line = |network: &NetworkStatus| match network.state {
         NetworkState::Member => format!(
-            "{}  {}, this machine {}  {}\n",
+            "{}  {}{}, this machine {}  {}\n",
             name(network),
             human::count(network.members.len(), "member"),
+            match network.members.len() {
+                0 | 1 => String::new(),
+                _ => format!(", {} online", network.online()),
+            },
             network
                 .ipv4
                 .map_or_else(|| "without IPv4".to_owned(), |ip| ip.to_string()),
             network.id
         ),
+        NetworkState::Lost if network.why.is_empty() => format!("{}  its records cannot be read\n", network.id),
         NetworkState::Lost => format!("{}  {}\n", network.id, human::plain(&network.why)),
+        _ if network.why.is_empty() => format!("{}\n", name(network)),
         _ => format!("{}  {}\n", name(network), human::plain(&network.why)),
     };
     let lines = list.networks.iter().map(|network| {
@@ -362,7 +383,7 @@ pub(super) fn members(list: &NetworkList, width: usize) -> String {
     }
     let parts = list.networks.iter().map(|network| {
         let notes = shadowed(network) + &unused(network) + &numbered(network) + &admins_outside(network);
-        format!("{}\n{}{notes}", name(network), table(network))
+        format!("{}\n{}{notes}", name(network), table(network, presence))
     });
     parts.collect::<Vec<_>>().join("\n")
 }
@@ -473,7 +494,8 @@ pub(super) fn signed_again(list: &NetworkList) -> String {
     ) + &part("This has ended with it:\n", ended)
 }
 
-fn table(network: &NetworkStatus) -> String {
+/// The members of a network. `presence`: what is said of whether one is there.
+fn table(network: &NetworkStatus, presence: fn(&MemberStatus) -> String) -> String {
     let width = network
         .members
         .iter()
@@ -483,10 +505,12 @@ fn table(network: &NetworkStatus) -> String {
     let width = width.unwrap_or(0).max(1);
     let line = |member: &MemberStatus| {
         let mut notes = Vec::new();
-        notes.extend(member.own.then(|| "this machine".to_owned()));
+        notes.extend(Some(presence(member)).filter(|presence| !presence.is_empty()));
         notes.extend(member.admin.then(|| "administrator".to_owned()));
         notes.extend(member.successor.then(|| "successor".to_owned()));
         notes.extend(member.tags.iter().map(|tag| format!("tag {tag}")));
+        // The only way to name a member without a name.
+        notes.extend(member.name.is_none().then(|| member.npub.clone()));
         let line = format!(
             "  {:<width$}  {:<15}  {}  {}",
             member.name.as_deref().unwrap_or("-"),
@@ -504,8 +528,24 @@ fn name(network: &NetworkStatus) -> &str {
     label.or(network.name.as_deref()).unwrap_or("(joining)")
 }
 
-fn own(network: &NetworkStatus) -> Option<&MemberStatus> {
-    network.members.iter().find(|member| member.own)
+/// Which member this machine is. Right after it has joined it has heard none of the others.
+fn own_part(member: &MemberStatus) -> String {
+    if member.own { "this machine" } else { "" }.to_owned()
+}
+
+/// Whether a member is there, and when it was heard last if not.
+fn presence(member: &MemberStatus) -> String {
+    let heard = |word: &str| match member.heard_s {
+        Some(seconds) => format!("{word}, heard {} ago", human::duration(seconds)),
+        None => format!("{word}, not heard yet"),
+    };
+    match member.standing {
+        _ if member.own => "this machine".to_owned(),
+        Some(Standing::Active | Standing::Connected) => "online".to_owned(),
+        Some(Standing::Connecting) => heard("connecting"),
+        Some(Standing::Offline) => heard("offline"),
+        None => String::new(),
+    }
 }
 
 fn time(seconds: u64) -> String {

@@ -186,7 +186,7 @@ fn why_idle(peer: &PeerStatus) -> String {
                 ms / 1000,
                 why_heard(peer)
             ),
-            None => format!("idle: end-to-end keys agreed, no packet yet{}", why_heard(peer)),
+            None => format!("idle: end-to-end keys agreed, no IP packet yet{}", why_heard(peer)),
         },
     }
 }

@@ -13,6 +13,8 @@ fn member(npub: &str, admin: bool, own: bool) -> MemberStatus {
         successor: false,
         own,
         tags: Vec::new(),
+        standing: None,
+        heard_s: None,
     }
 }
 
@@ -231,4 +233,51 @@ fn members_with_a_number_are_listed_with_the_reason() {
     ] {
         assert!(text.contains(line), "{text}");
     }
+}
+
+#[test]
+fn a_machine_without_a_name_is_told_how_it_gets_one() {
+    let mut all = list(vec![member("npub1a", true, true)]);
+    assert!(!created(all.networks.first(), "weft0").contains("no name"));
+    all.networks[0].members[0].name = None;
+    let command = "weft member rename npub1a NAME";
+    for text in [
+        created(all.networks.first(), "weft0"),
+        joined(&all.networks[0], "weft0", &Wanted::default()),
+    ] {
+        assert!(text.contains(command), "{text}");
+    }
+    assert!(
+        members(&all, 200).contains("npub1a"),
+        "the key is the only way to name it"
+    );
+}
+
+#[test]
+fn members_are_online_or_were_heard_some_time_ago() {
+    let mut all = list(["a", "b", "c", "d"].map(|npub| member(npub, false, npub == "a")).into());
+    let standings = [
+        None,
+        Some(Standing::Active),
+        Some(Standing::Offline),
+        Some(Standing::Offline),
+    ];
+    for (member, standing) in all.networks[0].members.iter_mut().zip(standings) {
+        member.standing = standing;
+    }
+    all.networks[0].members[2].heard_s = Some(200);
+    let text = members(&all, 200);
+    for part in [
+        "fd00::1  this machine\n",
+        "online\n",
+        "offline, heard 3 min ago\n",
+        "offline, not heard yet\n",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in:\n{text}");
+    }
+    assert!(
+        networks(&all, 200).contains("4 members, 2 online"),
+        "{}",
+        networks(&all, 200)
+    );
 }

@@ -96,6 +96,59 @@ fn every_user_reads_states_and_only_owners_read_addresses_and_stop_it() {
     });
 }
 
+/// All commands that other users may run do not need a home directory either: jobs of services have none.
+#[test]
+fn every_user_lists_members_and_asks_the_rules() {
+    beside(|| {
+        if !has_other_users() {
+            return;
+        }
+        let machine = Machine::new();
+        configure(&machine);
+        let _daemon = machine.up(&[]);
+        done(&machine.weft(ROOT, &["create", "home", "--host", "nas"]));
+        let code = ["invite", "--name", "desk", "--address", "192.0.2.99:2121", "--json"];
+        let invite = json(&machine, ROOT, &code);
+        done(&machine.weft(ROOT, &["rule", "add", "deny", "from", "any", "to", "nas", "tcp/22"]));
+        // Ten requests a second are answered, and some commands make several.
+        let homeless = |arguments: &[&str]| loop {
+            let command = [&["env", "-i", PROGRAM][..], arguments].concat();
+            let output = machine.run(OTHER, &command);
+            if output.status.success() {
+                break done(&output);
+            }
+            let line = failed(&output);
+            assert!(line.contains("ask less often"), "{arguments:?}: {line}");
+        };
+        for command in ["status", "networks", "members", "routes", "peers", "doctor", "version"] {
+            let output = homeless(&[command]);
+            let names_it = matches!(command, "status" | "networks" | "members").then_some("home");
+            assert!(output.contains(names_it.unwrap_or_default()), "{command}: {output}");
+        }
+        assert!(homeless(&["status"]).starts_with("nas.home.weft  10.44."));
+        assert!(homeless(&["rule", "list"]).contains("tcp/22"));
+        assert!(homeless(&["why", "nas", "nas", "udp/53"]).contains("passes"));
+        let list: Value = serde_json::from_str(&homeless(&["members", "--json"])).unwrap();
+        let member = &list["networks"][0]["members"][0];
+        assert_eq!((&member["name"], &member["own"]), (&"nas".into(), &true.into()));
+        assert_eq!(list["networks"][0]["invites"].as_array().map(Vec::len), Some(0));
+        let all = json(&machine, ROOT, &["networks", "--json"]);
+        let key = all["networks"][0]["invites"][0]["key"].as_str().unwrap();
+        for secret in [invite["code"].as_str().unwrap(), key, "192.0.2.99"] {
+            assert_strict!(!list.to_string().contains(secret), "{secret} in {list}");
+        }
+        for arguments in [
+            &["invite"][..],
+            &["leave"],
+            &["member", "rename", "nas", "x"],
+            &["invites", "revoke", "a"],
+        ] {
+            let line = failed(&machine.weft(OTHER, arguments));
+            assert!(line.contains("sudo"), "{arguments:?}: {line}");
+        }
+    });
+}
+
 #[test]
 fn ten_echoes_a_second() {
     beside(|| {
