@@ -65,7 +65,7 @@ pub enum CodeError {
     /// A character that base32 does not have.
     #[error("an invite code has the letters A to Z and the digits 2 to 7, not {0:?}")]
     Character(char),
-    /// The code ends before it is complete.
+    /// The text is the beginning of a code: what is read next may complete it.
     #[error("the invite code is incomplete: its end is missing")]
     Truncated,
     /// The code goes on behind its end.
@@ -131,13 +131,13 @@ impl Code {
         out
     }
 
-    /// Reads a code in upper or lower case. White space and `-` between characters are ignored.
-    /// Whether it has expired is not judged here.
+    /// Reads a code as people paste it: in upper or lower case, with white space and `-` between its
+    /// characters, behind the command `sudo weft join`. Whether it has expired is not judged here.
     ///
     /// # Errors
     /// [`CodeError`].
     pub fn parse(text: &str) -> Result<Self, CodeError> {
-        let (bytes, exact) = decode(text)?;
+        let Decoded { bytes, symbols, exact } = decode(without_command(text))?;
         let (&version, _) = bytes.split_first().ok_or(CodeError::Truncated)?;
         let sum = || {
             let (content, sum) = bytes.split_last_chunk::<CHECKSUM>()?;
@@ -148,7 +148,7 @@ impl Code {
             return Err(sum().map_or(CodeError::Checksum, |_| CodeError::Version(version)));
         }
         let shape = Shape(*bytes.get(HEAD - 1).ok_or(CodeError::Truncated)?);
-        match bytes.len().cmp(&shape.code_len()) {
+        match symbols.cmp(&BASE32_NOPAD.encode_len(shape.code_len())) {
             std::cmp::Ordering::Less if !shape.is_reserved() => return Err(CodeError::Truncated),
             std::cmp::Ordering::Greater if !shape.is_reserved() => return Err(CodeError::TooLong),
             _ => {}
@@ -207,34 +207,52 @@ impl Shape {
     }
 }
 
-/// The bytes of a code, without the spaces between its characters, and whether they have this text.
-fn decode(text: &str) -> Result<(Zeroizing<Vec<u8>>, bool), CodeError> {
-    let mut symbols = Zeroizing::new(Vec::with_capacity(text.len()));
+/// The text behind the command that it was given with. A code begins with its version, as the letter A.
+fn without_command(text: &str) -> &str {
+    let mut rest = text.trim_start();
+    for word in ["sudo", "weft", "join"] {
+        let behind = rest.strip_prefix(word);
+        let behind = behind.filter(|behind| behind.is_empty() || behind.starts_with(|c: char| c.is_ascii_whitespace()));
+        rest = behind.map_or(rest, str::trim_start);
+    }
+    rest
+}
+
+/// What a text has of a code.
+struct Decoded {
+    bytes: Zeroizing<Vec<u8>>,
+    /// Characters without the white space between them.
+    symbols: usize,
+    /// Whether the bytes have this text.
+    exact: bool,
+}
+
+fn decode(text: &str) -> Result<Decoded, CodeError> {
+    let mut symbols = Zeroizing::new(Vec::with_capacity(text.len() + 7));
     for c in text.chars().filter(|c| !c.is_ascii_whitespace() && *c != '-') {
         match c.to_ascii_uppercase() {
             symbol @ ('A'..='Z' | '2'..='7') => symbols.push(symbol as u8),
             _ => return Err(CodeError::Character(c)),
         }
     }
-    if symbols.len() > BASE32_NOPAD.encode_len(MAX_LEN) {
+    let count = symbols.len();
+    if count > BASE32_NOPAD.encode_len(MAX_LEN) {
         return Err(CodeError::TooLong);
     }
-    // Of some lengths no bytes have a text, so a character is missing.
-    let len = BASE32_NOPAD
-        .decode_len(symbols.len())
-        .map_err(|_| CodeError::Truncated)?;
-    let mut bytes = Zeroizing::new(vec![0; len]);
-    if BASE32_NOPAD.decode_mut(&symbols, &mut bytes).is_ok() {
-        return Ok((bytes, true));
-    }
-    // The last character has bits behind the last byte: the text is cut, or the character mistyped.
-    if let Some(last) = symbols.last_mut() {
-        *last = b'A';
-    }
-    match BASE32_NOPAD.decode_mut(&symbols, &mut bytes) {
-        Ok(_) => Ok((bytes, false)),
-        Err(_) => Err(CodeError::Checksum),
-    }
+    // Bits that follow: a cut text ends within a byte, which is not there yet.
+    symbols.resize(count.next_multiple_of(8), b'A');
+    let mut bytes = Zeroizing::new(vec![0; symbols.len() / 8 * 5]);
+    BASE32_NOPAD
+        .decode_mut(&symbols, &mut bytes)
+        .map_err(|_| CodeError::Checksum)?;
+    bytes.truncate(count * 5 / 8);
+    let text = Zeroizing::new(BASE32_NOPAD.encode(&bytes));
+    let exact = symbols.get(..count) == Some(text.as_bytes());
+    Ok(Decoded {
+        bytes,
+        symbols: count,
+        exact,
+    })
 }
 
 fn checksum(content: &[u8]) -> [u8; CHECKSUM] {

@@ -50,9 +50,23 @@ fn a_code_is_read_as_people_write_it() {
         groups.join("-"),
         groups.join(" \n"),
         format!("  {}\r\n", text.as_str()),
+        format!("weft join {}", text.as_str()),
+        format!("sudo weft join\n {}", text.as_str()),
     ] {
         assert_eq!(Code::parse(&written), Ok(code()), "{written}");
     }
+}
+
+#[test]
+fn each_beginning_of_a_code_says_that_more_may_follow() {
+    let text = code().encode();
+    for len in 0..text.len() {
+        assert_eq!(Code::parse(&text[..len]), Err(CodeError::Truncated), "{len}");
+    }
+    for command in ["sudo", "sudo weft", "weft join", "sudo weft join\n"] {
+        assert_eq!(Code::parse(command), Err(CodeError::Truncated), "{command}");
+    }
+    assert_eq!(Code::parse("weft jion"), Err(CodeError::Checksum));
 }
 
 #[test]
@@ -79,6 +93,11 @@ fn each_cause_has_its_error() {
     assert_eq!(
         Code::parse(&format!("{}AAAAAAAA", text.as_str())),
         Err(CodeError::TooLong)
+    );
+    assert_eq!(
+        Code::parse(&format!("{}A", text.as_str())),
+        Err(CodeError::TooLong),
+        "what follows completes nothing"
     );
     assert_eq!(Code::parse(&"A".repeat(1_000)), Err(CodeError::TooLong));
     let other = if text.as_bytes()[120] == b'A' { 'B' } else { 'A' };
@@ -158,6 +177,7 @@ proptest! {
         expires: u32,
         seed: [u8; 16],
         network: [u8; 16],
+        cut: prop::sample::Index,
     ) {
         let code = Code {
             network: NetworkId::from_bytes(network),
@@ -169,6 +189,8 @@ proptest! {
         };
         let read = Code::parse(&code.encode()).unwrap();
         prop_assert_eq!(&read.addresses, &code.held());
+        let text = code.encode();
+        prop_assert_eq!(Code::parse(&text[..cut.index(text.len())]), Err(CodeError::Truncated));
         prop_assert_eq!(Code::parse(&read.encode()), Ok(read.clone()));
         let some: Vec<_> = code.addresses.iter().filter(|a| a.is_ipv4()).take(3).collect();
         prop_assert_eq!(read.addresses.iter().filter(|a| a.is_ipv4()).collect::<Vec<_>>(), some);
