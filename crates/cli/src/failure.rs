@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde_json::{Value, json};
 use weft_config::ConfigError;
 use weft_config::edit::EditError;
 use weft_control::ControlError;
@@ -22,6 +23,7 @@ use weft_store::keyfile::{BadSecret, KeyFileError};
 use weft_store::network_files::SaveError;
 use weft_store::state::{StateError, StatePaths};
 
+use crate::output::Out;
 use crate::service::{self, ServiceError};
 use crate::strict;
 
@@ -186,37 +188,69 @@ impl Failure {
         }
     }
 
-    /// Reports the failure on standard error, and returns the exit status.
-    pub(crate) fn report(self) -> ExitCode {
-        match &self {
-            Self::Closed => return ExitCode::SUCCESS,
-            Self::Told | Self::Helped | Self::Invalid | Self::DoesNotPass | Self::Findings | Self::Ended(_) => {}
+    /// The line for the user; `None` if the failure was reported already.
+    fn line(&self) -> Option<String> {
+        match self {
+            Self::Closed
+            | Self::Told
+            | Self::Helped
+            | Self::Invalid
+            | Self::DoesNotPass
+            | Self::Findings
+            | Self::Ended(_) => None,
             #[cfg(feature = "lab")]
-            Self::Tool(failure) if failure.is_reported() => {}
+            Self::Tool(failure) if failure.is_reported() => None,
             Self::Control(ControlError::NotRunning(_)) | Self::Config(_) | Self::Edit { .. } => {
                 let left = strict::left().map_or_else(String::new, |left| format!("; {}", strict::told(left)));
-                drop(writeln!(io::stderr(), "weft: {}{left}", self.in_words()));
+                Some(self.in_words() + &left)
             }
-            // If standard error is closed as well, nothing more can be done.
-            other => drop(writeln!(io::stderr(), "weft: {other}")),
+            other => Some(other.to_string()),
         }
+    }
+
+    /// Reports the failure on standard error, for `json` also as a document on standard output, and returns the exit
+    /// status.
+    pub(crate) fn report(self, json: bool) -> ExitCode {
+        let exit = self.exit_code();
+        if let Some(line) = self.line() {
+            // If they are closed, nothing more can be done.
+            let _ = writeln!(io::stderr(), "weft: {line}");
+            if json {
+                // Other documents may be in front of it, one a line.
+                let _ = Out::new().json_line(&self.document(&line, exit));
+            }
+        }
+        ExitCode::from(exit)
+    }
+
+    /// The document `weft.error/1`.
+    fn document(&self, line: &str, exit: u8) -> Value {
+        let code = match self {
+            Self::Control(ControlError::Refused(refusal)) => Some(refusal.code),
+            _ => None,
+        };
+        json!({"schema": "weft.error/1", "error": line, "exit": exit, "code": code})
+    }
+
+    fn exit_code(&self) -> u8 {
         match self {
+            Self::Closed => 0,
             // The disk is full or closed; the user's input is valid.
-            Self::Config(ConfigError::Unwritable { .. }) => ExitCode::FAILURE,
+            Self::Config(ConfigError::Unwritable { .. }) => 1,
             Self::Usage(_)
             | Self::Helped
             | Self::Config(_)
             | Self::NoConfig(_)
             | Self::Edit { .. }
-            | Self::KeyLost { .. } => ExitCode::from(2),
-            Self::Invalid | Self::DoesNotPass => ExitCode::from(3),
-            Self::Waited { .. } => ExitCode::from(4),
-            Self::Findings => ExitCode::from(5),
-            Self::Ended(code) => ExitCode::from(code),
-            Self::Daemon(error) | Self::BesideRoot(error) => ExitCode::from(error.exit_code()),
+            | Self::KeyLost { .. } => 2,
+            Self::Invalid | Self::DoesNotPass => 3,
+            Self::Waited { .. } => 4,
+            Self::Findings => 5,
+            Self::Ended(code) => *code,
+            Self::Daemon(error) | Self::BesideRoot(error) => error.exit_code(),
             #[cfg(feature = "lab")]
-            Self::Tool(failure) => ExitCode::from(failure.exit_code()),
-            _ => ExitCode::FAILURE,
+            Self::Tool(failure) => failure.exit_code(),
+            _ => 1,
         }
     }
 }

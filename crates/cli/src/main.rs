@@ -4,7 +4,7 @@
 //! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration;
 //! 3 measured, but what was measured changed meanwhile; 4 waited in vain;
 //! 5 found something wrong with the host. An error is one line on standard error:
-//! what, where, what to do.
+//! what, where, what to do; with `--json` it is a document on standard output, too.
 
 mod broker;
 mod configure;
@@ -43,7 +43,7 @@ mod whois;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use failure::Failure;
 use start::Place;
 
@@ -162,13 +162,18 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Args::try_parse() {
+    let matches = Args::command().try_get_matches();
+    let json = match &matches {
+        Ok(matches) => output::is_json(matches),
+        Err(_) => output::names_json(std::env::args_os()),
+    };
+    let done = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => run(args),
         Err(error) => output::usage(&error),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Standard output, whose reader may close it at any time.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 
+use clap::ArgMatches;
 use clap::error::ErrorKind;
 use serde_json::Value;
 
@@ -49,6 +51,19 @@ impl Out {
             Ok(())
         }
     }
+}
+
+/// Whether a command line asks for a document.
+pub(crate) fn is_json(matches: &ArgMatches) -> bool {
+    let here = matches.try_get_one::<bool>("json");
+    let below = || matches.subcommand().is_some_and(|(_, below)| is_json(below));
+    matches!(here, Ok(Some(true))) || below()
+}
+
+/// Whether a command line that is wrong names the option for a document.
+pub(crate) fn names_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    let mut options = arguments.take_while(|argument| argument != "--");
+    options.any(|option| option == "--json")
 }
 
 /// Shows the requested help, or reports in one line the fault of the arguments.

@@ -109,7 +109,7 @@ impl Foreground {
             None => exit(self.stop()?),
             // The node goes on asking.
             Some(Err(failure @ Failure::Join(_))) => {
-                failure.report();
+                failure.report(false);
                 self.wait()?;
                 Err(Failure::Told)
             }

@@ -221,7 +221,7 @@ fn without_a_daemon_each_command_says_so() {
             line.contains("no daemon is running") && line.contains("`weft up`"),
             "{line}"
         );
-        assert!(output.stdout.is_empty());
+        assert_eq!(output.stdout.is_empty(), !arguments.contains(&"--json"));
     }
     assert!(!place.state().exists(), "asking makes nothing");
 }
@@ -410,6 +410,40 @@ fn ping_counts_and_exits() {
 
     let line = failed(&daemon.run(&["ping", "carol"]), 1);
     assert_eq!(line, "weft: no peer named carol; `weft peers` lists them");
+    daemon.down();
+}
+
+/// The document that stands on standard output, on the last line, beside the line of a command that failed.
+fn error(output: &Output, code: i32) -> Value {
+    let line = failed(output, code);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    let document: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(document["schema"], "weft.error/1", "{document}");
+    assert_eq!(document["exit"], code, "{document}");
+    assert_eq!(line, format!("weft: {}", document["error"].as_str().unwrap()));
+    document
+}
+
+#[test]
+fn an_error_is_a_document_where_one_is_asked_for() {
+    let daemon = Double::start();
+    let refused = error(&daemon.run(&["ping", "carol", "--json"]), 1);
+    assert_eq!(refused["code"], "unknown-peer");
+    for (arguments, code) in [
+        (&["ping", "--json"][..], 2),
+        (&["nonsense", "--json"], 2),
+        (&["status", "--json", "--nonsense"], 2),
+        (&["join", "--json", "x1"], 1),
+    ] {
+        assert_eq!(
+            error(&daemon.run(arguments), code)["code"],
+            Value::Null,
+            "{arguments:?}"
+        );
+    }
+    for arguments in [&["join", "x1"][..], &["rule", "add", "--nonsense", "--", "--json"]] {
+        assert!(daemon.run(arguments).stdout.is_empty(), "{arguments:?}");
+    }
     daemon.down();
 }
 

@@ -56,7 +56,8 @@ fn who_may_not() {
             "{stderr}"
         );
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
-        assert!(refused.stdout.is_empty());
+        let document: Value = serde_json::from_slice(&refused.stdout).unwrap();
+        assert_eq!(document["schema"], "weft.error/1", "no figures");
         let status = pair.b.status().unwrap();
         assert_eq!(status["node"]["perf"]["state"], "off");
         pair.wait_payload();
@@ -247,7 +248,8 @@ fn a_far_end_that_dies_fails_the_run() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.starts_with("weft: b stopped answering after "), "{stderr}");
-        assert!(output.stdout.is_empty(), "no document for a run that failed");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document["schema"], "weft.error/1", "no figures of a run that failed");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
         assert_eq!(pair.a.warnings().unwrap(), Vec::<String>::new());
     });
