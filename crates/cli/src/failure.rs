@@ -100,6 +100,10 @@ pub(crate) enum Failure {
     DoesNotPass,
     #[error("not within {seconds} s: {missing}")]
     Waited { seconds: u64, missing: String },
+    #[error("no code was given; `weft invite` on the machine of an administrator prints one")]
+    NoCode,
+    #[error("this is a public key, and no code; `weft join --ask NPUB` asks the administrator with that key")]
+    KeyForCode,
     #[error(transparent)]
     Code(#[from] CodeError),
     #[error(transparent)]

@@ -2,6 +2,7 @@
 //! `leave`; in `member` those about one member, in `membership` those about membership without an
 //! invite.
 
+mod code;
 mod keep;
 mod member;
 mod membership;
@@ -11,15 +12,13 @@ mod text;
 mod waiting;
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use weft_control::status::{Invited, NetworkList, NetworkState, NetworkStatus, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
 use weft_noise::PublicKey;
-use weft_roster::invite::Code;
 use weft_roster::names::Name;
 use weft_store::state::StatePaths;
 
@@ -27,6 +26,7 @@ pub(crate) use self::member::{AdminAction, MemberAction, admin, member};
 pub(crate) use self::text::hints;
 pub(crate) use membership::{ApproveArgs, DenyArgs, RequestsArgs, approve, deny, requests};
 
+use self::code::CodeArgs;
 use self::qr::{Qr, Showing};
 use self::text::Wanted;
 use self::waiting::{Waiting, in_one_line};
@@ -39,8 +39,6 @@ use crate::start::{Place, with_daemon};
 const JOINING: Duration = Duration::from_secs(60);
 /// The pause between two looks at it.
 const LOOK: Duration = Duration::from_millis(200);
-/// The longest code that is read from a file or standard input, in bytes.
-const MAX_CODE: u64 = 4_096;
 
 /// The network that a command is about.
 #[derive(Debug, clap::Args)]
@@ -91,11 +89,8 @@ pub(crate) struct InviteArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct JoinArgs {
-    /// The code of the invite; left out, it is asked for, or read from standard input
-    code: Option<String>,
-    /// Read the code from this file; - is standard input
-    #[arg(long, alias = "file", value_name = "PATH", conflicts_with = "code")]
-    code_file: Option<PathBuf>,
+    #[command(flatten)]
+    code: CodeArgs,
     /// The name of this machine in the network [default: that of the invite, or the host name]
     #[arg(long, visible_alias = "name", value_name = "NAME")]
     host: Option<String>,
@@ -189,20 +184,23 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
     } else {
         args.no_qr.then_some(false)
     };
-    let qr = qr_code(&invited.code, forced);
-    Out::new().text(&text::invited(&invited, &qr, args.expires))
+    Out::new().text(&format!("{}\n", invited.code))?;
+    let about = text::invited(&invited, &qr_code(&invited.code, forced), args.expires);
+    // A program that reads the code gets nothing else.
+    match io::stdout().is_terminal() {
+        true => Out::new().text(&about),
+        false => {
+            let _ = io::stderr().write_all(about.as_bytes());
+            Ok(())
+        }
+    }
 }
 
 pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     if let Some(admin) = args.ask {
         return membership::ask_admin(place, admin, args.address, wanted(args.host, args.json)?);
     }
-    let code = match (args.code, args.code_file) {
-        (Some(code), _) => code,
-        (None, Some(path)) if path.as_os_str() != "-" => read_code(path)?,
-        (None, _) => read_standard_input()?,
-    };
-    Code::parse(&code)?;
+    let code = args.code.read()?.encode().to_string();
     let wanted = wanted(args.host, args.json)?;
     with_daemon_or_document(place, args.json, move |paths| {
         let host = wanted.name.clone();
@@ -286,7 +284,8 @@ fn qr_code(code: &str, forced: Option<bool>) -> String {
         return String::new();
     };
     match qr.showing(forced, terminal) {
-        Showing::Printed => qr.text(terminal.is_some()) + "\n",
+        // It stands with all other text, which goes to standard error if the code is for a program.
+        Showing::Printed => qr.text(terminal.is_some() || io::stderr().is_terminal()) + "\n",
         Showing::TooSmall { columns, rows } => format!(
             "As a QR code it needs a terminal of {columns} columns and {rows} rows; `weft invite --qr` prints it anyway.\n\n"
         ),
@@ -368,32 +367,6 @@ fn show_answer(
         }
     }
     Out::new().text(&text(&list, human::width()))
-}
-
-/// The code in a file.
-fn read_code(path: PathBuf) -> Result<String, Failure> {
-    let read = |path: &PathBuf| {
-        let mut text = String::new();
-        fs::File::open(path)?
-            .take(MAX_CODE)
-            .read_to_string(&mut text)
-            .map(|_| text)
-    };
-    let text = read(&path).map_err(|source| Failure::CodeFile { path, source })?;
-    Ok(text.trim().to_owned())
-}
-
-fn read_standard_input() -> Result<String, Failure> {
-    let input = io::stdin();
-    if input.is_terminal() {
-        let _ = write!(io::stderr(), "Code of the invite: ");
-    }
-    let mut line = String::new();
-    io::BufRead::read_line(&mut input.lock().take(MAX_CODE), &mut line).map_err(|source| Failure::CodeFile {
-        path: PathBuf::from("standard input"),
-        source,
-    })?;
-    Ok(line.trim().to_owned())
 }
 
 /// The host name of this machine as a name in a network, if it can be one.

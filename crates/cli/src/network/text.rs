@@ -33,7 +33,7 @@ pub(super) fn created(network: Option<&NetworkStatus>, interface: &str) -> Strin
     )
 }
 
-/// What `invite` prints.
+/// What `invite` prints behind the code.
 pub(super) fn invited(invited: &Invited, qr: &str, seconds: u32) -> String {
     let machines = match invited.uses {
         1 => "one machine".to_owned(),
@@ -43,9 +43,8 @@ pub(super) fn invited(invited: &Invited, qr: &str, seconds: u32) -> String {
     let entry = invited.entry.map(|at| format!("{at} of another member"));
     let addresses: Vec<String> = own.chain(entry).collect();
     format!(
-        "{}\n\n{qr}Addresses in it: {}\nOn the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
+        "\n{qr}Addresses in it: {}\nOn the machine that joins: sudo weft join, then paste the code. It is a password: {machines} can join with it,\n\
          within {}.\n{}",
-        invited.code,
         addresses.join(", "),
         time(seconds.into()),
         if invited.local_only { LOCAL_ONLY } else { "" },

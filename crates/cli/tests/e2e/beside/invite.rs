@@ -8,7 +8,7 @@ use weft_lab::host::Host;
 use weft_lab::world::{Switch, World};
 
 use super::internet::run;
-use super::join::{done, members, pings};
+use super::join::{about_invite, done, members, pings};
 use super::join_nat::{behind_nat, start as start_v4};
 use crate::common::{PATIENCE, Underlay, WEFT, beside, identity, wait_until};
 
@@ -70,7 +70,7 @@ fn an_invite_names_the_uplink_and_no_bridge_of_containers() {
         let made = invite(&a, &[]);
         let named = ["192.168.1.5:2121", "[2001:db8:1::5]:2121"];
         assert_eq!(addresses(&made), named, "{made}");
-        let text = done(&a, &["invite"]);
+        let text = about_invite(&a, &["invite"]);
         let line = "Addresses in it: 192.168.1.5:2121, [2001:db8:1::5]:2121\n";
         assert!(text.contains(line), "{text}");
         let chosen = invite(&a, &["--address", "172.17.0.1:9"]);
@@ -98,7 +98,7 @@ fn an_invite_of_a_host_without_an_uplink_says_so() {
         let mut node = start(&world, &alone);
         done(&node, &["create", "home"]);
         let made = invite(&node, &[]);
-        let text = done(&node, &["invite"]);
+        let text = about_invite(&node, &["invite"]);
         assert_eq!(made["local_only"], true, "{made}");
         assert!(text.contains("Machines of other networks may not reach"), "{text}");
         assert_eq!(node.stop().unwrap().code(), Some(0));
