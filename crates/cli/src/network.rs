@@ -32,7 +32,7 @@ use self::text::Wanted;
 use self::waiting::{Waiting, in_one_line};
 use crate::failure::Failure;
 use crate::human;
-use crate::output::Out;
+use crate::output::{Out, answer};
 use crate::start::{Place, with_daemon};
 
 /// How long `join` waits to become a member.
@@ -40,12 +40,15 @@ const JOINING: Duration = Duration::from_secs(60);
 /// The pause between two looks at it.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The network that a command is about.
+/// The network that a command changes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Of {
     /// The network, if this node is in several: its name or identifier
     #[arg(long, value_name = "NAME")]
     pub(crate) network: Option<String>,
+    /// Print the document weft.networks/1
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -55,6 +58,9 @@ pub(crate) struct CreateArgs {
     /// The name of this machine in it [default: its host name]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
+    /// Print the document weft.networks/1. A daemon has to run
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -83,8 +89,9 @@ pub(crate) struct InviteArgs {
     /// Print the document weft.invite/1
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    of: Of,
+    /// The network, if this node is in several: its name or identifier
+    #[arg(long, value_name = "NAME")]
+    network: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -138,7 +145,7 @@ pub(crate) struct InvitesArgs {
     #[command(subcommand)]
     action: Option<InvitesAction>,
     #[command(flatten)]
-    of: One,
+    list: ListArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -156,19 +163,21 @@ pub(crate) fn create(place: &Place, args: CreateArgs) -> Result<(), Failure> {
     // What is wrong is found before a daemon is started for it.
     Name::network(&args.name)?;
     args.host.as_deref().map(Name::host).transpose()?;
-    with_daemon(place, "create", move |paths| {
+    with_daemon_or_document(place, "create", args.json, move |paths| {
         let command = NetworkCommand::Create {
             name: args.name,
             host: args.host.or_else(host_name),
         };
-        let made = ask(paths, command)?;
-        Out::new().text(&text::created(made.networks.first(), &interface(paths)?))
+        let interface = interface(paths)?;
+        carry_out(paths, command, args.json, |made| {
+            text::created(made.networks.first(), &interface)
+        })
     })
 }
 
 pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure> {
     let command = ControlCommand::Network(NetworkCommand::Invite {
-        network: args.of.network,
+        network: args.network,
         name: args.name,
         tags: args.tag,
         uses: args.uses,
@@ -202,7 +211,7 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     }
     let code = args.code.read()?.encode().to_string();
     let wanted = wanted(args.host, args.json)?;
-    with_daemon_or_document(place, args.json, move |paths| {
+    with_daemon_or_document(place, "join", args.json, move |paths| {
         let host = wanted.name.clone();
         let begun = ask(paths, NetworkCommand::Join { code, host })?;
         let Some(id) = begun.networks.first().map(|network| network.id.clone()) else {
@@ -212,16 +221,17 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     })
 }
 
-/// Runs `work` of `join` with a daemon. A daemon in the foreground would write beside a document, so none is
+/// Runs `work` of a command with a daemon. A daemon in the foreground would write beside a document, so none is
 /// started for one.
 fn with_daemon_or_document(
     place: &Place,
+    command: &'static str,
     json: bool,
     work: impl FnOnce(&StatePaths) -> Result<(), Failure> + Send + 'static,
 ) -> Result<(), Failure> {
     match json {
         true => work(&place.daemon()),
-        false => with_daemon(place, "join", work),
+        false => with_daemon(place, command, work),
     }
 }
 
@@ -309,18 +319,11 @@ pub(crate) fn members(paths: &StatePaths, args: &ListArgs) -> Result<(), Failure
 
 pub(crate) fn invites(paths: &StatePaths, args: InvitesArgs) -> Result<(), Failure> {
     match args.action {
-        None => show(
-            paths,
-            &ListArgs {
-                json: false,
-                of: args.of,
-            },
-            text::invites,
-        ),
+        None => show(paths, &args.list, text::invites),
         Some(InvitesAction::Revoke { key, of }) => {
             let network = of.network;
-            ask(paths, NetworkCommand::Revoke { network, invite: key })?;
-            Out::new().text("revoked\n")
+            let command = NetworkCommand::Revoke { network, invite: key };
+            carry_out(paths, command, of.json, |_| "revoked\n".to_owned())
         }
     }
 }
@@ -329,15 +332,31 @@ pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> 
     let (network, sure) = (args.of.network, args.force);
     let before = ask(paths, NetworkCommand::List {})?;
     let listed = text::is_listed_by_others(&before, network.as_deref());
-    let left = ask(paths, NetworkCommand::Leave { network, sure })?;
-    Out::new().text(text::left(&left, listed))
+    carry_out(paths, NetworkCommand::Leave { network, sure }, args.of.json, |left| {
+        text::left(left, listed).to_owned()
+    })
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {
     weft_control::call(&paths.control(), &ControlCommand::Network(command))
 }
 
-fn show(paths: &StatePaths, args: &ListArgs, text: fn(&NetworkList, usize) -> String) -> Result<(), Failure> {
+/// Carries out a command that changes a network, and prints the document of it or `text`.
+pub(crate) fn carry_out(
+    paths: &StatePaths,
+    command: NetworkCommand,
+    json: bool,
+    text: impl FnOnce(&NetworkList) -> String,
+) -> Result<(), Failure> {
+    answer(paths, &ControlCommand::Network(command), json, text)
+}
+
+/// Lists networks: the document of them or `text`.
+pub(crate) fn show(
+    paths: &StatePaths,
+    args: &ListArgs,
+    text: fn(&NetworkList, usize) -> String,
+) -> Result<(), Failure> {
     show_answer(paths, args, NetworkCommand::List {}, text)
 }
 
@@ -350,7 +369,7 @@ fn show_answer(
 ) -> Result<(), Failure> {
     let command = ControlCommand::Network(command);
     let wanted = args.of.network.as_deref();
-    let none = || Failure::NoNetwork(wanted.unwrap_or_default().escape_debug().to_string());
+    let none = || Failure::NoNetwork(human::plain(wanted.unwrap_or_default()));
     if args.json {
         let mut document = weft_control::call_raw(&paths.control(), &command)?;
         if let Some(wanted) = wanted {

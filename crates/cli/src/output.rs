@@ -6,6 +6,9 @@ use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 use clap::ArgMatches;
 use clap::error::ErrorKind;
 use serde_json::Value;
+use weft_control::ControlCommand;
+use weft_control::status::Document;
+use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 
@@ -50,6 +53,19 @@ impl Out {
         } else {
             Ok(())
         }
+    }
+}
+
+/// Sends a command to the daemon, and writes its answer: the document, or `text` of it.
+pub(crate) fn answer<T: Document>(
+    paths: &StatePaths,
+    command: &ControlCommand,
+    json: bool,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    match json {
+        true => Out::new().json(&weft_control::call_raw(&paths.control(), command)?),
+        false => Out::new().text(&text(&weft_control::call(&paths.control(), command)?)),
     }
 }
 

@@ -7,13 +7,14 @@ use std::path::PathBuf;
 
 use weft_config::peer::{BadPeerRef, PeerRef};
 use weft_control::status::{NetworkList, NetworkStatus, Why};
-use weft_control::{ControlCommand, ControlError, NetworkCommand, RuleChange};
+use weft_control::{ControlCommand, NetworkCommand, RuleChange};
 use weft_os::clock::unix_s;
 use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
 use crate::hops;
-use crate::network::Of;
+use crate::human;
+use crate::network::{self, ListArgs, Of};
 use crate::output::Out;
 use crate::reach;
 
@@ -23,10 +24,7 @@ const MAX_RULES: u64 = 1 << 18;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum RuleAction {
     /// Show the rules of a network in their order, with their numbers
-    List {
-        #[command(flatten)]
-        of: Of,
-    },
+    List(ListArgs),
     /// Add a rule, as `allow from laptop to nas tcp/22,8000-8080`
     ///
     /// A rule is `allow` or `deny`, `from` any, a member or tag:NAME, `to` any, a member, tag:NAME,
@@ -91,7 +89,7 @@ pub(crate) struct WhyArgs {
 
 pub(crate) fn rule(paths: &StatePaths, action: RuleAction) -> Result<(), Failure> {
     let (of, change) = match action {
-        RuleAction::List { of } => return list(paths, &of),
+        RuleAction::List(args) => return network::show(paths, &args, |list, _| rules(list)),
         RuleAction::Add { rule, at, of } => {
             let rule = rule.join(" ");
             (of, RuleChange::Add { rule, at })
@@ -104,21 +102,14 @@ pub(crate) fn rule(paths: &StatePaths, action: RuleAction) -> Result<(), Failure
         RuleAction::Default { policy, of } => (of, RuleChange::Default { policy }),
     };
     let network = of.network;
-    let changed = ask(paths, NetworkCommand::Rules { network, change })?;
-    Out::new().text(
-        &changed
-            .networks
-            .iter()
-            .map(|network| text(network, unix_s()))
-            .collect::<String>(),
-    )
+    network::carry_out(paths, NetworkCommand::Rules { network, change }, of.json, rules)
 }
 
 /// Prints whether a flow passes and which rule says so. It is an error if it does not, so that a
 /// script can ask.
 pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
     let (Some(to), Some(service)) = (args.to, args.service) else {
-        let unread = |error| Failure::Usage(format!("'{}' is {error}", args.from.escape_debug()));
+        let unread = |error| Failure::Usage(format!("'{}' is {error}", human::plain(&args.from)));
         let peer: PeerRef = args.from.parse().map_err(|error: BadPeerRef| unread(error))?;
         return match args.hops {
             true => hops::why(paths, peer, args.json),
@@ -137,7 +128,7 @@ pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
     } else {
         let mut text = if why.allowed { "passes\n" } else { "does not pass\n" }.to_owned();
         for reason in &why.reasons {
-            text.push_str(&format!("  {}\n", reason.escape_debug()));
+            text.push_str(&format!("  {}\n", human::plain(reason)));
         }
         Out::new().text(&text)?;
     }
@@ -149,22 +140,11 @@ fn service(text: &str) -> Result<String, String> {
     weft_networks::rules::why::service(text).map(|_| text.to_owned())
 }
 
-fn list(paths: &StatePaths, of: &Of) -> Result<(), Failure> {
-    let list = ask(paths, NetworkCommand::List {})?;
-    let wanted = |network: &&NetworkStatus| {
-        let named = |name: &String| *name == network.id || Some(name) == network.label.as_ref();
-        of.network.as_ref().is_none_or(named)
-    };
-    let found: String = list
-        .networks
-        .iter()
-        .filter(wanted)
-        .map(|network| text(network, unix_s()))
-        .collect();
-    match (found.is_empty(), &of.network) {
-        (true, Some(name)) => Err(Failure::NoNetwork(name.escape_debug().to_string())),
-        (true, None) => Out::new().text("No network. `weft create` makes one, and `weft join` joins one.\n"),
-        (false, _) => Out::new().text(&found),
+/// The rules of networks.
+fn rules(list: &NetworkList) -> String {
+    match list.networks.is_empty() {
+        true => "No network. `weft create` makes one, and `weft join` joins one.\n".to_owned(),
+        false => list.networks.iter().map(|network| text(network, unix_s())).collect(),
     }
 }
 
@@ -176,21 +156,17 @@ fn has_expired(rule: &str, now: u64) -> bool {
 }
 
 fn text(network: &NetworkStatus, now: u64) -> String {
-    let name = network.label.as_deref().unwrap_or("(joining)").escape_debug();
+    let name = human::plain(network.label.as_deref().unwrap_or("(joining)"));
     let Some(rules) = &network.rules else {
         return format!("{name}: rules of a later version of weft, so nothing passes; update this node\n");
     };
     let mut text = format!("{name}\n");
     for (number, rule) in (1..).zip(rules) {
         let mark = if has_expired(rule, now) { "  (expired)" } else { "" };
-        text.push_str(&format!("  {number:>4}  {}{mark}\n", rule.escape_debug()));
+        text.push_str(&format!("  {number:>4}  {}{mark}\n", human::plain(rule)));
     }
     text.push_str(&format!("  else  {}\n", network.default));
     text
-}
-
-fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {
-    weft_control::call(&paths.control(), &ControlCommand::Network(command))
 }
 
 /// The rules in a file.

@@ -3,13 +3,13 @@
 use std::net::Ipv4Addr;
 
 use weft_control::status::NetworkList;
-use weft_control::{ControlError, Keep, MemberChange, NetworkCommand};
+use weft_control::{Keep, MemberChange, NetworkCommand};
 use weft_store::state::StatePaths;
 
 use super::keep::{KeepArgs, decide};
-use super::{Of, ask, text};
+use super::{Of, ask, carry_out, text};
 use crate::failure::Failure;
-use crate::output::Out;
+use crate::human;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum MemberAction {
@@ -110,17 +110,18 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
                 keep: decide(paths, &of, (Some(&member), true), keep)?,
                 ..Change::of(MemberChange::Remove)
             };
-            let list = change(paths, of, &member, removed)?;
-            let text = format!("{} removed\n", member.escape_debug());
-            Out::new().text(&(text + &text::signed_again(&list)))
+            change(paths, of, &member, removed, |list| {
+                format!("{} removed\n{}", human::plain(&member), text::signed_again(list))
+            })
         }
         MemberAction::Rename { member, name, of } => {
             let renamed = Change {
                 name: Some(name.clone()),
                 ..Change::of(MemberChange::Rename)
             };
-            change(paths, of, &member, renamed)?;
-            Out::new().text(&format!("renamed to {}\n", name.escape_debug()))
+            change(paths, of, &member, renamed, |_| {
+                format!("renamed to {}\n", human::plain(&name))
+            })
         }
         MemberAction::Tag {
             member,
@@ -132,13 +133,12 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
                 true => (MemberChange::Untag, "has no longer"),
                 false => (MemberChange::Tag, "has"),
             };
-            let text = format!("{} {done} {}\n", member.escape_debug(), tag.join(", ").escape_debug());
+            let text = human::plain(&format!("{member} {done} {}", tag.join(", ")));
             let tagged = Change {
                 tags: tag,
                 ..Change::of(kind)
             };
-            change(paths, of, &member, tagged)?;
-            Out::new().text(&text)
+            change(paths, of, &member, tagged, |_| text + "\n")
         }
         MemberAction::Address {
             member,
@@ -150,14 +150,13 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
                 ipv4: address,
                 ..Change::of(MemberChange::Address)
             };
-            let list = change(paths, of, &member, fixed)?;
-            Out::new().text(&text::address(&list, &member, address))
+            change(paths, of, &member, fixed, |list| text::address(list, &member, address))
         }
         MemberAction::Replace { old, new, keep, of } => {
             let text = format!(
                 "{} takes the place of {}, which is removed; the rights of an administrator do not pass on\n",
-                new.escape_debug(),
-                old.escape_debug()
+                human::plain(&new),
+                human::plain(&old)
             );
             let lost = text::routes_of(&ask(paths, NetworkCommand::List {})?, of.network.as_deref(), &old);
             let lost = text::to_approve(&lost, &new);
@@ -166,8 +165,9 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
                 keep: decide(paths, &of, (Some(&old), true), keep)?,
                 ..Change::of(MemberChange::Replace)
             };
-            let list = change(paths, of, &old, replaced)?;
-            Out::new().text(&(text + &lost + &text::signed_again(&list)))
+            change(paths, of, &old, replaced, |list| {
+                text + &lost + &text::signed_again(list)
+            })
         }
     }
 }
@@ -189,20 +189,20 @@ pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failu
             of,
         } => return successor(paths, member, keep, of),
     };
-    let list = change(paths, of, &member, changed)?;
-    let text = format!("{} is {text}\n", member.escape_debug());
-    Out::new().text(&(text + &text::signed_again(&list)))
+    change(paths, of, &member, changed, |list| {
+        format!("{} is {text}\n{}", human::plain(&member), text::signed_again(list))
+    })
 }
 
 fn successor(paths: &StatePaths, member: Option<String>, keep: KeepArgs, of: Of) -> Result<(), Failure> {
     let text = match &member {
-        Some(member) => format!("{} is the successor of this machine\n", member.escape_debug()),
+        Some(member) => format!("{} is the successor of this machine\n", human::plain(member)),
         None => "this machine has no successor\n".to_owned(),
     };
     let keep = decide(paths, &of, (None, false), keep)?;
     let network = of.network;
-    let list = ask(paths, NetworkCommand::Successor { network, member, keep })?;
-    Out::new().text(&(text + &text::signed_again(&list)))
+    let command = NetworkCommand::Successor { network, member, keep };
+    carry_out(paths, command, of.json, |list| text + &text::signed_again(list))
 }
 
 /// A change of a member, with what belongs to it.
@@ -228,7 +228,14 @@ impl Change {
     }
 }
 
-fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<NetworkList, ControlError> {
+/// Changes a member, and prints the document of the networks or `text`.
+fn change(
+    paths: &StatePaths,
+    of: Of,
+    member: &str,
+    change: Change,
+    text: impl FnOnce(&NetworkList) -> String,
+) -> Result<(), Failure> {
     let command = NetworkCommand::Member {
         network: of.network,
         member: member.to_owned(),
@@ -239,5 +246,5 @@ fn change(paths: &StatePaths, of: Of, member: &str, change: Change) -> Result<Ne
         by: change.by,
         keep: change.keep,
     };
-    ask(paths, command)
+    carry_out(paths, command, of.json, text)
 }

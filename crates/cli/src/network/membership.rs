@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use weft_control::status::RequestList;
-use weft_control::{ControlCommand, ControlError, NetworkCommand};
+use weft_control::{ControlCommand, NetworkCommand};
 use weft_noise::PublicKey;
 use weft_store::state::StatePaths;
 
 use super::text::Wanted;
 use super::waiting::{Waiting, in_one_line};
-use super::{Of, ask, period, text, wait_for_membership, with_daemon_or_document};
+use super::{Of, ask, carry_out, period, text, wait_for_membership, with_daemon_or_document};
 use crate::failure::Failure;
-use crate::output::Out;
+use crate::output::{Out, answer};
 use crate::start::Place;
 
 /// How long `join --ask` waits for a decision: a person makes it.
@@ -50,6 +50,9 @@ pub(crate) struct ApproveArgs {
 pub(crate) struct DenyArgs {
     /// The node's npub, as `weft requests` shows it
     node: PublicKey,
+    /// Print the document weft.requests/1
+    #[arg(long)]
+    json: bool,
 }
 
 /// Asks an administrator, and waits until its owner has decided.
@@ -64,9 +67,10 @@ pub(super) fn ask_admin(
         addresses,
         host: wanted.name.clone(),
     };
-    with_daemon_or_document(place, wanted.json, move |paths| {
+    with_daemon_or_document(place, "join", wanted.json, move |paths| {
         ask(paths, command)?;
-        let asking = text::asking(&admin, &list(paths, None)?);
+        let requests = ControlCommand::Network(NetworkCommand::Requests { accept_s: None });
+        let asking = text::asking(&admin, &weft_control::call(&paths.control(), &requests)?);
         match wanted.json {
             true => drop(io::stderr().write_all(asking.as_bytes())),
             false => Out::new().text(&asking)?,
@@ -96,11 +100,8 @@ fn wait_for_decision(paths: &StatePaths, admin: &str, wanted: &Wanted) -> Result
 
 pub(crate) fn requests(paths: &StatePaths, args: &RequestsArgs) -> Result<(), Failure> {
     let accept_s = args.accept.or(args.close.then_some(0));
-    if args.json {
-        let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
-        return Out::new().json(&weft_control::call_raw(&paths.control(), &command)?);
-    }
-    Out::new().text(&text::requests(&list(paths, accept_s)?))
+    let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
+    answer(paths, &command, args.json, text::requests)
 }
 
 pub(crate) fn approve(paths: &StatePaths, args: ApproveArgs) -> Result<(), Failure> {
@@ -111,21 +112,21 @@ pub(crate) fn approve(paths: &StatePaths, args: ApproveArgs) -> Result<(), Failu
         name: args.name,
         tags: args.tag,
     };
-    let approved = ask(paths, command)?;
-    Out::new().text(&text::approved(approved.networks.first(), &node))
+    carry_out(paths, command, args.of.json, |approved| {
+        text::approved(approved.networks.first(), &node)
+    })
 }
 
 pub(crate) fn deny(paths: &StatePaths, args: &DenyArgs) -> Result<(), Failure> {
     let command = NetworkCommand::Deny {
         node: args.node.to_string(),
     };
-    let _: RequestList = weft_control::call(&paths.control(), &ControlCommand::Network(command))?;
-    Out::new().text("denied\n")
-}
-
-fn list(paths: &StatePaths, accept_s: Option<u32>) -> Result<RequestList, ControlError> {
-    let command = ControlCommand::Network(NetworkCommand::Requests { accept_s });
-    weft_control::call(&paths.control(), &command)
+    answer(
+        paths,
+        &ControlCommand::Network(command),
+        args.json,
+        |_: &RequestList| "denied\n".to_owned(),
+    )
 }
 
 /// Reads 10m or 2h: 1 minute to 24 hours.

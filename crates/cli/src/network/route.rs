@@ -6,10 +6,9 @@ use weft_control::status::{MemberRouteStatus, NetworkList};
 use weft_control::{NetworkCommand, RouteChange};
 use weft_store::state::StatePaths;
 
-use super::{ListArgs, Of, ask, show, text};
+use super::{ListArgs, Of, carry_out, show, text};
 use crate::failure::Failure;
 use crate::human;
-use crate::output::Out;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum RouteAction {
@@ -40,8 +39,8 @@ pub(crate) fn route(paths: &StatePaths, action: RouteAction) -> Result<(), Failu
         RouteAction::Revoke(args) => (args, RouteChange::Revoke, "revoked"),
     };
     let text = match &*args.subnet {
-        "exit" | "0.0.0.0/0" | "::/0" => format!("{} as exit: {done}\n", args.member.escape_debug()),
-        subnet => format!("{subnet} behind {}: {done}\n", args.member.escape_debug()),
+        "exit" | "0.0.0.0/0" | "::/0" => format!("{} as exit: {done}\n", human::plain(&args.member)),
+        subnet => format!("{subnet} behind {}: {done}\n", human::plain(&args.member)),
     };
     let command = NetworkCommand::Route {
         network: args.of.network,
@@ -49,8 +48,7 @@ pub(crate) fn route(paths: &StatePaths, action: RouteAction) -> Result<(), Failu
         subnet: args.subnet,
         change,
     };
-    ask(paths, command)?;
-    Out::new().text(&text)
+    carry_out(paths, command, args.of.json, |_| text)
 }
 
 /// What `routes` prints.
