@@ -12,7 +12,7 @@ mod text;
 mod waiting;
 
 use std::fs;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use self::text::Wanted;
 use self::waiting::{Waiting, in_one_line};
 use crate::failure::Failure;
 use crate::human;
-use crate::output::{Out, answer};
+use crate::output::{Out, answer, tell};
 use crate::start::{Place, with_daemon};
 
 /// How long `join` waits to become a member.
@@ -196,13 +196,7 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
     Out::new().text(&format!("{}\n", invited.code))?;
     let about = text::invited(&invited, &qr_code(&invited.code, forced), args.expires);
     // A program that reads the code gets nothing else.
-    match io::stdout().is_terminal() {
-        true => Out::new().text(&about),
-        false => {
-            let _ = io::stderr().write_all(about.as_bytes());
-            Ok(())
-        }
-    }
+    tell(!io::stdout().is_terminal(), &about)
 }
 
 pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {

@@ -56,6 +56,17 @@ impl Out {
     }
 }
 
+/// Says what happens while a command runs, or beside what it prints: on standard output, or on standard error if
+/// standard output is for a program.
+pub(crate) fn tell(aside: bool, text: &str) -> Result<(), Failure> {
+    match aside {
+        // If standard error is closed, nothing more can be done.
+        true => drop(io::stderr().write_all(text.as_bytes())),
+        false => Out::new().text(text)?,
+    }
+    Ok(())
+}
+
 /// Sends a command to the daemon, and writes its answer: the document, or `text` of it.
 pub(crate) fn answer<T: Document>(
     paths: &StatePaths,

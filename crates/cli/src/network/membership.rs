@@ -1,6 +1,5 @@
 //! Membership without an invite: `join --ask`, `requests`, `approve`, `deny`.
 
-use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use super::text::Wanted;
 use super::waiting::{Waiting, in_one_line};
 use super::{Of, ask, carry_out, period, text, wait_for_membership, with_daemon_or_document};
 use crate::failure::Failure;
-use crate::output::{Out, answer};
+use crate::output::{answer, tell};
 use crate::start::Place;
 
 /// How long `join --ask` waits for a decision: a person makes it.
@@ -71,10 +70,7 @@ pub(super) fn ask_admin(
         ask(paths, command)?;
         let requests = ControlCommand::Network(NetworkCommand::Requests { accept_s: None });
         let asking = text::asking(&admin, &weft_control::call(&paths.control(), &requests)?);
-        match wanted.json {
-            true => drop(io::stderr().write_all(asking.as_bytes())),
-            false => Out::new().text(&asking)?,
-        }
+        tell(wanted.json, &asking)?;
         wait_for_decision(paths, &admin.to_string(), &wanted)
     })
 }

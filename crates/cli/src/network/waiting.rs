@@ -1,7 +1,7 @@
 //! What `join` says while it waits: each address at which the daemon asks, and what came of it.
 
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::{LOOK, text};
 use crate::failure::Failure;
 use crate::human;
 use crate::interrupt::Interrupt;
-use crate::output::Out;
+use crate::output::tell;
 
 /// A join that works takes less, and says nothing of it.
 const QUIET: Duration = Duration::from_secs(3);
@@ -51,11 +51,7 @@ impl Waiting {
             };
             let width = terminal.then(human::width);
             let text = self.told.news((asked_at, why), waited.as_secs(), width);
-            match self.aside {
-                // If standard error is closed, nothing more can be done.
-                true => drop(io::stderr().write_all(text.as_bytes())),
-                false => Out::new().text(&text)?,
-            }
+            tell(self.aside, &text)?;
         }
         Ok(self.interrupt.pause(LOOK))
     }
