@@ -30,7 +30,7 @@ use program::Program;
 use unit::Unit;
 
 use crate::failure::Failure;
-use crate::output::Out;
+use crate::output::{Out, tell};
 use crate::strict;
 
 /// The unit that `install` writes.
@@ -53,21 +53,27 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Action {
     /// Copy this program to /usr/local/bin, write a unit for systemd, enable and start it
-    Install,
+    Install(Print),
     /// Show whether the service is installed, enabled and running, and in which version
-    Status {
-        /// Print the document weft.service/1
-        #[arg(long)]
-        json: bool,
-    },
+    Status(Print),
     /// Restart the service, with the program that is installed now
-    Restart,
+    Restart(Print),
     /// Stop the service and remove what `install` wrote; key and configuration stay
-    Uninstall,
+    Uninstall(Print),
     /// Keep packets in until the daemon runs, if its exit is strict: what systemd does at boot
     #[command(hide = true)]
     KeepClosed,
 }
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Print {
+    /// Print the document weft.service/1
+    #[arg(long)]
+    json: bool,
+}
+
+/// What changes the service, and says so: on standard error, if standard output is for a document.
+type Step = fn(aside: bool) -> Result<(), Failure>;
 
 /// `has_state`: the command line names a state directory.
 pub(crate) fn run(action: &Action, has_state: bool) -> Result<(), Failure> {
@@ -79,12 +85,18 @@ pub(crate) fn run(action: &Action, has_state: bool) -> Result<(), Failure> {
     if !systemd::runs() {
         return Err(ServiceError::NoSystemd(program::running()).into());
     }
-    match action {
-        Action::Install => need_root("install").and_then(|()| install()),
-        Action::Status { json } => status(*json),
-        Action::Restart => need_root("restart").and_then(|()| restart()),
-        Action::Uninstall => need_root("uninstall").and_then(|()| uninstall()),
-        Action::KeepClosed => need_root("keep-closed").and_then(|()| keep_closed()),
+    let (name, step, print): (_, Step, _) = match action {
+        Action::Status(print) => return status(print.json),
+        Action::KeepClosed => return need_root("keep-closed").and_then(|()| keep_closed()),
+        Action::Install(print) => ("install", install, print),
+        Action::Restart(print) => ("restart", restart, print),
+        Action::Uninstall(print) => ("uninstall", uninstall, print),
+    };
+    need_root(name)?;
+    step(print.json)?;
+    match print.json {
+        true => Out::new().json(&Found::look()?.document()),
+        false => Ok(()),
     }
 }
 
@@ -100,8 +112,9 @@ pub(crate) fn is_possible() -> bool {
     systemd::runs()
 }
 
-/// Installs the service and starts it. The caller is root.
-pub(crate) fn install() -> Result<(), Failure> {
+/// Installs the service and starts it. The caller is root. `aside`: standard output is for a document.
+pub(crate) fn install(aside: bool) -> Result<(), Failure> {
+    let say = |text: &str| tell(aside, text);
     let before = read_unit()?;
     if let Some(packaged) = PACKAGED.iter().find(|path| Path::new(path).exists()) {
         return Err(ServiceError::Packaged(packaged.into()).into());
@@ -113,15 +126,14 @@ pub(crate) fn install() -> Result<(), Failure> {
         refuse_another_daemon(&StatePaths::of_daemon())?;
     }
     let program = Program::find(Path::new(DIRECTORY), before.as_ref())?;
-    let mut out = Out::new();
     let unit = match program {
         Program::InPlace(unit) => {
-            out.text(&format!("program   {} stays where it is\n", unit.program.display()))?;
+            say(&format!("program   {} stays where it is\n", unit.program.display()))?;
             unit
         }
         Program::ToCopy(copy) => {
             let unit = copy.make()?;
-            out.text(&format!(
+            say(&format!(
                 "program   {} copied to {}\n",
                 copy.from.display(),
                 unit.program.display()
@@ -130,71 +142,99 @@ pub(crate) fn install() -> Result<(), Failure> {
         }
     };
     if make_state(paths.directory())? {
-        out.text(&format!("state     {} made\n", paths.directory().display()))?;
+        say(&format!("state     {} made\n", paths.directory().display()))?;
     }
     program::write(Path::new(UNIT), 0o644, &mut unit.text().as_bytes())
         .map_err(|source| ServiceError::file("written", UNIT, source))?;
     program::write(Path::new(UNIT_AT_BOOT), 0o644, &mut unit.text_at_boot().as_bytes())
         .map_err(|source| ServiceError::file("written", UNIT_AT_BOOT, source))?;
-    out.text(&format!("unit      {UNIT} written\n"))?;
+    say(&format!("unit      {UNIT} written\n"))?;
     systemd::call(&["daemon-reload"])?;
     systemd::call(&["enable", "--now", systemd::NAME])?;
-    out.text("service   enabled and started\n")?;
+    say("service   enabled and started\n")?;
     let running = wait_for_answer(&paths)?;
-    out.text(&format!("running   weft {}\n", line(&running)))?;
+    say(&format!("running   weft {}\n", line(&running)))?;
     if active {
-        return out
-            .text("The daemon was not restarted: `weft service restart` starts the program that was installed.\n");
+        return say("The daemon was not restarted: `weft service restart` starts the program that was installed.\n");
     }
-    out.text("`weft status` shows the node, `weft service uninstall` removes the service.\n")
+    say("`weft status` shows the node, `weft service uninstall` removes the service.\n")
 }
 
-fn status(as_json: bool) -> Result<(), Failure> {
-    let unit = read_unit()?;
-    let enabled = systemd::state("is-enabled")?;
-    let active = systemd::state("is-active")?;
-    let installed = unit.as_ref().and_then(|unit| installed_version(&unit.program));
-    let running = version(&StatePaths::system()).ok();
-    let differ = matches!((&installed, &running), (Some(a), Some(b)) if a != b);
-    let mut out = Out::new();
-    if as_json {
-        out.json(&json!({
-            "schema": "weft.service/1",
-            "installed": unit.is_some(),
-            "enabled": enabled,
-            "active": active,
-            "program": unit.as_ref().map(|unit| &unit.program),
-            "program_version": installed,
-            "running_version": running,
-        }))?;
-    } else {
-        let of = |version: Option<&Version>| version.map_or_else(|| "unknown version".to_owned(), line);
-        let program = unit.as_ref().map_or_else(
-            || "-".to_owned(),
-            |unit| format!("{}, {}", unit.program.display(), of(installed.as_ref())),
-        );
-        let installed = if unit.is_some() { UNIT } else { "not installed" };
-        let running = running.as_ref().map_or_else(|| "no daemon answers".to_owned(), line);
-        out.text(&format!(
-            "unit      {installed}\nenabled   {enabled}\nactive    {active}\nprogram   {program}\nrunning   {running}\n"
-        ))?;
-        if differ {
-            out.text("The daemon runs another version than the installed program: `sudo weft service restart`.\n")?;
-        }
+/// What there is of the service.
+struct Found {
+    unit: Option<Unit>,
+    enabled: String,
+    active: String,
+    installed: Option<Version>,
+    running: Option<Version>,
+}
+
+impl Found {
+    fn look() -> Result<Self, ServiceError> {
+        let unit = read_unit()?;
+        Ok(Self {
+            enabled: systemd::state("is-enabled")?,
+            active: systemd::state("is-active")?,
+            installed: unit.as_ref().and_then(|unit| installed_version(&unit.program)),
+            running: version(&StatePaths::system()).ok(),
+            unit,
+        })
     }
-    match unit.is_some() && active == "active" && running.is_some() {
+
+    fn document(&self) -> Value {
+        json!({
+            "schema": "weft.service/1",
+            "installed": self.unit.is_some(),
+            "enabled": self.enabled,
+            "active": self.active,
+            "program": self.unit.as_ref().map(|unit| &unit.program),
+            "program_version": self.installed,
+            "running_version": self.running,
+        })
+    }
+
+    fn text(&self) -> String {
+        let of = |version: Option<&Version>| version.map_or_else(|| "unknown version".to_owned(), line);
+        let program = self.unit.as_ref().map_or_else(
+            || "-".to_owned(),
+            |unit| format!("{}, {}", unit.program.display(), of(self.installed.as_ref())),
+        );
+        let installed = if self.unit.is_some() { UNIT } else { "not installed" };
+        let running = self.running.as_ref();
+        let differ = match (&self.installed, running) {
+            (Some(installed), Some(running)) if installed != running => {
+                "The daemon runs another version than the installed program: `sudo weft service restart`.\n"
+            }
+            _ => "",
+        };
+        format!(
+            "unit      {installed}\nenabled   {}\nactive    {}\nprogram   {program}\nrunning   {}\n{differ}",
+            self.enabled,
+            self.active,
+            running.map_or_else(|| "no daemon answers".to_owned(), line),
+        )
+    }
+}
+
+fn status(json: bool) -> Result<(), Failure> {
+    let found = Found::look()?;
+    match json {
+        true => Out::new().json(&found.document())?,
+        false => Out::new().text(&found.text())?,
+    }
+    match found.unit.is_some() && found.active == "active" && found.running.is_some() {
         true => Ok(()),
         false => Err(Failure::Told),
     }
 }
 
-fn restart() -> Result<(), Failure> {
+fn restart(aside: bool) -> Result<(), Failure> {
     let unit = read_unit()?.ok_or(ServiceError::NotInstalled)?;
     // A daemon that runs is not stopped for one that would not start.
     program::would_start(&unit.program)?;
     systemd::call(&["restart", systemd::NAME])?;
     let running = wait_for_answer(&StatePaths::system())?;
-    Out::new().text(&format!("restarted, running weft {}\n", line(&running)))
+    tell(aside, &format!("restarted, running weft {}\n", line(&running)))
 }
 
 /// Whether systemd has a unit of weft.
@@ -202,29 +242,29 @@ pub(crate) fn is_installed() -> bool {
     Path::new(UNIT).exists()
 }
 
-fn uninstall() -> Result<(), Failure> {
+fn uninstall(aside: bool) -> Result<(), Failure> {
     let unit = read_unit()?.ok_or(ServiceError::NotInstalled)?;
-    let mut out = Out::new();
+    let say = |text: &str| tell(aside, text);
     systemd::call(&["disable", "--now", systemd::NAME])?;
-    out.text("service   stopped and disabled\n")?;
+    say("service   stopped and disabled\n")?;
     fs::remove_file(UNIT).map_err(|source| ServiceError::file("removed", UNIT, source))?;
     match fs::remove_file(UNIT_AT_BOOT) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         removed => removed.map_err(|source| ServiceError::file("removed", UNIT_AT_BOOT, source))?,
     }
     systemd::call(&["daemon-reload"])?;
-    out.text(&format!("unit      {UNIT} removed\n"))?;
+    say(&format!("unit      {UNIT} removed\n"))?;
     if strict::open(&StatePaths::system().config())? {
-        out.text(&format!("exit      {}", strict::OPENED))?;
+        say(&format!("exit      {}", strict::OPENED))?;
     }
     let program = unit.program.display();
-    out.text(&match unit.remove_copy()? {
+    say(&match unit.remove_copy()? {
         true => format!("program   {program} removed\n"),
         false => format!("program   {program} kept: it is not the file that `weft service install` copied\n"),
     })?;
     let state = StatePaths::system();
     let state = state.directory().display();
-    out.text(&format!(
+    say(&format!(
         "kept      {state}: the node's key and configuration; without the key this node does not come back\n"
     ))
 }

@@ -56,7 +56,7 @@ pub(crate) fn with_daemon(
         return Err(Failure::NoDaemon(command));
     }
     if place.0.is_none() && service::is_possible() {
-        service::install()?;
+        service::install(false)?;
         return work(&place.daemon());
     }
     let why = match &place.0 {

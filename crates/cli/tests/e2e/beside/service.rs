@@ -158,6 +158,14 @@ fn install_restart_and_uninstall() {
         assert!(in_place.contains("stays where it is"), "{in_place}");
         calls(&machine);
 
+        // Beside a document the steps are on standard error.
+        let output = machine.weft(ROOT, &["service", "install", "--json"]);
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(document, status(&machine, ROOT));
+        let steps = String::from_utf8_lossy(&output.stderr);
+        assert!(steps.contains("enabled and started"), "{steps}");
+        calls(&machine);
+
         let removed = done(&machine.weft(ROOT, &["service", "uninstall"]));
         assert!(removed.contains("/usr/local/bin/weft removed"), "{removed}");
         assert!(
