@@ -12,6 +12,7 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::json;
 use weft_config::Config;
 use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
@@ -22,13 +23,15 @@ use weft_noise::PublicKey;
 use weft_store::keyfile::{self, KeyFileError};
 use weft_store::state::StatePaths;
 
-use self::change::Change;
+use self::change::{Change, Made, Place};
 pub(crate) use self::change::{NotTaken, place};
 use crate::failure::Failure;
 use crate::human;
-use crate::output::Out;
+use crate::output::{Out, answer};
 use crate::strict;
 
+/// What is so without a daemon.
+const NO_DAEMON: &str = "no daemon is running; the change takes effect when one starts";
 /// The setting that offers this node as exit.
 const ADVERTISE_EXIT: &str = "tun.advertise_exit";
 /// What an exit changes for good.
@@ -61,6 +64,16 @@ pub(crate) struct Options {
     /// Configuration [default: that of the running daemon, or weft.toml in the state directory]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    print: Print,
+}
+
+/// What a command prints that changes the configuration.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Print {
+    /// Print the document weft.reload/1
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -140,6 +153,9 @@ pub(crate) enum ConfigAction {
     Show {
         /// Configuration [default: that of the running daemon, or weft.toml in the state directory]
         file: Option<PathBuf>,
+        /// Print the document weft.config/1
+        #[arg(long)]
+        json: bool,
     },
     /// Check the configuration without using it
     Check {
@@ -148,6 +164,9 @@ pub(crate) enum ConfigAction {
         /// Check also what a daemon needs of this host: its addresses and its key
         #[arg(long)]
         here: bool,
+        /// Print the document weft.config/1
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -184,7 +203,7 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
             };
             let done = change.make(|text| edit::add_peer(text, &peer))?;
             let verb = if known { "changed" } else { "added" };
-            report(&format!("{npub} {verb}"), &done)
+            report(format!("{npub} {verb}"), Vec::new(), &done, &options.print)
         }
         PeerAction::Remove { peer, options } => {
             let change = Change::open(paths, &options)?;
@@ -196,7 +215,7 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
                 )));
             };
             let done = change.make(|text| edit::remove_peer(text, &key))?;
-            report(&format!("{key} removed"), &done)
+            report(format!("{key} removed"), Vec::new(), &done, &options.print)
         }
     }
 }
@@ -221,15 +240,16 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
         Some(value) => format!("{key} = {}", human::plain(value)),
         None => format!("{key} has its default"),
     };
-    let mut lines: Vec<String> = settings.iter().map(what).collect();
+    let lines: Vec<String> = settings.iter().map(what).collect();
     let offers = settings.iter().filter(|(key, _)| key == ADVERTISE);
-    lines.extend(offers.flat_map(|(_, value)| not_forwarding(value.as_deref().unwrap_or_default())));
-    if done.is_none() && !outcome.is_strict() && strict::open(&path)? {
-        lines.push(strict::OPENED.trim_end().to_owned());
+    let offers = offers.flat_map(|(_, value)| not_forwarding(value.as_deref().unwrap_or_default()));
+    let mut notes: Vec<String> = offers.collect();
+    if done.reloaded.is_none() && !outcome.is_strict() && strict::open(&path)? {
+        notes.push(strict::OPENED.trim_end().to_owned());
     }
     let is_exit = |(key, value): &(String, Option<String>)| key == ADVERTISE_EXIT && value.as_deref() == Some("true");
-    lines.extend(settings.iter().any(is_exit).then(|| FORWARDS.to_owned()));
-    report(&lines.join("\n"), &done)
+    notes.extend(settings.iter().any(is_exit).then(|| FORWARDS.to_owned()));
+    report(lines.join("\n"), notes, &done, &args.options.print)
 }
 
 /// A line for each IP version of the offered subnets that this host does not forward.
@@ -299,28 +319,40 @@ fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
     settings
 }
 
-pub(crate) fn reload(paths: &StatePaths) -> Result<(), Failure> {
-    let done: Reloaded = weft_control::call(&paths.control(), &ControlCommand::Reload { confirm_s: None })?;
-    report("read again", &Some(done))
+pub(crate) fn reload(paths: &StatePaths, print: &Print) -> Result<(), Failure> {
+    let command = ControlCommand::Reload { confirm_s: None };
+    answer(paths, &command, print.json, |done| {
+        format!("read again\n{}", text(done))
+    })
 }
 
-pub(crate) fn confirm(paths: &StatePaths) -> Result<(), Failure> {
-    let _: Reloaded = weft_control::call(&paths.control(), &ControlCommand::Confirm {})?;
-    Out::new().text("confirmed: the change stays\n")
+pub(crate) fn confirm(paths: &StatePaths, print: &Print) -> Result<(), Failure> {
+    answer(paths, &ControlCommand::Confirm {}, print.json, |_: &Reloaded| {
+        "confirmed: the change stays\n".to_owned()
+    })
 }
 
 pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Failure> {
     match action {
-        ConfigAction::Show { file } => {
+        ConfigAction::Show { file, json } => {
             let place = change::addressed(paths, file.as_deref())?;
-            Out::new().text(&place.text()?)
+            let text = place.text()?;
+            if json {
+                Config::parse(&text, place.path())?;
+                return print_config(&place, &text);
+            }
+            Out::new().text(&text)
         }
-        ConfigAction::Check { file, here } => {
+        ConfigAction::Check { file, here, json } => {
             let place = change::addressed(paths, file.as_deref())?;
             let path = place.path();
-            let config = Config::parse(&place.text()?, path)?;
+            let text = place.text()?;
+            let config = Config::parse(&text, path)?;
             if here {
                 check_here(paths, &config)?;
+            }
+            if json {
+                return print_config(&place, &text);
             }
             let peers = match config.peers.len() {
                 1 => "1 peer".to_owned(),
@@ -329,6 +361,15 @@ pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Fai
             Out::new().text(&format!("{}: valid, {peers}\n", path.display()))
         }
     }
+}
+
+/// Prints the document of a configuration that is valid.
+fn print_config(place: &Place, text: &str) -> Result<(), Failure> {
+    Out::new().json(&json!({
+        "schema": "weft.config/1",
+        "path": place.path().display().to_string(),
+        "settings": weft_config::tables(text),
+    }))
 }
 
 /// Checks what a daemon needs of this host.
@@ -352,13 +393,22 @@ fn check_here(paths: &StatePaths, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Reports what was done, and what became of it in the daemon, if one runs.
-fn report(what: &str, done: &Option<Reloaded>) -> Result<(), Failure> {
-    let mut text = format!("{what}\n");
-    let Some(done) = done else {
-        text.push_str("no daemon is running; the change takes effect when one starts\n");
-        return Out::new().text(&text);
-    };
+/// Reports what was done, what the user should know of it, and what became of it in the daemon, if one runs.
+fn report(what: String, notes: Vec<String>, made: &Made, print: &Print) -> Result<(), Failure> {
+    if print.json {
+        let mut document = made.document();
+        document.notes.extend(notes);
+        return Out::new().json(&json!(document));
+    }
+    let lines = std::iter::once(what).chain(notes);
+    let lines: String = lines.map(|line| line + "\n").collect();
+    let became = made.reloaded.as_ref().map_or_else(|| format!("{NO_DAEMON}\n"), text);
+    Out::new().text(&(lines + &became))
+}
+
+/// What became of a change in the daemon.
+fn text(done: &Reloaded) -> String {
+    let mut text = String::new();
     if !done.at_start.is_empty() {
         text.push_str(&format!(
             "takes effect when weft starts again: {}\n",
@@ -374,7 +424,7 @@ fn report(what: &str, done: &Option<Reloaded>) -> Result<(), Failure> {
     if let Some(seconds) = done.confirm_s {
         text.push_str(&format!("taken back in {seconds} s unless `weft confirm` comes\n"));
     }
-    Out::new().text(&text)
+    text
 }
 
 #[cfg(test)]

@@ -113,9 +113,9 @@ enum Command {
     /// Change a setting of the configuration
     Set(configure::SetArgs),
     /// Read the configuration again
-    Reload,
+    Reload(configure::Print),
     /// Keep a change that was made with --confirm
-    Confirm,
+    Confirm(configure::Print),
     /// Show or check the configuration
     #[command(subcommand)]
     Config(configure::ConfigAction),
@@ -206,8 +206,8 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Leave(args) => network::leave(&daemon()?, args),
         Command::Peer(action) => configure::peer(&daemon()?, action),
         Command::Set(args) => configure::set(&daemon()?, &args),
-        Command::Reload => configure::reload(&daemon()?),
-        Command::Confirm => configure::confirm(&daemon()?),
+        Command::Reload(print) => configure::reload(&daemon()?, &print),
+        Command::Confirm(print) => configure::confirm(&daemon()?, &print),
         Command::Config(action) => configure::config(&daemon()?, action),
         Command::Whois(args) => whois::run(&daemon()?, args),
         Command::Doctor(args) => doctor::run(&daemon()?, &args),

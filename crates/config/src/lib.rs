@@ -94,6 +94,12 @@ pub fn read_open(file: &File, path: &Path) -> Result<String, ConfigError> {
     text_of(file::read_open(file, path)?, path)
 }
 
+/// The tables of a configuration that is valid, for a document; `None` if it is not TOML.
+#[must_use]
+pub fn tables(text: &str) -> Option<impl serde::Serialize> {
+    text.parse::<toml::Table>().ok()
+}
+
 fn text_of(bytes: Vec<u8>, path: &Path) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| ConfigError::NotText {
         path: path.to_owned(),

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use weft_config::Changes;
 use weft_config::edit::EditError;
 use weft_config::{Config, ConfigError, Pending};
-use weft_control::status::{Reloaded, Status};
+use weft_control::status::{Document as _, Reloaded, Status};
 use weft_control::{ControlCommand, ControlError};
 use weft_os::clock::unix_s;
 use weft_os::file::open_plain_in;
 use weft_store::state::StatePaths;
 
-use super::Options;
+use super::{NO_DAEMON, Options};
 use crate::failure::Failure;
 
 /// The configuration that a command addresses.
@@ -123,6 +124,32 @@ pub(super) fn addressed(paths: &StatePaths, given: Option<&Path>) -> Result<Plac
     })
 }
 
+/// What became of a change.
+pub(super) struct Made {
+    /// The answer of the daemon, if one runs.
+    pub(super) reloaded: Option<Reloaded>,
+    changes: Changes,
+}
+
+impl Made {
+    /// The document of the change. Without a daemon all of it takes effect when one starts.
+    pub(super) fn document(&self) -> Reloaded {
+        let offline = || Reloaded {
+            schema: Reloaded::SCHEMA.to_owned(),
+            live: Vec::new(),
+            at_start: [&*self.changes.live, &self.changes.at_start]
+                .concat()
+                .into_iter()
+                .map(str::to_owned)
+                .collect(),
+            refused: Vec::new(),
+            notes: vec![NO_DAEMON.to_owned()],
+            confirm_s: None,
+        };
+        self.reloaded.clone().unwrap_or_else(offline)
+    }
+}
+
 /// A change that is about to be made. No other command changes the file meanwhile.
 pub(super) struct Change<'a> {
     paths: &'a StatePaths,
@@ -185,13 +212,10 @@ impl<'a> Change<'a> {
     }
 
     /// Makes the change, and lets a running daemon read it. If the daemon refuses it, the file is
-    /// as before. Returns the answer of the daemon, if one runs.
-    pub(super) fn make(
-        self,
-        edit: impl FnOnce(&str) -> Result<String, EditError>,
-    ) -> Result<Option<Reloaded>, Failure> {
+    /// as before.
+    pub(super) fn make(self, edit: impl FnOnce(&str) -> Result<String, EditError>) -> Result<Made, Failure> {
         let path = self.place.path();
-        let (new, _) = self.edited(edit)?;
+        let (new, config) = self.edited(edit)?;
         if self.confirm.is_some() {
             let running = weft_control::call::<Status>(&self.paths.control(), &ControlCommand::Status {});
             running.map_err(|error| match error {
@@ -215,7 +239,10 @@ impl<'a> Change<'a> {
                 Pending::confirm(path)?;
             }
         }
-        reloaded
+        reloaded.map(|reloaded| Made {
+            reloaded,
+            changes: self.config.changes(&config),
+        })
     }
 
     fn reload(&self) -> Result<Option<Reloaded>, Failure> {
