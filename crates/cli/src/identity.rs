@@ -27,6 +27,9 @@ pub(crate) enum Action {
         /// Replace the key that is there; it is lost
         #[arg(long)]
         force: bool,
+        /// Print the document weft.identity/1
+        #[arg(long)]
+        json: bool,
     },
     /// Show the public key and the addresses made from it
     Show {
@@ -42,6 +45,9 @@ pub(crate) enum Action {
         /// Replace the key that is there; it is lost
         #[arg(long)]
         force: bool,
+        /// Print the document weft.identity/1
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -50,22 +56,22 @@ pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
     forbid_core_dumps()?;
     let key = paths.key(&config(&paths)?);
     match action {
-        Action::New { force } => store(paths, &key, force, || Ok(keyfile::generate()?)),
-        Action::Import { file, force } => store(paths, &key, force, || import(&file)),
-        Action::Show { json: false } => {
-            let identity = keyfile::load(&key)?;
-            Out::new().text(&text(&identity, own_address(&paths)))
-        }
-        Action::Show { json: true } => {
-            let identity = keyfile::load(&key)?;
-            Out::new().json(&json!({
-                "schema": "weft.identity/1",
-                "npub": identity.public().to_string(),
-                "node_addr": identity.node_addr().to_string(),
-                "address": identity.node_addr().to_ipv6(),
-                "key_file": key,
-            }))
-        }
+        Action::New { force, json } => store(paths, &key, (force, json), || Ok(keyfile::generate()?)),
+        Action::Import { file, force, json } => store(paths, &key, (force, json), || import(&file)),
+        Action::Show { json } => show(&keyfile::load(&key)?, &key, own_address(&paths), json),
+    }
+}
+
+fn show(identity: &Identity, key: &Path, address: Option<SocketAddr>, json: bool) -> Result<(), Failure> {
+    match json {
+        true => Out::new().json(&json!({
+            "schema": "weft.identity/1",
+            "npub": identity.public().to_string(),
+            "node_addr": identity.node_addr().to_string(),
+            "address": identity.node_addr().to_ipv6(),
+            "key_file": key.display().to_string(),
+        })),
+        false => Out::new().text(&text(identity, address)),
     }
 }
 
@@ -82,7 +88,7 @@ pub(crate) fn config(paths: &StatePaths) -> Result<Config, Failure> {
 fn store(
     paths: StatePaths,
     path: &Path,
-    force: bool,
+    (force, json): (bool, bool),
     identity: impl FnOnce() -> Result<Identity, Failure>,
 ) -> Result<(), Failure> {
     let address = own_address(&paths);
@@ -93,7 +99,7 @@ fn store(
     } else {
         keyfile::create(path, &identity)?;
     }
-    Out::new().text(&text(&identity, address))
+    show(&identity, path, address, json)
 }
 
 fn import(file: &Path) -> Result<Identity, Failure> {

@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use serde_json::json;
 use weft_noise::Identity;
 use weft_os::process::forbid_core_dumps;
 use weft_os::random::random_bytes;
@@ -35,6 +36,9 @@ pub(crate) enum Action {
         /// Read the passphrase from the first line of this file; - is standard input [default: ask]
         #[arg(long, value_name = "PATH")]
         passphrase_file: Option<PathBuf>,
+        /// Print the document weft.key-export/1
+        #[arg(long)]
+        json: bool,
     },
     /// Take over a key that `weft key export` has written, and its networks
     Import {
@@ -47,6 +51,9 @@ pub(crate) enum Action {
         /// Replace another key that is there, and keep it beside the new one
         #[arg(long)]
         force: bool,
+        /// Print the document weft.key-import/1
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -54,21 +61,26 @@ pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
     // Called before a secret is in memory.
     forbid_core_dumps()?;
     match action {
-        Action::Export { file, passphrase_file } => export(&paths, file.as_deref(), &Source::new(passphrase_file)),
+        Action::Export {
+            file,
+            passphrase_file,
+            json,
+        } => export(&paths, file.as_deref(), &Source::new(passphrase_file), json),
         Action::Import {
             file,
             passphrase_file,
             force,
+            json,
         } => import(
             paths,
             file.as_deref().filter(|file| *file != Path::new("-")),
             &Source::new(passphrase_file),
-            force,
+            (force, json),
         ),
     }
 }
 
-fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<(), Failure> {
+fn export(paths: &StatePaths, file: Option<&Path>, source: &Source, json: bool) -> Result<(), Failure> {
     let identity = keyfile::load(&paths.key(&config(paths)?))?;
     // Refused before the user has typed the passphrase twice.
     if let Some(path) = file.filter(|path| path.exists()) {
@@ -80,7 +92,7 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<()
     random_bytes(&mut nonce).map_err(KeyFileError::Random)?;
     let text = encrypted::encrypt(identity.secret(), &passphrase, &random)?;
     let (networks, left_out) = NetworkFiles::texts(paths.directory(), &identity.public());
-    for path in left_out {
+    for path in &left_out {
         let path = path.display();
         let _ = writeln!(
             io::stderr(),
@@ -91,19 +103,27 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<()
         true => String::new(),
         false => backup::seal(identity.secret(), &networks, &nonce)?,
     };
-    let text = format!("# {}\n{text}\n{sealed}", identity.public());
+    let npub = identity.public();
+    let text = format!("# {npub}\n{text}\n{sealed}");
+    if let Some(path) = file {
+        write(path, &text)?;
+    }
+    if json {
+        return Out::new().json(&json!({
+            "schema": "weft.key-export/1",
+            "npub": npub.to_string(),
+            "file": file.map(shown),
+            "text": file.is_none().then_some(text),
+            "networks": networks.len(),
+            "left_out": left_out.iter().map(|path| shown(path)).collect::<Vec<_>>(),
+        }));
+    }
     let Some(path) = file else {
         return Out::new().text(&text);
     };
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let written = written.and_then(|mut file| {
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        written.inspect_err(|_| drop(fs::remove_file(path)))
-    });
-    written.map_err(unusable("written", path))?;
     Out::new().text(&format!(
         "{} written, encrypted{}: {}\nWithout the passphrase the file is of no use, and with it this node can be made again.\n",
-        identity.public(),
+        npub,
         match networks.len() {
             0 => String::new(),
             n => format!(", with {}", human::count(n, "network")),
@@ -112,7 +132,17 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source) -> Result<()
     ))
 }
 
-fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) -> Result<(), Failure> {
+/// Writes a file that its owner alone may read, and leaves no part of it.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = written.and_then(|mut file| {
+        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+        written.inspect_err(|_| drop(fs::remove_file(path)))
+    });
+    written.map_err(unusable("written", path))
+}
+
+fn import(paths: StatePaths, file: Option<&Path>, source: &Source, (force, json): (bool, bool)) -> Result<(), Failure> {
     if file.is_none() && source.is_standard_input() {
         return Err(Failure::OneInput);
     }
@@ -133,11 +163,13 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) 
     let secret = encrypted::decrypt(line, &source.read()?).map_err(problem)?;
     let identity = Identity::new(secret);
     let npub = identity.public();
+    let (mut imported, mut former) = (true, None);
     let done = match keyfile::create(&path, &identity) {
         Ok(()) => format!("{npub} imported\n"),
         Err(KeyFileError::Exists(_)) => {
             let present = keyfile::load(&path)?.public();
             if present == npub {
+                imported = false;
                 format!("{npub} is the key already\n")
             } else if force {
                 let kept = keyfile::replace_and_keep(&path, &identity)?;
@@ -148,6 +180,7 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) 
                 for aside in networks.map_err(|error| Failure::NetworkOfKey(error.into()))? {
                     text.push_str(&format!("a network of that key kept: {}\n", aside.display()));
                 }
+                former = Some(kept);
                 text
             } else {
                 let npub = present.to_string();
@@ -156,12 +189,33 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, force: bool) 
         }
         Err(error) => return Err(error.into()),
     };
-    Out::new().text(&done)?;
-    restore_networks(&directory, &text, &identity)
+    if !json {
+        Out::new().text(&done)?;
+    }
+    let networks = restore_networks((&directory, &text), &identity, json)?;
+    if !json {
+        return Ok(());
+    }
+    let networks = networks
+        .iter()
+        .map(|(network, restored)| json!({"network": network, "restored": restored}));
+    Out::new().json(&json!({
+        "schema": "weft.key-import/1",
+        "npub": npub.to_string(),
+        "imported": imported,
+        "kept": former.as_deref().map(shown),
+        "networks": networks.collect::<Vec<_>>(),
+    }))
 }
 
-/// Writes the networks that are in the text of a key, and says which.
-fn restore_networks(directory: &Path, text: &str, identity: &Identity) -> Result<(), Failure> {
+/// Writes the networks that are in the text of a key, and says which, unless a document does. Returns the name of each,
+/// and whether it was not there before.
+fn restore_networks(
+    (directory, text): (&Path, &str),
+    identity: &Identity,
+    json: bool,
+) -> Result<Vec<(String, bool)>, Failure> {
+    let mut networks = Vec::new();
     for text in backup::open(text, identity.secret())? {
         let restored = NetworkFiles::restore(directory, &identity.public(), &text);
         let (network, written) = restored.map_err(Failure::NetworkOfKey)?;
@@ -169,9 +223,17 @@ fn restore_networks(directory: &Path, text: &str, identity: &Identity) -> Result
             .label()
             .map_or_else(|| network.id().to_string(), ToString::to_string);
         let what = if written { "restored" } else { "is there already" };
-        Out::new().text(&format!("network {name} {what}\n"))?;
+        if !json {
+            Out::new().text(&format!("network {name} {what}\n"))?;
+        }
+        networks.push((name, written));
     }
-    Ok(())
+    Ok(networks)
+}
+
+/// A path for a document, which has no bytes that are no text.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
 }
 
 fn unusable(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure + use<> {

@@ -64,7 +64,7 @@ enum Command {
     /// Run the node in the foreground; the first time, make a key and a configuration
     Up(up::Args),
     /// Stop the node and wait until it has stopped
-    Down,
+    Down(down::Args),
     /// Show this node and the state of each peer
     Status(status::Args),
     /// List the peers, or show one in detail
@@ -184,7 +184,7 @@ fn run(args: Args) -> Result<(), Failure> {
     let (paths, daemon) = (|| place.own(), || Ok::<_, Failure>(place.daemon()));
     match args.command {
         Command::Up(args) => up::run(paths()?, &args),
-        Command::Down => down::run(&daemon()?),
+        Command::Down(args) => down::run(&daemon()?, &args),
         Command::Status(args) => status::run(&daemon()?, &args),
         Command::Peers(args) => peers::run(&daemon()?, args),
         Command::Create(args) => network::create(&place, args),

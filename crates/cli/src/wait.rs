@@ -1,8 +1,10 @@
 //! `weft wait`: until a peer is connected.
 
+use std::net::Ipv6Addr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use weft_config::peer::PeerRef;
 use weft_control::status::{Peers, Pong, PublicPeers, Standing};
 use weft_control::{ControlCommand, ControlError, ErrorCode, Visible};
@@ -11,6 +13,7 @@ use weft_store::state::StatePaths;
 use crate::configure;
 use crate::failure::Failure;
 use crate::human;
+use crate::output::Out;
 
 /// The pause between two looks. Other users than owners have ten requests a second.
 const STEP: Duration = Duration::from_millis(300);
@@ -27,14 +30,27 @@ pub(crate) struct Args {
     /// How long, as 30s or 5m; then the exit status is 4
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = configure::time)]
     timeout: Duration,
+    /// Print the document weft.wait/1
+    #[arg(long)]
+    json: bool,
+}
+
+/// A peer that is connected.
+struct Found {
+    npub: String,
+    name: Option<String>,
+    address: Ipv6Addr,
+    /// The round trip of the echo, if one came back.
+    rtt_ms: Option<f64>,
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
-    let end = Instant::now() + args.timeout;
+    let begun = Instant::now();
+    let end = begun + args.timeout;
     loop {
         let missing = match look(paths, args, end) {
-            Ok(None) => return Ok(()),
-            Ok(Some(missing)) => missing,
+            Ok(Ok(found)) => return report(args, &found, begun.elapsed()),
+            Ok(Err(missing)) => missing,
             Err(error) if can_change(&error) => error.to_string(),
             Err(error) => return Err(error.into()),
         };
@@ -49,13 +65,27 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// What is missing; `None` if nothing is.
-fn look(paths: &StatePaths, args: &Args, end: Instant) -> Result<Option<String>, ControlError> {
+fn report(args: &Args, found: &Found, waited: Duration) -> Result<(), Failure> {
+    if !args.json {
+        return Ok(());
+    }
+    Out::new().json(&json!({
+        "schema": "weft.wait/1",
+        "npub": found.npub,
+        "name": found.name,
+        "address": found.address,
+        "rtt_ms": found.rtt_ms,
+        "waited_ms": waited.as_millis() as u64,
+    }))
+}
+
+/// The peer, or what is missing.
+fn look(paths: &StatePaths, args: &Args, end: Instant) -> Result<Result<Found, String>, ControlError> {
     let mut missing = None;
     if !args.payload {
-        missing = standing(paths, &args.peer)?;
-        if missing.is_none() {
-            return Ok(None);
+        match standing(paths, &args.peer)? {
+            Ok(found) => return Ok(Ok(found)),
+            Err(why) => missing = Some(why),
         }
     }
     // A peer behind others has no session until something is sent to it.
@@ -67,32 +97,45 @@ fn look(paths: &StatePaths, args: &Args, end: Instant) -> Result<Option<String>,
     };
     let pong: Pong = weft_control::call(&paths.control(), &command)?;
     if pong.rtt_ms.is_some() {
-        return Ok(None);
+        return Ok(Ok(Found {
+            npub: pong.npub,
+            name: pong.name,
+            address: pong.address,
+            rtt_ms: pong.rtt_ms,
+        }));
     }
-    Ok(missing.or_else(|| {
+    Ok(Err(missing.unwrap_or_else(|| {
         let why = pong.why.map(|why| format!(": {why}"));
-        Some(format!(
-            "no echo came back from {}{}",
-            args.peer,
-            why.unwrap_or_default()
-        ))
-    }))
+        format!("no echo came back from {}{}", args.peer, why.unwrap_or_default())
+    })))
 }
 
-/// What keeps the peer from being connected; `None` if it is.
-fn standing(paths: &StatePaths, peer: &PeerRef) -> Result<Option<String>, ControlError> {
+/// The peer if it is connected, or what keeps it from being so.
+fn standing(paths: &StatePaths, peer: &PeerRef) -> Result<Result<Found, String>, ControlError> {
     let command = ControlCommand::Peers {
         peer: Some(peer.clone()),
     };
-    let found = match weft_control::call_visible(&paths.control(), &command)? {
-        Visible::Full::<Peers, PublicPeers>(peers) => peers.peers.into_iter().next().map(|one| (one.standing, one.why)),
-        Visible::Public(peers) => peers.peers.into_iter().next().map(|one| (one.standing, String::new())),
+    let found = |npub, name, address| Found {
+        npub,
+        name,
+        address,
+        rtt_ms: None,
     };
-    Ok(match found {
-        Some((Standing::Connected | Standing::Active, _)) => None,
-        Some((standing, why)) if why.is_empty() => Some(format!("{peer} is {}", standing.name())),
-        Some((standing, why)) => Some(format!("{peer} is {}: {why}", standing.name())),
-        None => Some(format!("{peer} is not listed")),
+    let listed = match weft_control::call_visible(&paths.control(), &command)? {
+        Visible::Full::<Peers, PublicPeers>(peers) => {
+            let first = peers.peers.into_iter().next();
+            first.map(|one| (found(one.npub, one.name, one.address), one.standing, one.why))
+        }
+        Visible::Public(peers) => {
+            let first = peers.peers.into_iter().next();
+            first.map(|one| (found(one.npub, one.name, one.address), one.standing, String::new()))
+        }
+    };
+    Ok(match listed {
+        Some((found, Standing::Connected | Standing::Active, _)) => Ok(found),
+        Some((_, standing, why)) if why.is_empty() => Err(format!("{peer} is {}", standing.name())),
+        Some((_, standing, why)) => Err(format!("{peer} is {}: {why}", standing.name())),
+        None => Err(format!("{peer} is not listed")),
     })
 }
 

@@ -447,6 +447,17 @@ fn an_error_is_a_document_where_one_is_asked_for() {
     daemon.down();
 }
 
+#[test]
+fn the_end_of_a_daemon_is_a_document() {
+    let daemon = Double::start();
+    let document: Value = serde_json::from_str(&done(&daemon.run(&["down", "--json"]))).unwrap();
+    assert_eq!(
+        document,
+        json!({"schema": "weft.down/1", "pid": std::process::id(), "opens": false})
+    );
+    daemon.thread.join().unwrap();
+}
+
 /// Runs a command until its first output, then calls `then` with it, and returns its result.
 fn after_first_output(command: &mut Command, then: impl FnOnce(&mut std::process::Child)) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -571,6 +582,11 @@ fn a_key_is_exported_under_a_passphrase_and_imported_elsewhere() {
     assert_eq!(other.show()["npub"], place.show()["npub"]);
     let again = other.run_with_input(&["key", "import", "--passphrase-file", &with], &printed);
     assert!(done(&again).contains("is the key already"));
+    let again = other.run_with_input(&["key", "import", "--json", "--passphrase-file", &with], &printed);
+    assert_eq!(
+        serde_json::from_str::<Value>(&done(&again)).unwrap(),
+        json!({"schema": "weft.key-import/1", "npub": place.show()["npub"], "imported": false, "kept": null, "networks": []})
+    );
     // From a file, with the passphrase from standard input.
     let import = [
         "key",
