@@ -37,6 +37,7 @@ mod beside {
     mod configure;
     mod detour;
     mod docker;
+    mod documents;
     mod errors;
     mod exit;
     mod exit_boots;
