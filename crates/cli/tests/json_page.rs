@@ -5,6 +5,7 @@
 mod tracer;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -198,6 +199,20 @@ fn real() -> BTreeMap<String, Fields> {
         "weft.identity/1".to_owned(),
         keys(&printed(&[&["identity", "show", "--json"][..], &at].concat())),
     );
+    fs::write(state.path().join("weft.toml"), "[mesh]\nopen = true\n").unwrap();
+    let passphrase = state.path().join("passphrase");
+    fs::write(&passphrase, "correct horse\n").unwrap();
+    let export = ["key", "export", "--json", "--passphrase-file"];
+    for (title, arguments) in [
+        ("weft.error/1", &["status", "--json"][..]),
+        ("weft.config/1", &["config", "show", "--json"]),
+        (
+            "weft.key-export/1",
+            &[&export[..], &[passphrase.to_str().unwrap()]].concat(),
+        ),
+    ] {
+        all.insert(title.to_owned(), keys(&printed(&[arguments, &at].concat())));
+    }
     // No daemon runs, which is a finding.
     let doctor = printed(&[&["doctor", "--json"][..], &at].concat());
     all.insert("finding".to_owned(), keys(&doctor["findings"][0]));
@@ -208,7 +223,7 @@ fn real() -> BTreeMap<String, Fields> {
 #[test]
 fn the_page_and_the_program_name_the_same_fields() {
     let (mut page, mut real) = (documented(), real());
-    // These take a daemon, or a service: `weft ping`, `verify` and `service` have tests of their own.
+    // These take a daemon, a service or a backup: `ping`, `verify`, `wait`, `service` and `key` have tests of their own.
     for (title, fields) in [
         (
             "weft.ping-summary/1",
@@ -230,6 +245,12 @@ fn the_page_and_the_program_name_the_same_fields() {
                 "running_version",
             ],
         ),
+        (
+            "weft.wait/1",
+            &["schema", "npub", "name", "address", "rtt_ms", "waited_ms"],
+        ),
+        ("weft.key-import/1", &["schema", "npub", "imported", "kept", "networks"]),
+        ("restored network", &["network", "restored"]),
         ("skipped check", &["check", "why"]),
     ] {
         real.insert(title.to_owned(), set(fields));

@@ -1,0 +1,196 @@
+//! What commands there are, and what each of them has: a page, completions, documents.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+
+const PAGE: &str = include_str!("../../../docs/json.md");
+
+/// The commands that have no `--json`, and the reason.
+const WITHOUT_DOCUMENT: [(&str, &str); 11] = [
+    ("up", "the daemon itself, whose output is its log"),
+    ("events", "each line is a document"),
+    ("completion", "a script for a shell"),
+    ("man", "pages for man(1)"),
+    ("lab run", "of the lab: results.json has the document"),
+    ("lab cells", "of the lab: tables"),
+    ("lab list", "of the lab: a scenario as it is written"),
+    ("lab exec", "of the lab: another command, and its output"),
+    ("lab down", "of the lab"),
+    ("lab bench", "of the lab: runs.jsonl has the documents"),
+    ("lab compare", "of the lab: tables"),
+];
+
+fn help(path: &[&str]) -> String {
+    done(&Command::new(WEFT).args(path).arg("-h").output().unwrap())
+}
+
+/// Standard output of a command that succeeded and wrote nothing to standard error.
+fn done(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// The one line of a command that failed with `code`.
+fn failed(output: &Output, code: i32) -> String {
+    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    stderr.trim_end().to_owned()
+}
+
+/// The visible commands below a command, from its help.
+fn commands(path: &[&str]) -> Vec<String> {
+    let help = help(path);
+    let list = help.split_once("\nCommands:\n").map_or("", |(_, rest)| rest);
+    let list = list.split("\n\n").next().unwrap_or_default();
+    // The names are indented by two columns, continued descriptions by more.
+    let names = list.lines().filter_map(|line| {
+        line.strip_prefix("  ")?
+            .split_whitespace()
+            .next()
+            .filter(|_| !line.starts_with("   "))
+    });
+    names.filter(|name| *name != "help").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_command_has_a_page() {
+    fn check(directory: &Path, path: &[&str]) -> usize {
+        let name = [&["weft"], path].concat().join("-");
+        let page =
+            fs::read_to_string(directory.join(format!("{name}.1"))).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(page.contains(".SH NAME") && page.contains(".SH SYNOPSIS"), "{name}");
+        1 + commands(path)
+            .iter()
+            .map(|below| check(directory, &[path, &[below.as_str()]].concat()))
+            .sum::<usize>()
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man1");
+    done(&Command::new(WEFT).arg("man").arg(&pages).output().unwrap());
+    let found = check(&pages, &[]);
+    assert!(found > 40, "{found}");
+    assert_eq!(fs::read_dir(&pages).unwrap().count(), found, "no other page");
+    let line = failed(&Command::new(WEFT).args(["man", "/proc/nowhere"]).output().unwrap(), 1);
+    assert!(line.contains("/proc/nowhere"), "{line}");
+}
+
+#[test]
+fn completions_are_scripts_of_their_shell_with_all_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = done(&Command::new(WEFT).args(["completion", shell]).output().unwrap());
+        for command in commands(&[]) {
+            assert!(script.contains(&command), "{command} in {shell}");
+        }
+        let mut check = match Command::new(shell).arg("-n").stdin(Stdio::piped()).spawn() {
+            Ok(check) => check,
+            // bash is everywhere where tests run.
+            Err(error) => {
+                assert_ne!(shell, "bash", "{error}");
+                continue;
+            }
+        };
+        check.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+        assert!(check.wait().unwrap().success(), "{shell}");
+    }
+    failed(&Command::new(WEFT).args(["completion", "tcsh"]).output().unwrap(), 2);
+}
+
+/// The commands that do something, below a command: its name and those of the commands above it.
+fn leaves(path: &[&str]) -> Vec<String> {
+    let below = commands(path);
+    let has_options = help(path).contains("\n      --json");
+    let own = (below.is_empty() || has_options).then(|| path.join(" "));
+    let below = below.iter().flat_map(|name| leaves(&[path, &[name]].concat()));
+    own.into_iter().chain(below).collect()
+}
+
+#[test]
+fn every_command_prints_a_document_or_says_why_not() {
+    let all = leaves(&[]);
+    assert!(all.len() > 50, "{all:?}");
+    for command in &all {
+        let path: Vec<&str> = command.split(' ').collect();
+        let has_document = help(&path).contains("--json");
+        let why_not = WITHOUT_DOCUMENT.iter().find(|(without, _)| without == command);
+        assert_ne!(has_document, why_not.is_some(), "{command}: {why_not:?}");
+    }
+    for (command, _) in WITHOUT_DOCUMENT {
+        assert!(all.iter().any(|one| one == command), "no command is {command}");
+    }
+}
+
+/// The documents that a text names.
+fn documents(text: &str) -> BTreeSet<&str> {
+    let words = text.split_whitespace().map(|word| word.trim_matches([',', '.', '`']));
+    words
+        .filter(|word| word.starts_with("weft.") && word.contains('/'))
+        .collect()
+}
+
+#[test]
+fn the_page_says_which_command_prints_which_document() {
+    let mut page: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    let (_, table) = PAGE.split_once("| document | commands |\n").unwrap();
+    for row in table.lines().skip(1).take_while(|row| !row.is_empty()) {
+        let (document, commands) = row.trim_matches(['|', ' ']).split_once(" | ").unwrap();
+        for command in commands.split(", ") {
+            let command = page.entry(command.trim_matches('`').to_owned()).or_default();
+            command.extend(documents(document));
+        }
+    }
+    let texts: BTreeMap<String, String> = leaves(&[])
+        .into_iter()
+        .map(|command| {
+            let path: Vec<&str> = command.split(' ').collect();
+            let text = help(&path);
+            let option = text.split_once("--json").map(|(_, rest)| rest.to_owned());
+            (command, option.unwrap_or_default())
+        })
+        .collect();
+    let program: BTreeMap<String, BTreeSet<&str>> = texts
+        .iter()
+        .map(|(command, text)| (command.clone(), documents(text)))
+        .filter(|(_, documents)| !documents.is_empty())
+        .collect();
+    assert_eq!(page, program);
+}
+
+#[test]
+fn a_change_without_a_daemon_prints_a_document_and_plain_text() {
+    let state = tempfile::tempdir().unwrap();
+    fs::write(state.path().join("weft.toml"), "").unwrap();
+    let print = |arguments: &[&str]| {
+        let mut command = Command::new(WEFT);
+        done(
+            &command
+                .args(arguments)
+                .arg("--state")
+                .arg(state.path())
+                .output()
+                .unwrap(),
+        )
+    };
+    let document = |arguments: &[&str]| -> Value { serde_json::from_str(&print(arguments)).unwrap() };
+    let rules = "[\"deny from any to any tcp/25\"]";
+    let text = print(&["set", "rules.local", rules]);
+    assert!(text.starts_with(&format!("rules.local = {rules}\n")), "{text}");
+    let changed = document(&["set", "mesh.open", "true", "--json"]);
+    assert_eq!(
+        (&changed["schema"], &changed["live"]),
+        (&json!("weft.reload/1"), &json!([]))
+    );
+    assert_eq!(changed["at_start"], json!(["mesh.open"]));
+    let shown = document(&["config", "show", "--json"]);
+    assert_eq!(shown, document(&["config", "check", "--json"]));
+    assert_eq!(shown["settings"]["mesh"]["open"], true, "{shown}");
+}
