@@ -250,7 +250,7 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
         if let (NetworkState::Member, Some(why)) = (network.state, &network.unsaved) {
             return Err(Failure::JoinedUnsaved(why.clone()));
         }
-        if network.state == NetworkState::Member && !network.writing {
+        if network.state == NetworkState::Member && !network.writing && has_admin(&network) {
             return joined(paths, &network, wanted);
         }
         if network.refused {
@@ -266,6 +266,11 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
             return Err(Failure::Join(in_one_line(&network.why, &network.asked_at)));
         }
     }
+}
+
+/// Whether the record of an administrator is here. Its own membership can come before the records of others.
+fn has_admin(network: &NetworkStatus) -> bool {
+    !network.admins_outside.is_empty() || network.members.iter().any(|member| member.admin)
 }
 
 /// Shows a network that this node has become a member of.
