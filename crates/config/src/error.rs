@@ -274,7 +274,7 @@ pub enum Problem {
         instead: String,
     },
     /// A default route.
-    #[error("a default route is an exit, which a member of a network is: tun.exit; write the routes that are wanted")]
+    #[error("a default route is an exit: `weft set --advertise-exit` offers one, `weft set --exit MEMBER` uses one")]
     DefaultRoute,
     /// A subnet or an address that cannot lie behind a node.
     #[error("'{found}' is {what}; write a subnet or an address of hosts, as \"10.1.0.0/16\"")]

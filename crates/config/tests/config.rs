@@ -159,7 +159,7 @@ fn routes_that_cannot_be() {
         ),
         (
             "0.0.0.0/0",
-            "a default route is an exit, which a member of a network is: tun.exit; write the routes that are wanted"
+            "a default route is an exit: `weft set --advertise-exit` offers one, `weft set --exit MEMBER` uses one"
                 .to_owned(),
         ),
         (

@@ -341,7 +341,7 @@ async fn accept(listener: TcpListener, (gate, mut allowance): (Gate, Allowance),
         }
         let refusal = if !gate.admits(from.ip()) {
             counts.refused.fetch_add(1, Ordering::Relaxed);
-            "this node measures with its configured peers alone (perf.allow)"
+            "it measures with its configured peers alone; `sudo weft set perf.allow open` and a restart there open it to all"
         } else if running.is_some() {
             counts.busy.fetch_add(1, Ordering::Relaxed);
             "another test is running there; try again when it is over"
