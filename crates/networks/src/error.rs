@@ -46,7 +46,7 @@ pub enum NetworkError {
     /// A member does not have this tag.
     #[error("{member} has no tag {tag}; `weft members` lists its tags")]
     NoTag {
-        /// The member, as it was named.
+        /// The member.
         member: String,
         /// The tag.
         tag: Name,

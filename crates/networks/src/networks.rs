@@ -444,6 +444,12 @@ impl Networks {
         }
     }
 
+    /// Returns the network of this name or identifier; for `None` the only one that this node is a member of.
+    #[must_use]
+    pub fn named(&self, named: Option<&str>) -> Option<&Network> {
+        self.all.get(&self.find(named).ok()?)
+    }
+
     /// The network of this identifier or label, or the only one.
     fn find(&self, named: Option<&str>) -> Result<NetworkId, NetworkError> {
         let Some(wanted) = named else {

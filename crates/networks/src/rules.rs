@@ -14,7 +14,7 @@ mod text;
 pub mod why;
 
 pub use local::unclear;
-pub use text::{from_words, in_words, unknown_name};
+pub use text::{from_words, in_words, unknown_name, with_parties};
 
 #[cfg(test)]
 mod tests;

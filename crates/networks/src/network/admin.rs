@@ -79,7 +79,7 @@ impl Network {
         }
         let is_own = key == identity.public();
         if is_own && change == MemberChange::Remove {
-            return Err(NetworkError::ThisMachine(named.escape_debug().to_string()));
+            return Err(NetworkError::ThisMachine(self.name_of(&key)));
         }
         if is_own && change == MemberChange::RevokeAdmin {
             self.check_resignation(&key, false, unix)?;
@@ -110,7 +110,7 @@ impl Network {
             }
             MemberChange::Untag(tags) => {
                 if let Some(tag) = tags.into_iter().find(|tag| !body.tags.remove(tag)) {
-                    let member = named.escape_debug().to_string();
+                    let member = self.name_of(&key);
                     return Err(NetworkError::NoTag { member, tag });
                 }
                 self.change_record(identity, &key, body, (now, unix))?;
@@ -353,7 +353,7 @@ impl Network {
         let key = demotion.admin;
         let successor = self.named(new)?;
         if successor == *key {
-            return Err(NetworkError::SameMember(new.escape_debug().to_string()));
+            return Err(NetworkError::SameMember(self.name_of(key)));
         }
         if *key == identity.public() {
             return Err(NetworkError::ReplacesItself);

@@ -173,10 +173,7 @@ impl Network {
                 .iter()
                 .any(|signed| signed.kind == SignedKind::Rights && grants(signed))
             {
-                return Err(NetworkError::NotGranted(
-                    self.name_of(admin),
-                    named.escape_debug().to_string(),
-                ));
+                return Err(NetworkError::NotGranted(self.name_of(admin), self.name_of(&key)));
             }
             keep.admins.insert(key);
         }

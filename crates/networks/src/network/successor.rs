@@ -31,8 +31,8 @@ impl Network {
             });
         }
         let successor = named.map(|named| self.named(named)).transpose()?;
-        if let Some(named) = named.filter(|_| successor == Some(own)) {
-            return Err(NetworkError::SucceedsItself(named.escape_debug().to_string()));
+        if successor == Some(own) {
+            return Err(NetworkError::SucceedsItself(self.name_of(&own)));
         }
         let former = self.set.named_by(&own);
         if let Some(admin) = &former {

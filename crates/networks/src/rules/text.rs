@@ -1,5 +1,7 @@
 //! Rules with the names of members in place of their keys.
 
+use std::convert::Infallible;
+
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
 use weft_roster::rules::{Rule, RuleError, Selector, Target};
@@ -10,17 +12,32 @@ use weft_roster::state::State;
 /// # Errors
 /// [`RuleError`], also for a name that no member has.
 pub fn from_words(text: &str, state: &State) -> Result<Rule, RuleError> {
-    let words: Vec<String> = text
-        .split_ascii_whitespace()
-        .scan("", |before, word| {
-            // A key is a key, whatever the names of members are.
-            let is_party = matches!(*before, "from" | "to") && word.parse::<PublicKey>().is_err();
-            *before = word;
-            let named = state.names.iter().find(|(_, name)| is_party && name.as_str() == word);
-            Some(named.map_or_else(|| word.to_owned(), |(key, _)| key.to_string()))
-        })
-        .collect();
-    words.join(" ").parse()
+    let key = |word: &str| {
+        // A key is a key, whatever the names of members are.
+        let is_name = word.parse::<PublicKey>().is_err();
+        let named = state.names.iter().find(|(_, name)| is_name && name.as_str() == word);
+        Ok::<_, Infallible>(named.map(|(key, _)| key.to_string()))
+    };
+    let Ok(text) = with_parties(text, key);
+    text.parse()
+}
+
+/// The text of a rule with what `party` returns in the place of each word behind `from` or `to`; `None` keeps it.
+///
+/// # Errors
+/// The first error of `party`.
+pub fn with_parties<E>(text: &str, mut party: impl FnMut(&str) -> Result<Option<String>, E>) -> Result<String, E> {
+    let mut before = "";
+    let mut words = Vec::new();
+    for word in text.split_ascii_whitespace() {
+        let other = match before {
+            "from" | "to" => party(word)?,
+            _ => None,
+        };
+        words.push(other.unwrap_or_else(|| word.to_owned()));
+        before = word;
+    }
+    Ok(words.join(" "))
 }
 
 /// The first word behind `from` or `to` that looks like a name and is that of no member.

@@ -161,7 +161,7 @@ fn a_command_takes_nothing_from_its_own_machine() {
         let text = kept::to_text(world.network(at)).unwrap();
         for named in [own, &key(at).to_string()] {
             let refused = world.change_by(at, named, MemberChange::Remove);
-            assert_eq!(refused, Err(NetworkError::ThisMachine(named.to_owned())));
+            assert_eq!(refused, Err(NetworkError::ThisMachine(own.to_owned())), "{named}");
         }
         assert_eq!(kept::to_text(world.network(at)).unwrap(), text);
     }
