@@ -16,7 +16,7 @@ use serde_json::json;
 use weft_config::Config;
 use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
-use weft_config::peer::{PeerName, PeerRef};
+use weft_config::peer::{NodeRef, PeerName};
 use weft_control::ControlCommand;
 use weft_control::status::{Reloaded, Version};
 use weft_noise::PublicKey;
@@ -94,8 +94,9 @@ pub(crate) enum PeerAction {
     },
     /// Remove a peer; its link and its session end
     Remove {
-        /// The peer: its npub, name, NAME.fips or fd00 address
-        peer: PeerRef,
+        /// The peer: its name, NAME.fips, NAME.NETWORK.weft, npub or address
+        #[arg(value_parser = NodeRef::of_node)]
+        peer: NodeRef,
         #[command(flatten)]
         options: Options,
     },

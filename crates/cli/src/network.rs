@@ -98,7 +98,7 @@ pub(crate) struct InviteArgs {
 pub(crate) struct JoinArgs {
     #[command(flatten)]
     code: CodeArgs,
-    /// The name of this machine in the network [default: that of the invite, or the host name]
+    /// The name that this machine would like in the network; that of the invite goes first [default: its host name]
     #[arg(long, visible_alias = "name", value_name = "NAME")]
     host: Option<String>,
     /// Ask this administrator instead, by its npub, and wait for its owner's decision

@@ -1,6 +1,6 @@
 //! `weft peers`: the peers and the neighbours that are not configured, or one peer in detail.
 
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::status::{Peers, PublicPeers};
 use weft_control::{ControlCommand, Visible};
 use weft_store::state::StatePaths;
@@ -11,8 +11,9 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// One peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
-    peer: Option<PeerRef>,
+    /// One peer: its name, NAME.fips, NAME.NETWORK.weft, npub or address
+    #[arg(value_parser = NodeRef::of_node)]
+    peer: Option<NodeRef>,
     /// Print the document weft.peers/1, or weft.public-peers/1 for users that do not own the node
     #[arg(long)]
     json: bool,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::status::{PathStatus, PeerStatus, Peers, Status};
 use weft_control::{ControlCommand, Refusal};
 use weft_perf::client::{self, ClientError, Second};
@@ -42,8 +42,9 @@ const RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name or fd00 address
-    peer: PeerRef,
+    /// The peer: its name, NAME.fips, NAME.NETWORK.weft, npub or address
+    #[arg(value_parser = NodeRef::of_node)]
+    peer: NodeRef,
     /// Duration of the measurement
     #[arg(short, long, value_name = "SECS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=i64::from(plan::MAX_SECONDS)))]
     time: u32,
@@ -114,7 +115,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let view = || {
         Box::new(View::new(
             paths.control(),
-            PeerRef::Address(peer.address),
+            NodeRef::Address(peer.address.into()),
             status.node.pid,
         ))
     };

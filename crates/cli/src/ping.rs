@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::status::{Peers, Pong, PublicPeers};
 use weft_control::{ControlCommand, ControlError, MAX_PING_MS, Visible};
 use weft_store::state::StatePaths;
@@ -17,8 +17,9 @@ use crate::output::Out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
-    peer: PeerRef,
+    /// The peer: its name, NAME.fips, NAME.NETWORK.weft, npub or address
+    #[arg(value_parser = NodeRef::of_node)]
+    peer: NodeRef,
     /// How many echoes to send [default: until Ctrl-C]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,

@@ -1,6 +1,6 @@
 //! `weft why PEER`: why packets take their path, and what was tried to reach the peer directly.
 
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::ControlCommand;
 use weft_control::status::{AttemptStatus, ReachStatus};
 use weft_store::state::StatePaths;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
 
-pub(crate) fn why(paths: &StatePaths, peer: PeerRef, json: bool) -> Result<(), Failure> {
+pub(crate) fn why(paths: &StatePaths, peer: NodeRef, json: bool) -> Result<(), Failure> {
     let command = ControlCommand::Reach { peer };
     let mut out = Out::new();
     if json {

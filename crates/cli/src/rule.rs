@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weft_config::peer::{BadPeerRef, PeerRef};
+use weft_config::peer::{BadNodeRef, NodeRef};
 use weft_control::status::{NetworkList, NetworkStatus, Why};
 use weft_control::{ControlCommand, NetworkCommand, RuleChange};
 use weft_os::clock::unix_s;
@@ -66,11 +66,11 @@ pub(crate) enum RuleAction {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhyArgs {
-    /// The name or npub of the node that begins the flow; or, alone, of the peer whose path is asked
-    /// for
+    /// The node that begins the flow, or, alone, the peer whose path is asked for: its name, NAME.NETWORK.weft,
+    /// npub or address
     #[arg(value_name = "FROM|PEER")]
     from: String,
-    /// The name or npub of the node that it goes to, or exit: any address outside, by the exit
+    /// The node that it goes to, or exit: any address outside, by the exit
     #[arg(requires = "service")]
     to: Option<String>,
     /// Protocol and port: tcp/22, udp/53, icmp, or a protocol's number
@@ -109,8 +109,8 @@ pub(crate) fn rule(paths: &StatePaths, action: RuleAction) -> Result<(), Failure
 /// script can ask.
 pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
     let (Some(to), Some(service)) = (args.to, args.service) else {
-        let unread = |error| Failure::Usage(format!("'{}' is {error}", human::plain(&args.from)));
-        let peer: PeerRef = args.from.parse().map_err(|error: BadPeerRef| unread(error))?;
+        let unread = |error: BadNodeRef| Failure::Usage(format!("'{}' is {error}", human::plain(&args.from)));
+        let peer = NodeRef::of_node(&args.from).map_err(unread)?;
         return match args.hops {
             true => hops::why(paths, peer, args.json),
             false => reach::why(paths, peer, args.json),

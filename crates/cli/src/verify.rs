@@ -2,8 +2,8 @@
 
 use bip39::Language;
 use serde_json::json;
-use weft_config::peer::PeerRef;
-use weft_control::status::{PublicStatus, Standing, Status};
+use weft_config::peer::NodeRef;
+use weft_control::status::{Peers, PublicPeers, PublicStatus, Standing, Status};
 use weft_control::{ControlCommand, Refusal, Visible};
 use weft_noise::PublicKey;
 use weft_store::state::StatePaths;
@@ -20,45 +20,40 @@ const CONTEXT: &[u8] = b"weft verify 1";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
-    peer: PeerRef,
+    /// The peer: its name, NAME.fips, NAME.NETWORK.weft, npub or address
+    #[arg(value_parser = NodeRef::of_node)]
+    peer: NodeRef,
     /// Print the document weft.verify/1
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
-    let (own, peers) = match weft_control::call_visible(&paths.control(), &ControlCommand::Status {})? {
-        Visible::Full::<Status, PublicStatus>(status) => {
-            let peers = status
-                .peers
-                .into_iter()
-                .map(|peer| (peer.npub, peer.name, peer.standing));
-            (status.node.npub, peers.collect::<Vec<_>>())
+    let call = paths.control();
+    let own = match weft_control::call_visible(&call, &ControlCommand::Status {})? {
+        Visible::Full::<Status, PublicStatus>(status) => status.node.npub,
+        Visible::Public(status) => status.node.npub,
+    };
+    let wanted = ControlCommand::Peers {
+        peer: Some(args.peer.clone()),
+    };
+    let found = match weft_control::call_visible(&call, &wanted)? {
+        Visible::Full::<Peers, PublicPeers>(peers) => {
+            let first = peers.peers.into_iter().next();
+            first.map(|peer| (peer.npub, peer.name, peer.standing))
         }
-        Visible::Public(status) => {
-            let peers = status
-                .peers
-                .into_iter()
-                .map(|peer| (peer.npub, peer.name, peer.standing));
-            (status.node.npub, peers.collect())
+        Visible::Public(peers) => {
+            let first = peers.peers.into_iter().next();
+            first.map(|peer| (peer.npub, peer.name, peer.standing))
         }
     };
+    let unknown = || Failure::Control(Refusal::unknown_peer(&args.peer).into());
+    let (npub, name, standing) = found.ok_or_else(unknown)?;
     let key = |npub: &str| {
         npub.parse::<PublicKey>()
             .map_err(|error| Failure::Usage(error.to_string()))
     };
-    let own = key(&own)?;
-    for (npub, name, standing) in peers {
-        let peer = key(&npub)?;
-        if args
-            .peer
-            .matches(&peer, name.as_deref().and_then(|name| name.parse().ok()).as_ref())
-        {
-            return show(args, (&own, &peer), name.as_deref(), standing);
-        }
-    }
-    Err(Failure::Control(Refusal::unknown_peer(&args.peer).into()))
+    show(args, (&key(&own)?, &key(&npub)?), name.as_deref(), standing)
 }
 
 fn show(

@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::status::{Peers, Pong, PublicPeers, Standing};
 use weft_control::{ControlCommand, ControlError, ErrorCode, Visible};
 use weft_store::state::StatePaths;
@@ -22,8 +22,9 @@ const ECHO: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The peer: its npub, name, NAME.fips, NAME.NETWORK.weft or fd00 address
-    peer: PeerRef,
+    /// The peer: its name, NAME.fips, NAME.NETWORK.weft, npub or address
+    #[arg(value_parser = NodeRef::of_node)]
+    peer: NodeRef,
     /// Wait until an echo comes back from it
     #[arg(long)]
     payload: bool,
@@ -111,7 +112,7 @@ fn look(paths: &StatePaths, args: &Args, end: Instant) -> Result<Result<Found, S
 }
 
 /// The peer if it is connected, or what keeps it from being so.
-fn standing(paths: &StatePaths, peer: &PeerRef) -> Result<Result<Found, String>, ControlError> {
+fn standing(paths: &StatePaths, peer: &NodeRef) -> Result<Result<Found, String>, ControlError> {
     let command = ControlCommand::Peers {
         peer: Some(peer.clone()),
     };

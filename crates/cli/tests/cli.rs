@@ -409,7 +409,10 @@ fn ping_counts_and_exits() {
     );
 
     let line = failed(&daemon.run(&["ping", "carol"]), 1);
-    assert_eq!(line, "weft: no peer named carol; `weft peers` lists them");
+    assert_eq!(
+        line,
+        "weft: no node named carol; `weft peers` and `weft members` list them"
+    );
     daemon.down();
 }
 

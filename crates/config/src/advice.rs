@@ -3,8 +3,9 @@
 use super::reader::printable;
 use super::starter;
 
-/// The known key that `found` may be a misspelling of.
-pub(super) fn nearest(found: &str, known: &[&'static str]) -> Option<&'static str> {
+/// Returns the known word that `found` may be a misspelling of.
+#[must_use]
+pub fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     const MOST: usize = 2;
     let distances = known.iter().map(|key| (distance(found, key), *key));
     let close = distances.filter(|(n, key)| *n <= MOST && *n < key.len());

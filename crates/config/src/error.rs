@@ -10,7 +10,7 @@ use super::MAX_LEN;
 use super::reader::printable;
 use crate::host_name::BadHostName;
 use crate::log::BadFilter;
-use crate::peer::{BadPeerName, BadPeerRef};
+use crate::peer::{BadNodeRef, BadPeerName};
 
 /// The reason why a configuration is not used. Its text is one line: file, line, setting, problem,
 /// what to do.
@@ -228,7 +228,7 @@ pub enum Problem {
         /// The text in the file.
         found: String,
         /// What is wrong with it.
-        why: BadPeerRef,
+        why: BadNodeRef,
     },
     /// Two settings that exclude each other.
     #[error("not together with {0}; set one of the two")]

@@ -42,6 +42,7 @@ use weft_noise::PublicKey;
 use weft_wire::Subnet;
 use weft_wire::fast::IPV6_OVERHEAD;
 
+pub use advice::nearest;
 pub use changes::Changes;
 pub use error::{ConfigError, Problem};
 use file::Links;

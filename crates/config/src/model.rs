@@ -19,7 +19,7 @@ use weft_wire::subnet::{self, BadSubnet};
 use super::{DEFAULT_DNS_PORT, DEFAULT_PAYLOAD, DEFAULT_PORT, LARGEST_PROBED};
 use crate::host_name::PeerAddress;
 use crate::log::{LogFilter, LogFormat};
-use crate::peer::{PeerName, PeerRef};
+use crate::peer::{NodeRef, PeerName};
 use crate::relay::RelayUrl;
 
 /// All settings, with defaults for those that are not set.
@@ -110,7 +110,7 @@ pub struct TunConfig {
     /// Whether this node offers its networks to be an exit: to forward to all other addresses.
     pub advertise_exit: bool,
     /// The member by which packets to all other addresses go (`tun.exit`).
-    pub exit: Option<PeerRef>,
+    pub exit: Option<NodeRef>,
     /// Whether packets that cannot go by the exit are dropped (`tun.exit_strict`).
     pub exit_strict: bool,
     /// Whether hosts of the subnets that this host is in are reached directly (`tun.exit_lan`).

@@ -77,13 +77,14 @@ pub enum BadPeerName {
     LooksLikeKey,
 }
 
-/// A reference to a peer, on the command line or in a control request.
+/// A reference to a node, on the command line or in a control request: all forms in which weft itself names
+/// nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PeerRef {
-    /// By public key: `npub1...`.
+pub enum NodeRef {
+    /// By public key: `npub1...`, or 64 hexadecimal digits.
     Key(PublicKey),
-    /// By mesh address, in `fd00::/8`.
-    Address(Ipv6Addr),
+    /// By an address: that in `fd00::/8`, the IPv4 address in a network, or one behind the node.
+    Address(IpAddr),
     /// By its name on this node, also written as `NAME.fips`; `npub1....fips` is a key.
     Name(PeerName),
     /// By its name in one network: `NAME.NETWORK.weft`.
@@ -95,32 +96,43 @@ pub enum PeerRef {
     },
 }
 
-impl PeerRef {
-    /// True if this is the peer with the key `key` and the name `name`. A name in a network is known
-    /// to the daemon alone.
+impl NodeRef {
+    /// Reads a reference to a node itself: not by an address behind it.
+    ///
+    /// # Errors
+    /// [`BadNodeRef`], also for an IPv6 address that no node has.
+    pub fn of_node(text: &str) -> Result<Self, BadNodeRef> {
+        match text.parse()? {
+            Self::Address(IpAddr::V6(address)) if address.octets().first() != Some(&FIPS_PREFIX) => {
+                Err(BadNodeRef::ForeignAddress(address))
+            }
+            wanted => Ok(wanted),
+        }
+    }
+
+    /// True if this is the node with the key `key` and the name `name`. What networks give a node is known to
+    /// the daemon alone.
     #[must_use]
     pub fn matches(&self, key: &PublicKey, name: Option<&PeerName>) -> bool {
         match self {
             Self::Key(wanted) => wanted == key,
-            Self::Address(wanted) => *wanted == key.node_addr().to_ipv6(),
+            Self::Address(wanted) => *wanted == IpAddr::V6(key.node_addr().to_ipv6()),
             Self::Name(wanted) => Some(wanted) == name,
             Self::Member { .. } => false,
         }
     }
 }
 
-impl FromStr for PeerRef {
-    type Err = BadPeerRef;
+impl FromStr for NodeRef {
+    type Err = BadNodeRef;
 
-    fn from_str(text: &str) -> Result<Self, BadPeerRef> {
-        if text.starts_with("npub1") && !text.contains('.') {
+    fn from_str(text: &str) -> Result<Self, BadNodeRef> {
+        let is_hex = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        if is_hex || text.starts_with("npub1") && !text.contains('.') {
             return Ok(Self::Key(text.parse()?));
         }
-        if let Ok(address) = text.parse::<Ipv6Addr>() {
-            return match address.octets() {
-                [FIPS_PREFIX, ..] => Ok(Self::Address(address)),
-                _ => Err(BadPeerRef::ForeignAddress(address)),
-            };
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Ok(Self::Address(address.to_canonical()));
         }
         // The forms of other programs: NAME.fips and NAME.NETWORK.weft, with or without the final dot.
         let absolute = text.strip_suffix('.').unwrap_or(text);
@@ -131,62 +143,10 @@ impl FromStr for PeerRef {
                 network: network.parse()?,
             });
         }
-        let split = absolute
-            .len()
-            .checked_sub(ZONE.len())
-            .and_then(|at| absolute.split_at_checked(at));
-        match split {
-            Some((label, zone)) if zone.eq_ignore_ascii_case(ZONE) => match label.get(..5) {
-                Some(start) if start.eq_ignore_ascii_case("npub1") => {
-                    Ok(Self::Key(label.to_ascii_lowercase().parse()?))
-                }
-                _ => Ok(Self::Name(label.parse()?)),
-            },
-            _ => Ok(Self::Name(text.parse()?)),
-        }
-    }
-}
-
-impl fmt::Display for PeerRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(key) => key.fmt(f),
-            Self::Address(address) => address.fmt(f),
-            Self::Name(name) => name.fmt(f),
-            Self::Member { name, network } => write!(f, "{name}.{network}{NETWORKS}"),
-        }
-    }
-}
-
-impl Serialize for PeerRef {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for PeerRef {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(D::Error::custom)
-    }
-}
-
-/// A reference to any known node: a peer, a member of a network, this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NodeRef {
-    /// By any address of its own or behind it.
-    Address(IpAddr),
-    /// As peers are referred to.
-    Peer(PeerRef),
-}
-
-impl FromStr for NodeRef {
-    type Err = BadPeerRef;
-
-    fn from_str(text: &str) -> Result<Self, BadPeerRef> {
-        match text.parse::<IpAddr>() {
-            Ok(address) => Ok(Self::Address(address.to_canonical())),
-            Err(_) => text.parse().map(Self::Peer),
+        match lower.strip_suffix(ZONE) {
+            Some(label) if label.starts_with("npub1") => Ok(Self::Key(label.parse()?)),
+            Some(label) => Ok(Self::Name(label.parse()?)),
+            None => Ok(Self::Name(text.parse()?)),
         }
     }
 }
@@ -194,8 +154,10 @@ impl FromStr for NodeRef {
 impl fmt::Display for NodeRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Key(key) => key.fmt(f),
             Self::Address(address) => address.fmt(f),
-            Self::Peer(peer) => peer.fmt(f),
+            Self::Name(name) => name.fmt(f),
+            Self::Member { name, network } => write!(f, "{name}.{network}{NETWORKS}"),
         }
     }
 }
@@ -213,9 +175,9 @@ impl<'de> Deserialize<'de> for NodeRef {
     }
 }
 
-/// The reason why a text does not name a peer.
+/// The reason why a text does not name a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadPeerRef {
+pub enum BadNodeRef {
     /// It begins like an npub.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -223,7 +185,7 @@ pub enum BadPeerRef {
     #[error("{0} is not in fd00::/8, where the addresses of nodes are")]
     ForeignAddress(Ipv6Addr),
     /// The text is neither a key nor an address, and not a valid name.
-    #[error("neither an npub, nor an fd00 address, nor a name ({0})")]
+    #[error("neither an npub, nor an address, nor a name ({0})")]
     Name(#[from] BadPeerName),
 }
 
@@ -257,16 +219,16 @@ mod tests {
         let name: PeerName = "bob".parse().unwrap();
         let address = key().node_addr().to_ipv6();
         for text in [key().to_string(), address.to_string(), "BOB".to_owned()] {
-            let peer: PeerRef = text.parse().unwrap();
+            let peer: NodeRef = text.parse().unwrap();
             assert!(peer.matches(&key(), Some(&name)), "{text}");
             assert_eq!(peer.to_string().to_lowercase(), text.to_lowercase());
         }
         for text in ["bob.fips".to_owned(), "Bob.FIPS.".to_owned(), format!("{}.fips", key())] {
-            let peer: PeerRef = text.parse().unwrap();
+            let peer: NodeRef = text.parse().unwrap();
             assert!(peer.matches(&key(), Some(&name)), "{text}");
         }
-        assert!(!"bob".parse::<PeerRef>().unwrap().matches(&key(), None));
-        let member: PeerRef = "Bob.Home.weft.".parse().unwrap();
+        assert!(!"bob".parse::<NodeRef>().unwrap().matches(&key(), None));
+        let member: NodeRef = "Bob.Home.weft.".parse().unwrap();
         assert!(!member.matches(&key(), Some(&name)), "only the daemon knows");
         assert_eq!(member.to_string(), "bob.home.weft");
     }
@@ -277,6 +239,7 @@ mod tests {
         for text in [
             key.to_string(),
             key.node_addr().to_ipv6().to_string(),
+            "10.44.2.3".to_owned(),
             "10.1.2.3".to_owned(),
             "2001:db8::1".to_owned(),
             "bob".to_owned(),
@@ -293,6 +256,8 @@ mod tests {
         same("Bob.fips", "bob");
         same("NAS.home.weft.", "nas.home.weft");
         same("::ffff:10.1.2.3", "10.1.2.3");
+        let hex: String = key.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        same(&hex, &key.to_string());
         for text in [
             "",
             "home.weft",
@@ -307,26 +272,18 @@ mod tests {
 
     #[test]
     fn what_names_nobody() {
-        assert!(matches!("npub1bob".parse::<PeerRef>(), Err(BadPeerRef::Key(_))));
+        assert!(matches!("npub1bob".parse::<NodeRef>(), Err(BadNodeRef::Key(_))));
         assert!(matches!(
-            "2001:db8::1".parse::<PeerRef>(),
-            Err(BadPeerRef::ForeignAddress(_))
+            NodeRef::of_node("2001:db8::1"),
+            Err(BadNodeRef::ForeignAddress(_))
         ));
-        for text in [
-            "10.0.0.1",
-            ".fips",
-            "bob.example",
-            "b\u{f6}.fips",
-            "a.b.home.weft",
-            "home.weft",
-            "fips",
-        ] {
-            let name = text == "fips";
-            assert_eq!(
-                matches!(text.parse::<PeerRef>(), Err(BadPeerRef::Name(_))),
-                !name,
-                "{text}"
-            );
+        for text in ["fd00::1", "10.44.2.3", "bob"] {
+            assert_eq!(NodeRef::of_node(text), text.parse(), "{text}");
         }
+        for text in [".fips", "bob.example", "b\u{f6}.fips", "a.b.home.weft", "home.weft", ""] {
+            let error = text.parse::<NodeRef>();
+            assert!(matches!(error, Err(BadNodeRef::Name(_))), "{text}: {error:?}");
+        }
+        assert!("fips".parse::<NodeRef>().is_ok(), "a name");
     }
 }

@@ -14,7 +14,7 @@ use super::error::Problem;
 use super::reader::printable;
 use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting, STUN_PORT};
 use crate::host_name::{BadPeerAddress, PeerAddress};
-use crate::peer::{PeerName, PeerRef};
+use crate::peer::{NodeRef, PeerName};
 use crate::relay::RelayUrl;
 
 pub(super) fn public_key(text: &str) -> Result<PublicKey, Problem> {
@@ -160,11 +160,11 @@ pub(super) fn resolv_conf(text: &str) -> Result<ResolvConfSetting, Problem> {
 }
 
 /// The member that is used as exit; none if the text is empty.
-pub(super) fn exit(text: &str) -> Result<Option<PeerRef>, Problem> {
+pub(super) fn exit(text: &str) -> Result<Option<NodeRef>, Problem> {
     if text.is_empty() {
         return Ok(None);
     }
-    text.parse().map(Some).map_err(|why| Problem::BadExit {
+    NodeRef::of_node(text).map(Some).map_err(|why| Problem::BadExit {
         found: printable(text),
         why,
     })

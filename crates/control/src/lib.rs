@@ -34,7 +34,7 @@ pub use clients::{Audience, OWNERS_GROUP, Owners};
 pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 pub use stream::{QUEUE, Subscriber};
 
-use weft_config::peer::{NodeRef, PeerRef};
+use weft_config::peer::NodeRef;
 
 /// The version of this build, as in its package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -71,7 +71,7 @@ pub enum ControlCommand {
     Peers {
         /// The only peer to report.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        peer: Option<PeerRef>,
+        peer: Option<NodeRef>,
     },
     /// The nodes that an address, a name or a key belongs to: [`crate::status::Whois`].
     Whois {
@@ -82,12 +82,12 @@ pub enum ControlCommand {
     /// [`crate::status::ReachStatus`].
     Reach {
         /// The peer.
-        peer: PeerRef,
+        peer: NodeRef,
     },
     /// The nodes of the path to a peer: [`crate::status::HopsStatus`]. It takes 1.6 s at most.
     Hops {
         /// The peer.
-        peer: PeerRef,
+        peer: NodeRef,
     },
     /// What the network of this host lets through: [`crate::status::NetcheckStatus`]. It takes 1.5 s at
     /// most.
@@ -98,7 +98,7 @@ pub enum ControlCommand {
     /// One echo through the mesh: [`crate::status::Pong`], even if no answer arrives.
     Ping {
         /// The destination.
-        peer: PeerRef,
+        peer: NodeRef,
         /// Time limit of the answer in milliseconds: 1 to [`MAX_PING_MS`].
         timeout_ms: u32,
     },
@@ -472,21 +472,12 @@ impl Refusal {
         )
     }
 
-    /// No peer of this name, key or address is configured.
+    /// No node has this name, key or address.
     #[must_use]
-    pub fn unknown_peer(peer: &PeerRef) -> Self {
+    pub fn unknown_peer(peer: &NodeRef) -> Self {
         Self::new(
             ErrorCode::UnknownPeer,
-            format!("no peer named {peer}; `weft peers` lists them"),
-        )
-    }
-
-    /// Members of different networks have this name.
-    #[must_use]
-    pub fn ambiguous_peer(peer: &PeerRef) -> Self {
-        Self::new(
-            ErrorCode::UnknownPeer,
-            format!("several peers are named {peer}, in different networks; use the npub of one, from `weft members`"),
+            format!("no node named {peer}; `weft peers` and `weft members` list them"),
         )
     }
 }
@@ -554,7 +545,7 @@ fn answer_line(answer: Result<Value, Refusal>) -> String {
 mod tests {
     use super::*;
 
-    fn peer() -> PeerRef {
+    fn peer() -> NodeRef {
         "bob".parse().unwrap()
     }
 

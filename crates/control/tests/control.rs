@@ -186,7 +186,7 @@ fn round_trip() {
     match weft_control::call_raw(&path, &ping()) {
         Err(ControlError::Refused(refusal)) => {
             assert_eq!(refusal.code, ErrorCode::UnknownPeer);
-            assert!(refusal.message.starts_with("no peer named bob"));
+            assert!(refusal.message.starts_with("no node named bob"));
         }
         other => panic!("{other:?}"),
     }

@@ -14,6 +14,7 @@
 //! | [`members`] | the nodes with which packets pass, whatever brought them |
 //! | [`exit`] | orders for exits, and what this node offers |
 //! | [`names`] | the names that this node answers for |
+//! | [`references`] | the node that a user means by a name, an address or a key |
 //! | [`routes`] | where packets to subnets behind peers go |
 //!
 //! Never here: clocks and sockets (weft-node), files (weft-store), how a fact gets into the system
@@ -23,6 +24,7 @@ pub mod addresses;
 pub mod exit;
 pub mod members;
 pub mod names;
+pub mod references;
 pub mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};

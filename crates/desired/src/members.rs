@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_config::Config;
 use weft_config::host_name::PeerAddress;
-use weft_config::peer::{PeerName, PeerRef};
+use weft_config::peer::{NodeRef, PeerName};
 use weft_core::hint::{self, Hint, HintSource};
 use weft_host::hosts::Hosts;
 use weft_networks::{Networks, of_exit};
@@ -19,6 +19,7 @@ use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
 
+use crate::references::{InNetwork, NotFound};
 use crate::routes::Origin;
 
 /// A node with which IP packets pass.
@@ -26,9 +27,8 @@ use crate::routes::Origin;
 pub struct Member {
     /// Its name on this node: that of the configuration, or else the first that a network gives it.
     pub name: Option<PeerName>,
-    /// Its names in the networks that it and this node are members of, each with the name of the
-    /// network on this node.
-    names: BTreeSet<(PeerName, Option<PeerName>)>,
+    /// What it is in the networks that it and this node are members of.
+    pub(crate) networks: BTreeSet<InNetwork>,
     /// Whether the configuration has it and gives it its name.
     named_by_hand: bool,
     /// Its UDP addresses, in the order in which they are tried.
@@ -52,15 +52,10 @@ pub struct Member {
 
 /// All rows, by public key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members(BTreeMap<PublicKey, Member>);
-
-/// Why a reference to a node does not name one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotFound {
-    /// There is none.
-    Unknown,
-    /// Several nodes have this name, in different networks.
-    Ambiguous,
+pub struct Members {
+    rows: BTreeMap<PublicKey, Member>,
+    /// This node, which has no row, and what it is in its networks.
+    pub(crate) own: Option<(PublicKey, BTreeSet<InNetwork>)>,
 }
 
 /// The rows that only one of two tables has.
@@ -91,10 +86,9 @@ impl Members {
         let configured: BTreeSet<Subnet> = members.subnets().map(|(subnet, _)| subnet).collect();
         for row in networks.rows() {
             let name: Option<PeerName> = row.name.and_then(|name| name.as_str().parse().ok());
-            let network = row.network.and_then(|name| name.as_str().parse().ok());
-            let member = members.0.entry(row.key).or_insert_with(|| Member {
+            let member = members.rows.entry(row.key).or_insert_with(|| Member {
                 name: None,
-                names: BTreeSet::new(),
+                networks: BTreeSet::new(),
                 named_by_hand: false,
                 addresses: Vec::new(),
                 require_fast: config.fast.require,
@@ -106,8 +100,6 @@ impl Members {
                 packets: false,
             });
             member.packets |= row.member;
-            let named = name.clone().filter(|_| row.member);
-            member.names.extend(named.map(|name| (name, network)));
             if member.name.is_none() {
                 member.name = name;
             }
@@ -120,12 +112,20 @@ impl Members {
                 member.own.insert(subnet);
             }
         }
-        let joined = networks.in_order().filter(|network| network.is_member(networks.own()));
-        for network in joined.filter(|_| config.networks.accept_routes) {
+        let joined = || networks.in_order().filter(|network| network.is_member(networks.own()));
+        for network in joined() {
+            for (key, row) in &mut members.rows {
+                let member = network.is_member(key);
+                row.networks.extend(member.then(|| InNetwork::of(network, key)));
+            }
+        }
+        let own = joined().map(|network| InNetwork::of(network, networks.own()));
+        members.own = Some((*networks.own(), own.collect()));
+        for network in joined().filter(|_| config.networks.accept_routes) {
             members.add_routes(config, network.routes(), networks.own_ipv4_in(network));
         }
         if let Some((key, exit)) = members.exit(config, networks)
-            && let Some(row) = members.0.get_mut(&key)
+            && let Some(row) = members.rows.get_mut(&key)
         {
             row.subnets.extend(of_exit(exit));
         }
@@ -135,56 +135,16 @@ impl Members {
     /// Finds the node that the configuration names as exit.
     ///
     /// # Errors
-    /// [`NotFound`], also for a contact.
-    pub fn named_exit(&self, config: &Config) -> Result<PublicKey, NotFound> {
-        let wanted = config.tun.exit.as_ref().ok_or(NotFound::Unknown)?;
-        let key = self.find(wanted)?;
-        let packets = self.0.get(&key).is_some_and(|row| row.packets);
-        packets.then_some(key).ok_or(NotFound::Unknown)
-    }
-
-    /// Finds the node of a reference. A name that the configuration gives goes before the names in networks,
-    /// which their administrators choose: no other node gets it.
-    pub fn find(&self, wanted: &PeerRef) -> Result<PublicKey, NotFound> {
-        let name = match wanted {
-            PeerRef::Name(name) => name,
-            PeerRef::Member { name, network } => return self.only(name, |of| of == Some(network)),
-            PeerRef::Key(_) | PeerRef::Address(_) => {
-                let mut keys = self.0.keys();
-                let key = keys.find(|key| wanted.matches(key, None));
-                return key.copied().ok_or(NotFound::Unknown);
-            }
-        };
-        match self.by_hand(name) {
-            Some(key) => Ok(key),
-            None => self.only(name, |_| true),
-        }
-    }
-
-    /// Returns the node to which the configuration gives a name.
-    pub fn by_hand(&self, name: &PeerName) -> Option<PublicKey> {
-        let mut by_hand = self.iter().filter(|(_, row)| row.named_by_hand);
-        let found = by_hand.find(|(_, row)| row.name.as_ref() == Some(name));
-        found.map(|(key, _)| *key)
-    }
-
-    /// Finds the only node of a name in networks.
-    fn only(&self, name: &PeerName, network: impl Fn(Option<&PeerName>) -> bool) -> Result<PublicKey, NotFound> {
-        let is_named = |row: &Member| {
-            let mut names = row.names.iter();
-            names.any(|(known, of)| known == name && network(of.as_ref()))
-        };
-        let mut named = self.iter().filter(|(_, row)| is_named(row));
-        match (named.next(), named.next()) {
-            (Some((key, _)), None) => Ok(*key),
-            (None, _) => Err(NotFound::Unknown),
-            (Some(_), Some(_)) => Err(NotFound::Ambiguous),
-        }
+    /// [`NotFound`], also for a contact and for this node itself.
+    pub fn named_exit(&self, wanted: &NodeRef) -> Result<PublicKey, NotFound> {
+        let key = self.find_other(wanted)?;
+        let packets = self.rows.get(&key).is_some_and(|row| row.packets);
+        packets.then_some(key).ok_or_else(|| self.unknown(wanted))
     }
 
     /// Returns the exit of this node, if it is approved in a common network.
     pub fn exit(&self, config: &Config, networks: &Networks) -> Option<(PublicKey, Exit)> {
-        let key = self.named_exit(config).ok()?;
+        let key = self.named_exit(config.tun.exit.as_ref()?).ok()?;
         Some((key, networks.exits().remove(&key)?))
     }
 
@@ -205,8 +165,8 @@ impl Members {
             members.sort_by_key(|key| key.node_addr());
             let first = members
                 .iter()
-                .find(|key| self.0.get(**key).is_some_and(|row| row.packets));
-            if let Some(row) = first.and_then(|key| self.0.get_mut(*key)) {
+                .find(|key| self.rows.get(**key).is_some_and(|row| row.packets));
+            if let Some(row) = first.and_then(|key| self.rows.get_mut(*key)) {
                 row.add_subnet(*subnet, source, &taken);
             }
         }
@@ -217,7 +177,7 @@ impl Members {
         let rows = config.peers.iter().map(|peer| {
             let row = Member {
                 name: peer.name.clone(),
-                names: BTreeSet::new(),
+                networks: BTreeSet::new(),
                 named_by_hand: peer.name.is_some(),
                 addresses: dialled(&peer.addresses, hosts),
                 require_fast: peer.require_fast,
@@ -230,23 +190,26 @@ impl Members {
             };
             (peer.key, row)
         });
-        Self(rows.collect())
+        Self {
+            rows: rows.collect(),
+            own: None,
+        }
     }
 
     /// Iterates in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&PublicKey, &Member)> {
-        self.0.iter()
+        self.rows.iter()
     }
 
     /// Returns the row of this key.
     #[must_use]
     pub fn get(&self, key: &PublicKey) -> Option<&Member> {
-        self.0.get(key)
+        self.rows.get(key)
     }
 
     /// Returns whether there is a row for this key.
     pub fn contains(&self, key: &PublicKey) -> bool {
-        self.0.contains_key(key)
+        self.rows.contains_key(key)
     }
 
     /// Returns the names of the nodes that have one.
@@ -258,7 +221,7 @@ impl Members {
     /// Takes subnets as those that a network brings.
     #[cfg(test)]
     pub(crate) fn forget_by_hand(&mut self, subnets: &BTreeSet<Subnet>) {
-        for row in self.0.values_mut() {
+        for row in self.rows.values_mut() {
             row.by_hand.retain(|subnet| !subnets.contains(subnet));
         }
     }
@@ -288,7 +251,7 @@ impl Members {
             let pairs = subnets.map(|subnet| (*subnet, origin(subnet)));
             pairs.collect::<Vec<_>>()
         };
-        self.0.values().flat_map(of_row)
+        self.rows.values().flat_map(of_row)
     }
 
     /// Adds addresses of nodes of the table. Other nodes are passed over.
@@ -298,7 +261,7 @@ impl Members {
         source: HintSource,
     ) {
         for (key, addresses) in of {
-            if let Some(row) = self.0.get_mut(key) {
+            if let Some(row) = self.rows.get_mut(key) {
                 addresses
                     .iter()
                     .for_each(|at| hint::add(&mut row.addresses, *at, source));
@@ -317,7 +280,7 @@ impl Members {
     #[must_use]
     pub fn unconfirmed(&self) -> BTreeSet<IpAddr> {
         let confirmed: BTreeSet<IpAddr> = self.addresses().map(|at| at.ip()).collect();
-        let hints = self.0.values().flat_map(|row| &row.addresses);
+        let hints = self.rows.values().flat_map(|row| &row.addresses);
         hints
             .map(|hint| hint.at.ip())
             .filter(|ip| !confirmed.contains(ip))
@@ -328,7 +291,7 @@ impl Members {
     #[must_use]
     pub fn difference(&self, before: &Self) -> Difference {
         let only = |one: &Self, other: &Self| {
-            let keys = one.0.keys().filter(|key| !other.contains(key));
+            let keys = one.rows.keys().filter(|key| !other.contains(key));
             keys.copied().collect::<Vec<_>>()
         };
         Difference {
@@ -417,24 +380,51 @@ mod tests {
         let mut all = members(&(peer(1, "name = \"nas\"") + &peer(2, "") + &peer(3, "")));
         let nas: PeerName = "nas".parse().unwrap();
         let desk: PeerName = "desk".parse().unwrap();
-        let find = |all: &Members, text: &str| all.find(&text.parse().unwrap());
+        let find = |all: &Members, text: &str| all.find(&text.parse().unwrap()).map_err(|error| error.to_string());
+        let unknown = |text: &str| {
+            Err(format!(
+                "no node named {text}; `weft peers` and `weft members` list them"
+            ))
+        };
         let home: PeerName = "home".parse().unwrap();
         let give = |all: &mut Members, key: &PublicKey, name: &PeerName| {
-            let names = &mut all.0.get_mut(key).unwrap().names;
-            names.insert((name.clone(), Some(home.clone())));
+            all.rows.get_mut(key).unwrap().networks.insert(InNetwork {
+                network: Some(home.clone()),
+                name: Some(name.clone()),
+                ipv4: None,
+            });
         };
         give(&mut all, &two, &nas);
         assert_eq!(find(&all, "nas"), Ok(one));
-        assert_eq!(find(&all, "desk"), Err(NotFound::Unknown));
+        assert_eq!(find(&all, "desk"), unknown("desk"));
         // Also one that the configuration gives another name.
         give(&mut all, &one, &desk);
         assert_eq!(find(&all, "desk.fips"), Ok(one));
         give(&mut all, &three, &desk);
-        assert_eq!(find(&all, "desk"), Err(NotFound::Ambiguous));
+        let several = find(&all, "desk").unwrap_err();
+        assert!(
+            several.starts_with("several nodes are named desk, in different networks"),
+            "{several}"
+        );
+        // An address that members of two networks have is named with what tells them apart.
+        for (key, network) in [(&one, "home"), (&two, "work")] {
+            all.rows.get_mut(key).unwrap().networks.insert(InNetwork {
+                network: Some(network.parse().unwrap()),
+                name: Some("box".parse().unwrap()),
+                ipv4: Some(Ipv4Addr::new(10, 44, 1, 2)),
+            });
+        }
+        let several = find(&all, "10.44.1.2").unwrap_err();
+        assert!(
+            several.contains("box.home.weft") && several.contains("box.work.weft"),
+            "{several}"
+        );
+        assert_eq!(find(&all, "box.work.weft"), Ok(two));
         assert_eq!(find(&all, "NAS.home.weft."), Ok(two), "past that of the configuration");
-        assert_eq!(find(&all, "nas.work.weft"), Err(NotFound::Unknown));
+        assert_eq!(find(&all, "nas.work.weft"), unknown("nas.work.weft"));
         assert_eq!(find(&all, &three.to_string()), Ok(three));
         assert_eq!(find(&all, &three.node_addr().to_ipv6().to_string()), Ok(three));
-        assert_eq!(find(&all, &identity(4).public().to_string()), Err(NotFound::Unknown));
+        let absent = identity(4).public().to_string();
+        assert_eq!(find(&all, &absent), unknown(&absent));
     }
 }

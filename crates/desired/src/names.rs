@@ -33,7 +33,7 @@ mod tests {
     use std::path::Path;
 
     use weft_config::Config;
-    use weft_config::peer::PeerRef;
+    use weft_config::peer::NodeRef;
     use weft_host::hosts::Hosts;
     use weft_roster::names::Name;
 
@@ -52,7 +52,7 @@ mod tests {
                 let names: Vec<_> = members.names_by_hand().collect();
                 let nas = "nas".parse().unwrap();
                 assert_eq!(names, [(&nas, peer)], "{host}");
-                assert_eq!(members.find(&PeerRef::Name(nas.clone())), Ok(peer));
+                assert_eq!(members.find(&NodeRef::Name(nas.clone())), Ok(peer));
             }
         }
     }

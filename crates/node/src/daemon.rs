@@ -49,6 +49,7 @@ mod port_mapping;
 mod reach_status;
 mod reaching;
 mod reconfigure;
+mod references;
 mod reports;
 mod resolvers;
 mod rights;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_os::process::drop_all_privileges;
 use weft_perf::limits::Limits;
 use weft_perf::server::{self, Server, ServerError};
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let control = TcpStream::from(control.map_err(ServerError::Flow)?);
     let daemon = std::os::unix::process::parent_id();
     let view = match args.peer {
-        IpAddr::V6(address) => View::new(args.control.clone(), PeerRef::Address(address), Some(daemon)),
+        IpAddr::V6(address) => View::new(args.control.clone(), NodeRef::Address(address.into()), Some(daemon)),
         IpAddr::V4(_) => return Err(Failure::Usage("a mesh address is an IPv6 address".to_owned())),
     };
     match server::serve(Server {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::ControlCommand;
 use weft_control::status::{PathStatus, Peers};
 use weft_control::trace::{LaneTrace, TraceDocument};
@@ -16,13 +16,13 @@ const STAGES_MS: u32 = 3_000;
 /// Asks the daemon over its control socket.
 pub(super) struct View {
     control: PathBuf,
-    peer: PeerRef,
+    peer: NodeRef,
     pid: Option<u32>,
 }
 
 impl View {
     /// Asks about `peer` at the socket `control`; `pid` is the daemon's process.
-    pub(super) fn new(control: PathBuf, peer: PeerRef, pid: Option<u32>) -> Self {
+    pub(super) fn new(control: PathBuf, peer: NodeRef, pid: Option<u32>) -> Self {
         Self { control, peer, pid }
     }
 }

@@ -24,7 +24,6 @@ use weft_wire::Subnet;
 use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use super::exit_check::ExitChecks;
-use super::exit_settings::not_found;
 use super::run::Daemon;
 use super::why::{why_frames, why_trouble};
 
@@ -236,11 +235,11 @@ impl Daemon {
         let config = &self.configuration.config;
         let Some((key, _)) = self.desired.exit else {
             let named = config.tun.exit.as_ref()?;
-            return Some(match self.desired.members.named_exit(config) {
+            return Some(match self.desired.members.named_exit(named) {
                 Ok(_) => format!(
                     "{named} is no approved exit; an administrator makes it one: `weft route approve {named} exit`"
                 ),
-                Err(error) => not_found(named, error),
+                Err(error) => error.to_string(),
             });
         };
         self.passes(&key).err()
@@ -325,7 +324,7 @@ impl Daemon {
         };
         Some(ExitStatus {
             exit: named.to_string(),
-            npub: self.desired.members.named_exit(config).ok().map(|key| key.to_string()),
+            npub: self.desired.members.named_exit(named).ok().map(|key| key.to_string()),
             strict,
             lan: config.tun.exit_lan,
             inbound: !strict || config.tun.exit_inbound,

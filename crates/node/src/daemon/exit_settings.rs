@@ -1,27 +1,14 @@
 //! Changes of the settings about the exit of this node: what is refused, and what a client is told.
 
 use weft_config::Config;
-use weft_config::peer::PeerRef;
 use weft_control::Reply;
 use weft_control::status::Reloaded;
-use weft_desired::members::NotFound;
 use weft_os::clock::boottime_ms;
-use weft_roster::names::Name;
 
 use super::run::Daemon;
 
 /// The settings that a client is told the effect of.
 const SETTINGS: [&str; 4] = ["tun.exit", "tun.exit_strict", "tun.exit_lan", "tun.exit_inbound"];
-
-/// Why there is no exit of this name, as half a line for the user.
-pub(super) fn not_found(named: &PeerRef, error: NotFound) -> String {
-    match error {
-        NotFound::Unknown => format!("no member of a network of this node is named {named}; `weft members` lists them"),
-        NotFound::Ambiguous => {
-            format!("several members are named {named}, in different networks; `weft set --exit` takes an npub as well")
-        }
-    }
-}
 
 impl Daemon {
     /// Answers a change of the configuration once the system has carried out what it means for exits, and says
@@ -64,18 +51,7 @@ impl Daemon {
     /// The reason, as a line for the user.
     pub(super) fn refuse_exit(&self, config: &Config) -> Result<(), String> {
         let Some(named) = &config.tun.exit else { return Ok(()) };
-        let own = self.facts.key;
-        let names = self
-            .networks
-            .iter()
-            .filter_map(|network| network.state().names.get(&own));
-        let is_own = |text: &str| named.to_string() == text;
-        match self.desired.members.named_exit(config) {
-            Ok(_) => Ok(()),
-            Err(NotFound::Unknown) if named.matches(&own, None) || names.map(Name::as_str).any(is_own) => {
-                Err(format!("tun.exit: {named} is this node itself"))
-            }
-            Err(error) => Err(format!("tun.exit: {}", not_found(named, error))),
-        }
+        let found = self.desired.members.named_exit(named);
+        found.map(drop).map_err(|error| format!("tun.exit: {error}"))
     }
 }

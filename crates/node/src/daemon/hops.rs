@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::status::{Document as _, HopStatus, HopsStatus, PathStatus};
 use weft_control::{ErrorCode, Refusal, Reply};
 use weft_core::{HopSaid, Path};
@@ -62,7 +62,7 @@ impl HopInquiries {
 
 impl Daemon {
     /// Begins an inquiry for a client.
-    pub(super) fn answer_hops(&mut self, peer: &PeerRef, reply: Reply) {
+    pub(super) fn answer_hops(&mut self, peer: &NodeRef, reply: Reply) {
         let now = boottime_ms();
         let found = self.find(peer).and_then(|key| {
             let status = self.node.status_of(now, key.node_addr());

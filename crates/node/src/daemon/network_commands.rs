@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use weft_config::peer::NodeRef;
 use weft_control::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
 use weft_control::{ErrorCode, NetworkCommand, Reply};
 use weft_core::Path;
 use weft_desired::addresses::HostAddresses;
+use weft_desired::references::NotFound;
 use weft_host::surroundings::{Subnets, Surroundings};
 use weft_networks::rules::why::{self, Question};
 use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
@@ -29,6 +31,10 @@ impl Daemon {
     /// Carries out a command about networks, and answers once what it has changed is saved.
     pub(super) fn answer_network(&mut self, command: NetworkCommand, reply: Reply) {
         let times = (boottime_ms(), unix_s());
+        let command = match self.with_keys(command) {
+            Ok(command) => command,
+            Err(why) => return answer(reply, Err::<NetworkList, _>(why)),
+        };
         match command {
             NetworkCommand::Why {
                 from,
@@ -275,32 +281,17 @@ impl Daemon {
         any.ok_or_else(|| "no network of this node has an exit; `weft routes` lists them".to_owned())
     }
 
-    /// The node with a name in a network, a name in the configuration, or this npub.
+    /// The node at one end of a flow.
     fn node_named(&self, named: &str) -> Result<PublicKey, String> {
-        if let Ok(key) = named.parse() {
-            return Ok(key);
-        }
-        let by_hand = named.parse().ok().and_then(|name| self.desired.members.by_hand(&name));
-        let of_networks = self.networks.iter().flat_map(|network| &network.state().names);
-        let known = of_networks.filter(|(_, name)| name.as_str() == named);
-        let known: BTreeSet<PublicKey> = known.map(|(key, _)| *key).collect();
-        if known.len() > 1 && by_hand.is_none() {
-            let shown = named.escape_debug();
-            return Err(format!(
-                "several nodes are named {shown}, in different networks; name one by its npub"
-            ));
-        }
-        by_hand.or_else(|| known.first().copied()).ok_or_else(|| {
-            if named.parse::<IpAddr>().is_ok() {
-                return format!(
-                    "{named} is an address; name the node, and with --behind an address that it has a route to"
-                );
+        let wanted = named.parse::<NodeRef>();
+        let wanted = wanted.map_err(|error| format!("{} is {error}", named.escape_debug()))?;
+        match (self.desired.members.find(&wanted), wanted) {
+            (Ok(key), _) | (Err(NotFound::Unknown { .. }), NodeRef::Key(key)) => Ok(key),
+            (Err(error @ NotFound::Unknown { .. }), NodeRef::Address(_)) => {
+                Err(format!("{error}; an address behind a node is given with --behind"))
             }
-            format!(
-                "no node is named {}; `weft members` and `weft status` list them",
-                named.escape_debug()
-            )
-        })
+            (Err(error), _) => Err(error.to_string()),
+        }
     }
 
     fn invite(

@@ -1,6 +1,6 @@
 //! What was tried to reach a peer directly, as a document.
 
-use weft_config::peer::PeerRef;
+use weft_config::peer::NodeRef;
 use weft_control::status::{AttemptStatus, CandidateStatus, Document as _, NatStatus, ReachStatus, TriedStatus};
 use weft_control::{Refusal, Reply};
 use weft_core::{HintSource, Path, PeerStatus};
@@ -15,7 +15,7 @@ use super::why;
 
 impl Daemon {
     /// Answers why packets to a peer take their path.
-    pub(super) fn answer_reach(&mut self, peer: &PeerRef, reply: Reply) {
+    pub(super) fn answer_reach(&mut self, peer: &NodeRef, reply: Reply) {
         let found = self.find(peer).and_then(|key| {
             let document = self.reach_status(&key);
             document.ok_or_else(|| Refusal::unknown_peer(peer))

@@ -4,12 +4,10 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
-use weft_config::peer::PeerRef;
 use weft_control::status::{Document as _, Pong, Stopping, Version};
 use weft_control::trace::TraceDocument;
 use weft_control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
 use weft_core::{Event, Frames, Node, Output, Path, SessionDown};
-use weft_desired::members::NotFound;
 use weft_desired::{Desired, System};
 use weft_host::surroundings::Subnets;
 use weft_networks::Networks;
@@ -676,12 +674,5 @@ impl Daemon {
             why: (!answered).then(|| self.why_no_echo(&status)),
         };
         reply.ok(&pong);
-    }
-
-    pub(super) fn find(&self, peer: &PeerRef) -> Result<PublicKey, Refusal> {
-        self.desired.members.find(peer).map_err(|error| match error {
-            NotFound::Unknown => Refusal::unknown_peer(peer),
-            NotFound::Ambiguous => Refusal::ambiguous_peer(peer),
-        })
     }
 }

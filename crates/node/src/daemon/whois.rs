@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use weft_config::Config;
-use weft_config::peer::{NodeRef, PeerRef};
+use weft_config::peer::NodeRef;
+use weft_control::Refusal;
 use weft_control::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
-use weft_control::{ErrorCode, Refusal};
 use weft_desired::members::Members;
 use weft_networks::Networks;
 use weft_noise::PublicKey;
@@ -32,10 +32,10 @@ impl Daemon {
                 query: query.to_string(),
                 nodes,
             }),
-            true => Err(Refusal::new(
-                ErrorCode::UnknownPeer,
-                format!("no known node has {query}; `weft peers` and `weft members` list the known ones"),
-            )),
+            true => Err(match self.find(query) {
+                Err(refusal) => refusal,
+                Ok(_) => Refusal::unknown_peer(query),
+            }),
         }
     }
 }
@@ -107,11 +107,9 @@ impl Known<'_> {
         };
         match query {
             NodeRef::Address(_) => false,
-            NodeRef::Peer(peer @ (PeerRef::Key(_) | PeerRef::Address(_))) => peer.matches(key, None),
-            NodeRef::Peer(PeerRef::Name(name)) => {
-                self.name(key).as_deref() == Some(name.as_str()) || host(name.as_str(), None)
-            }
-            NodeRef::Peer(PeerRef::Member { name, network }) => host(name.as_str(), Some(network.as_str())),
+            NodeRef::Key(_) => query.matches(key, None),
+            NodeRef::Name(name) => self.name(key).as_deref() == Some(name.as_str()) || host(name.as_str(), None),
+            NodeRef::Member { name, network } => host(name.as_str(), Some(network.as_str())),
         }
     }
 

@@ -50,7 +50,7 @@ fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
         // Rules, and questions about them.
         let line = failed(a, &["rule", "add", "allow from bob to any"]);
         assert!(
-            line.contains("no member is named bob; `weft members` lists them"),
+            line.contains("no node named bob; `weft peers` and `weft members` list them"),
             "{line}"
         );
         let list = done(a, &["rule", "add", "allow from any to nas tcp/22 until 1000"]);

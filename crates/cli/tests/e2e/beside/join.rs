@@ -257,7 +257,7 @@ fn a_removed_member_is_out_at_once_and_a_network_outlives_restarts() {
         done(a, &["member", "remove", "nas"]);
         for node in [a, b] {
             wait_until(PATIENCE, "the removal arrives", || members(node) == ["desk", "laptop"]);
-            assert!(failed(node, &["ping", "nas", "--count", "1"]).contains("no peer named nas"));
+            assert!(failed(node, &["ping", "nas", "--count", "1"]).contains("no node named nas"));
         }
         assert_strict!(!pings_ipv4(b, nas), "a removed member answers");
         wait_until(PATIENCE, "the removed node learns it", || {

@@ -124,7 +124,7 @@ fn events_follow_a_peer_that_goes_and_comes_and_wait_waits_for_it() {
         }
         let (code, line) = refused(&pair.a, &["wait", "carol", "--timeout", "1s"]);
         assert_eq!(code, 4);
-        assert!(line.contains("no peer named carol"), "{line}");
+        assert!(line.contains("no node named carol"), "{line}");
         let watch = Lines::start(&pair.a, &["status", "--watch", "--json"]);
         let standing = |line: &str| serde_json::from_str::<Value>(line).unwrap()["peers"][0]["standing"].clone();
         assert_ne!(standing(&watch.next().unwrap()), "connected");
@@ -215,7 +215,7 @@ fn both_ends_show_the_same_words() {
             .collect();
         assert!(text.contains(&words.join(" ")), "{text}");
         let (code, line) = refused(&pair.a, &["verify", "carol"]);
-        assert!(code == 1 && line.contains("no peer named carol"), "{line}");
+        assert!(code == 1 && line.contains("no node named carol"), "{line}");
         pair.finish();
     });
 }
