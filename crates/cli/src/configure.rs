@@ -18,7 +18,9 @@ use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{NodeRef, PeerName};
 use weft_control::ControlCommand;
-use weft_control::status::{Reloaded, Version};
+use weft_control::status::{Reloaded, Version, Whois};
+use weft_desired::references::party;
+use weft_networks::rules::with_parties;
 use weft_noise::PublicKey;
 use weft_store::keyfile::{self, KeyFileError};
 use weft_store::state::StatePaths;
@@ -210,10 +212,9 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
             let change = Change::open(paths, &options)?;
             let mut peers = change.config().peers.iter();
             let found = peers.find(|known| peer.matches(&known.key, known.name.as_ref()));
-            let Some(key) = found.map(|found| found.key) else {
-                return Err(Failure::Usage(format!(
-                    "the configuration has no peer named {peer}; `weft peers` lists them"
-                )));
+            let key = match found.map(|found| found.key) {
+                Some(key) => key,
+                None => configured(paths, &change, &peer)?,
             };
             let done = change.make(|text| edit::remove_peer(text, &key))?;
             report(format!("{key} removed"), Vec::new(), &done, &options.print)
@@ -221,8 +222,39 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
     }
 }
 
+/// The key of a peer of the configuration that the daemon knows by another name or address.
+fn configured(paths: &StatePaths, change: &Change<'_>, peer: &NodeRef) -> Result<PublicKey, Failure> {
+    let none = || {
+        Failure::Usage(format!(
+            "the configuration has no peer named {peer}; `weft config show` shows those it has"
+        ))
+    };
+    let command = ControlCommand::Whois { node: peer.clone() };
+    let Ok(found) = weft_control::call::<Whois>(&paths.control(), &command) else {
+        return Err(none());
+    };
+    let [node] = &found.nodes[..] else { return Err(none()) };
+    let mut peers = change.config().peers.iter();
+    if let Some(peer) = peers.find(|peer| peer.key.to_string() == node.npub) {
+        return Ok(peer.key);
+    }
+    let member = node.networks.iter().find_map(|of| of.network.as_ref());
+    Err(match member {
+        Some(network) => Failure::Usage(format!(
+            "{peer} is a member of {network}, and no peer of the configuration; `weft member remove {peer}` removes it \
+             from the network"
+        )),
+        None => none(),
+    })
+}
+
 pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
-    let settings = settings(args);
+    let mut settings = settings(args);
+    for (key, value) in &mut settings {
+        if let ("rules.local", Some(rules)) = (&**key, value) {
+            *rules = local_rules(paths, rules)?;
+        }
+    }
     let change = Change::open(paths, &args.options)?;
     let edit = |text: &str| {
         let set = |text: String, (key, value): &(String, Option<String>)| edit::set(&text, key, value.as_deref());
@@ -253,6 +285,41 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     report(lines.join("\n"), notes, &done, &args.options.print)
 }
 
+/// Local rules as the configuration has them: a list, with the npub of each node that they name.
+fn local_rules(paths: &StatePaths, text: &str) -> Result<String, Failure> {
+    let rules = match text.starts_with('[') {
+        true => serde_json::from_str(text),
+        false => Ok(vec![text.to_owned()]),
+    };
+    // What is no list of texts is refused as a configuration.
+    let Ok(rules): Result<Vec<String>, _> = rules else {
+        return Ok(text.to_owned());
+    };
+    let npub = |word: &str| match party(word) {
+        None | Some(NodeRef::Key(_)) => Ok(None),
+        Some(node) => {
+            let found: Whois = weft_control::call(&paths.control(), &ControlCommand::Whois { node: node.clone() })?;
+            match &found.nodes[..] {
+                [one] => Ok(Some(one.npub.clone())),
+                _ => Err(Failure::Usage(format!(
+                    "several nodes are named {node}; name one by its npub"
+                ))),
+            }
+        }
+    };
+    let rules: Vec<String> = rules
+        .iter()
+        .map(|rule| with_parties(rule, npub))
+        .collect::<Result<_, _>>()?;
+    Ok(list(&rules))
+}
+
+/// A list of texts as TOML.
+fn list(texts: &[String]) -> String {
+    let quoted: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
 /// A line for each IP version of the offered subnets that this host does not forward.
 fn not_forwarding(subnets: &str) -> Vec<String> {
     let versions = [
@@ -273,10 +340,6 @@ fn not_forwarding(subnets: &str) -> Vec<String> {
 
 /// The settings of a command line, each with its new value if it has one.
 fn settings(args: &SetArgs) -> Vec<(String, Option<String>)> {
-    let list = |subnets: &[String]| {
-        let quoted: Vec<String> = subnets.iter().map(|subnet| format!("{subnet:?}")).collect();
-        format!("[{}]", quoted.join(", "))
-    };
     let mut settings = Vec::new();
     match args.key.as_deref() {
         Some("advertise-routes") => {

@@ -2,8 +2,8 @@
 
 use std::net::Ipv4Addr;
 
-use weft_control::status::NetworkList;
-use weft_control::{Keep, MemberChange, NetworkCommand};
+use weft_control::status::{NetworkList, Whois};
+use weft_control::{ControlCommand, Keep, MemberChange, NetworkCommand};
 use weft_store::state::StatePaths;
 
 use super::keep::{KeepArgs, decide};
@@ -15,7 +15,7 @@ use crate::human;
 pub(crate) enum MemberAction {
     /// Remove a member from the network, and end the invite by which it came
     Remove {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         #[command(flatten)]
         keep: KeepArgs,
@@ -24,7 +24,7 @@ pub(crate) enum MemberAction {
     },
     /// Give a member another name
     Rename {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         /// Its new name
         name: String,
@@ -33,7 +33,7 @@ pub(crate) enum MemberAction {
     },
     /// Give a member tags
     Tag {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         /// The tags: letters a to z, digits, hyphens
         #[arg(required = true)]
@@ -46,7 +46,7 @@ pub(crate) enum MemberAction {
     },
     /// Fix the IPv4 address of a member
     Address {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         /// The address: a free one of 10.44.0.0/16, as 10.44.3.4
         #[arg(required_unless_present = "default")]
@@ -59,9 +59,9 @@ pub(crate) enum MemberAction {
     },
     /// Let a new machine take over name, tags and fixed address of an old one, which is removed
     Replace {
-        /// Name or npub of the old machine
+        /// The old machine: its name, NAME.NETWORK.weft, npub or address
         old: String,
-        /// Name or npub of the new one: a member, or a machine whose request waits
+        /// The new one: a member, or the npub of a machine whose request waits
         new: String,
         #[command(flatten)]
         keep: KeepArgs,
@@ -74,14 +74,14 @@ pub(crate) enum MemberAction {
 pub(crate) enum AdminAction {
     /// Let a member invite and remove others
     Add {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         #[command(flatten)]
         of: Of,
     },
     /// Take that right back; what it has signed ends, or is signed again
     Remove {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         #[command(flatten)]
         keep: KeepArgs,
@@ -90,7 +90,7 @@ pub(crate) enum AdminAction {
     },
     /// On the founder's machine, or one that has taken over from it: name the member that can take over
     Successor {
-        /// Its name or npub
+        /// The member: its name, NAME.NETWORK.weft, npub or address
         #[arg(required_unless_present = "none")]
         member: Option<String>,
         /// Name none, and take the rights of the former one back
@@ -150,7 +150,10 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
                 ipv4: address,
                 ..Change::of(MemberChange::Address)
             };
-            change(paths, of, &member, fixed, |list| text::address(list, &member, address))
+            let npub = npub_of(paths, &member);
+            change(paths, of, &member, fixed, |list| {
+                text::address(list, (&member, &npub), address)
+            })
         }
         MemberAction::Replace { old, new, keep, of } => {
             let text = format!(
@@ -158,7 +161,8 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
                 human::plain(&new),
                 human::plain(&old)
             );
-            let lost = text::routes_of(&ask(paths, NetworkCommand::List {})?, of.network.as_deref(), &old);
+            let npub = npub_of(paths, &old);
+            let lost = text::routes_of(&ask(paths, NetworkCommand::List {})?, of.network.as_deref(), &npub);
             let lost = text::to_approve(&lost, &new);
             let replaced = Change {
                 by: Some(new),
@@ -203,6 +207,18 @@ fn successor(paths: &StatePaths, member: Option<String>, keep: KeepArgs, of: Of)
     let network = of.network;
     let command = NetworkCommand::Successor { network, member, keep };
     carry_out(paths, command, of.json, |list| text + &text::signed_again(list))
+}
+
+/// The npub of the node that a reference means, if it is one alone, or the reference itself.
+fn npub_of(paths: &StatePaths, named: &str) -> String {
+    let found = named.parse().ok().and_then(|node| {
+        let command = ControlCommand::Whois { node };
+        weft_control::call::<Whois>(&paths.control(), &command).ok()
+    });
+    match found.as_ref().map(|found| &found.nodes[..]) {
+        Some([node]) => node.npub.clone(),
+        _ => named.to_owned(),
+    }
 }
 
 /// A change of a member, with what belongs to it.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use weft_config::peer::NodeRef;
 use weft_control::status::RequestList;
 use weft_control::{ControlCommand, NetworkCommand};
 use weft_noise::PublicKey;
@@ -34,7 +35,7 @@ pub(crate) struct RequestsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApproveArgs {
     /// The node's npub, as `weft requests` shows it
-    node: PublicKey,
+    node: NodeRef,
     /// Its name [default: the one that it would like]
     #[arg(long)]
     name: Option<String>,
@@ -48,7 +49,7 @@ pub(crate) struct ApproveArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct DenyArgs {
     /// The node's npub, as `weft requests` shows it
-    node: PublicKey,
+    node: NodeRef,
     /// Print the document weft.requests/1
     #[arg(long)]
     json: bool,

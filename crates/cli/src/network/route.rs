@@ -20,7 +20,7 @@ pub(crate) enum RouteAction {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RouteArgs {
-    /// The name or npub of the member
+    /// The member: its name, NAME.NETWORK.weft, npub or address
     member: String,
     /// The subnet, as 192.168.7.0/24, or exit
     #[arg(value_parser = subnet)]

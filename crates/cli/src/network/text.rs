@@ -360,14 +360,15 @@ pub(super) fn left(list: &NetworkList, listed: bool) -> &'static str {
 }
 
 /// What `approve` prints.
-pub(super) fn approved(network: Option<&NetworkStatus>, npub: &str) -> String {
-    let member = network.and_then(|network| network.members.iter().find(|member| member.npub == npub));
+pub(super) fn approved(network: Option<&NetworkStatus>, node: &str) -> String {
+    let is = |member: &&MemberStatus| member.npub == node || member.address.to_string() == node;
+    let member = network.and_then(|network| network.members.iter().find(is));
     let (Some(network), Some(member)) = (network, member) else {
         return "approved\n".to_owned();
     };
     format!(
         "{} is a member of {}, with the addresses {} and {}\n{}",
-        member.name.as_deref().unwrap_or(npub),
+        member.name.as_deref().unwrap_or(&member.npub),
         name(network),
         member.ipv4.map_or_else(|| "-".to_owned(), |ip| ip.to_string()),
         member.address,
@@ -414,8 +415,8 @@ pub(super) fn invites(list: &NetworkList, width: usize) -> String {
 }
 
 /// What `member address` prints: the address that the member named so has now.
-pub(super) fn address(list: &NetworkList, named: &str, fixed: Option<Ipv4Addr>) -> String {
-    let is_named = |member: &&MemberStatus| member.name.as_deref() == Some(named) || member.npub == named;
+pub(super) fn address(list: &NetworkList, (named, npub): (&str, &str), fixed: Option<Ipv4Addr>) -> String {
+    let is_named = |member: &&MemberStatus| member.name.as_deref() == Some(named) || member.npub == npub;
     let members = list.networks.iter().flat_map(|network| &network.members);
     let mut has = members.filter(is_named).filter_map(|member| member.ipv4);
     // Members of several networks may have the name.

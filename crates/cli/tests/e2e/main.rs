@@ -89,6 +89,7 @@ mod beside {
     mod port_mapping;
     mod presences;
     mod reach;
+    mod references;
     mod rekey;
     mod relay;
     mod relayed_fast;

@@ -311,8 +311,9 @@ fn members_have_tags_and_a_new_machine_takes_the_place_of_an_old_one() {
                 &["member", "tag", "nas", "media", "--remove"][..],
                 "nas has no tag media",
             ),
-            (&["member", "tag", "nas", "No Tag"], "a name consists of"),
-            (&["member", "replace", "nas", "other"], "no member other"),
+            (&["member", "tag", "nas", "no tag"], "a name consists of"),
+            (&["member", "tag", "nas", "Tag"], "written in lower case"),
+            (&["member", "replace", "nas", "other"], "no node named other"),
             (&["member", "replace", "desk", "new"], "cannot replace itself"),
         ] {
             let line = failed(a, arguments);
