@@ -45,6 +45,7 @@ impl Config {
                     "networks.accept_routes",
                     self.networks.accept_routes != new.networks.accept_routes,
                 ),
+                ("control.operator", self.control != new.control),
                 ("log.level", self.log.filter != new.log.filter),
                 ("peer", !same_peers(&self.peers, &new.peers)),
             ]),
@@ -86,7 +87,6 @@ impl Config {
                 ("perf.max_streams", self.perf.limits.streams != new.perf.limits.streams),
                 ("perf.max_mbit_s", self.perf.limits.rate != new.perf.limits.rate),
                 ("perf.hourly_s", self.perf.hourly != new.perf.hourly),
-                ("control.operator", self.control != new.control),
                 ("log.format", self.log.format != new.log.format),
             ]),
         }
@@ -114,6 +114,7 @@ impl Config {
         config.nostr.clone_from(&new.nostr);
         config.local_rules.clone_from(&new.local_rules);
         config.networks.clone_from(&new.networks);
+        config.control.clone_from(&new.control);
         config.log.filter = new.log.filter.clone();
         config.peers.clone_from(&new.peers);
         config
@@ -244,6 +245,7 @@ mod tests {
                 "rules.local",
                 "networks.advertise_routes",
                 "networks.accept_routes",
+                "control.operator",
                 "log.level"
             ]
         );

@@ -69,7 +69,12 @@ pub fn set(text: &str, key: &str, value: Option<&str>) -> Result<String, EditErr
         }
         return Ok(document.to_string());
     };
-    let written = written.parse::<Value>().unwrap_or_else(|_| Value::from(written));
+    let written = match written.parse::<Value>() {
+        // A string also where it is the number of a user.
+        Ok(Value::Integer(_)) if key == "control.operator" => Value::from(written),
+        Ok(value) => value,
+        Err(_) => Value::from(written),
+    };
     match table {
         None => put(document.as_table_mut(), setting, written),
         Some(table) => {

@@ -34,11 +34,13 @@ mod values;
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
 use weft_networks::rules::compile::ByHand;
 use weft_noise::PublicKey;
+use weft_os::process::user_id;
 use weft_wire::Subnet;
 use weft_wire::fast::IPV6_OVERHEAD;
 
@@ -129,6 +131,9 @@ pub fn write_plain(path: &Path, text: &str) -> Result<Config, ConfigError> {
     Ok(config)
 }
 
+/// The users of this host, as [`user_id`] has them.
+pub type Users<'a> = &'a dyn Fn(&str) -> io::Result<Option<u32>>;
+
 impl Config {
     /// Whether all packets are kept in that do not go by the exit.
     #[must_use]
@@ -149,11 +154,19 @@ impl Config {
     /// # Errors
     /// [`ConfigError`], as [`Config::load`].
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::parse_with(text, path, &user_id)
+    }
+
+    /// [`parse`](Self::parse), where `users` has the number of each user of this host: that of a name, or `None`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], as [`Config::load`].
+    pub fn parse_with(text: &str, path: &Path, users: Users<'_>) -> Result<Self, ConfigError> {
         let mut config = Self {
             path: Some(path.to_owned()),
             ..Self::default()
         };
-        match config.read(text) {
+        match config.read(text, users) {
             Ok(()) => Ok(config),
             Err(Fault { line, key, problem }) => Err(ConfigError::Setting {
                 path: path.to_owned(),

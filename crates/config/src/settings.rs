@@ -16,7 +16,8 @@ use weft_wire::{Subnet, fast};
 
 use super::reader::{Fault, Item, Lines, Section};
 use super::{
-    Announce, Config, LEAST_TUN_MTU, MAX_STUN_SERVERS, PeerConfig, PerfAllow, Privacy, Problem, UplinkUse, values,
+    Announce, Config, LEAST_TUN_MTU, MAX_STUN_SERVERS, PeerConfig, PerfAllow, Privacy, Problem, UplinkUse, Users,
+    values,
 };
 use crate::host_name::PeerAddress;
 use crate::log::LogFormat;
@@ -25,7 +26,7 @@ use crate::log::LogFormat;
 type Once<T> = BTreeMap<T, usize>;
 
 impl Config {
-    pub(super) fn read(&mut self, text: &str) -> Result<(), Fault> {
+    pub(super) fn read(&mut self, text: &str, users: Users<'_>) -> Result<(), Fault> {
         let lines = Lines::of(text.as_bytes());
         let mut root = Section::parse(text, &lines)?;
         root.number_or_auto("lanes", &mut self.lanes, 1..=MAX_LANES.into(), "lanes")?;
@@ -46,7 +47,7 @@ impl Config {
         self.read_networks(root.section("networks")?)?;
         self.read_reports(root.section("reports")?)?;
         self.read_perf(root.section("perf")?)?;
-        self.read_control(root.section("control")?)?;
+        self.read_control(root.section("control")?, users)?;
         self.read_log(root.section("log")?)?;
         self.read_peers(root.sections("peer")?, &mut taken)?;
         root.finish()
@@ -249,8 +250,9 @@ impl Config {
         section.finish()
     }
 
-    fn read_control(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
-        section.parsed("operator", &mut self.control.operator, values::operator)?;
+    fn read_control(&mut self, mut section: Section<'_>, users: Users<'_>) -> Result<(), Fault> {
+        let operator = |text: &str| values::operator(text, users);
+        section.parsed("operator", &mut self.control.operator, operator)?;
         section.finish()
     }
 

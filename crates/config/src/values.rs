@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_networks::reserved::{not_offered, reserved};
 use weft_noise::PublicKey;
-use weft_os::process::{OVERFLOW_ID, user_id};
+use weft_os::process::OVERFLOW_ID;
 use weft_reach::candidate::check;
 use weft_roster::rules::Rule;
 use weft_wire::Subnet;
@@ -12,7 +12,7 @@ use weft_wire::subnet::BadSubnet;
 
 use super::error::Problem;
 use super::reader::printable;
-use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting, STUN_PORT};
+use super::{DEFAULT_PORT, InterfaceAddress, Operator, ResolvConfSetting, STUN_PORT, Users};
 use crate::host_name::{BadPeerAddress, PeerAddress};
 use crate::peer::{NodeRef, PeerName};
 use crate::relay::RelayUrl;
@@ -111,7 +111,7 @@ pub(super) fn stun_server(text: &str) -> Result<PeerAddress, Problem> {
 }
 
 /// A user of this host, by name or number; none if the text is empty.
-pub(super) fn operator(text: &str) -> Result<Option<Operator>, Problem> {
+pub(super) fn operator(text: &str, users: Users<'_>) -> Result<Option<Operator>, Problem> {
     if text.is_empty() {
         return Ok(None);
     }
@@ -125,7 +125,7 @@ pub(super) fn operator(text: &str) -> Result<Option<Operator>, Problem> {
             .then(|| text.parse().ok())
             .flatten()
     };
-    let uid = match user_id(text) {
+    let uid = match users(text) {
         Ok(Some(uid)) => uid,
         // A user of a directory service is not in the file, so a number is taken as it is.
         Ok(None) => number().ok_or_else(|| refused("is no user of /etc/passwd"))?,

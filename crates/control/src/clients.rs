@@ -142,7 +142,7 @@ impl Rank {
 /// All clients.
 #[derive(Debug)]
 pub(super) struct Clients {
-    owners: Owners,
+    owners: Mutex<Owners>,
     /// The user of the daemon.
     own: u32,
     usage: Mutex<Usage>,
@@ -159,7 +159,7 @@ struct Usage {
 impl Clients {
     pub(super) fn new(owners: Owners, own: u32) -> Arc<Self> {
         Arc::new(Self {
-            owners,
+            owners: Mutex::new(owners),
             own,
             usage: Mutex::default(),
         })
@@ -176,7 +176,7 @@ impl Clients {
         // A kernel before Linux 4.13 does not tell groups; the main one is known.
         let groups = peer_groups(stream).unwrap_or_default();
         let uid = credentials.uid();
-        let rank = self.owners.rank(self.own, uid, credentials.gid(), &groups);
+        let rank = self.owners().rank(self.own, uid, credentials.gid(), &groups);
         self.enter(uid, rank)
     }
 
@@ -204,6 +204,16 @@ impl Clients {
             rank,
             all: Arc::clone(self),
         })
+    }
+
+    /// Replaces the operator. Connections keep the rank that they have.
+    pub(super) fn set_operator(&self, operator: Option<u32>) {
+        self.owners().operator = operator;
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        // No code panics while it holds the lock.
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn usage(&self) -> MutexGuard<'_, Usage> {

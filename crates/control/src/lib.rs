@@ -468,7 +468,7 @@ impl Refusal {
         Self::new(
             ErrorCode::Forbidden,
             "only root, the operator and the group weft may do this; use sudo, or become the operator with \
-             `sudo weft set --operator USER` and a restart of weft",
+             `sudo weft set --operator USER`",
         )
     }
 

@@ -53,6 +53,7 @@ pub struct Access {
 #[derive(Debug)]
 pub struct ControlServer {
     requests: mpsc::Receiver<ControlRequest>,
+    clients: Arc<Clients>,
     accept: JoinHandle<()>,
     stop: watch::Sender<bool>,
     socket: SocketFile,
@@ -80,9 +81,10 @@ impl ControlServer {
         let (sender, requests) = mpsc::channel(MAX_CONNECTIONS);
         let (stop, stopped) = watch::channel(false);
         let clients = Clients::new(access.owners, socket.owner);
-        let accept = tokio::spawn(accept(listener, clients, sender, stopped));
+        let accept = tokio::spawn(accept(listener, Arc::clone(&clients), sender, stopped));
         Ok(Self {
             requests,
+            clients,
             accept,
             stop,
             socket,
@@ -92,6 +94,11 @@ impl ControlServer {
     /// Returns the next request; never `None` while the server lives. Safe to cancel.
     pub async fn next(&mut self) -> Option<ControlRequest> {
         self.requests.recv().await
+    }
+
+    /// Makes `operator` the operator for each connection from now on.
+    pub fn set_operator(&self, operator: Option<u32>) {
+        self.clients.set_operator(operator);
     }
 
     /// Closes every connection after the given answers are written, or after one second, and

@@ -26,6 +26,15 @@ fn comments(text: &str) -> Vec<&str> {
 }
 
 #[test]
+fn a_number_of_a_user_is_written_as_text() {
+    let set = |value| set("", "control.operator", Some(value)).unwrap();
+    for value in ["1000", "\"1000\""] {
+        assert_eq!(set(value), "[control]\noperator = \"1000\"\n");
+    }
+    assert_eq!(set("alice"), "[control]\noperator = \"alice\"\n");
+}
+
+#[test]
 fn the_starter_keeps_its_comments_through_all_changes() {
     let starter = Config::starter_text();
     let mut text = starter.to_owned();

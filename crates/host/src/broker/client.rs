@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::asynchronous;
-use super::message::{MAX_REPLY, Reply, Request};
+use super::message::{MAX_REPLY, MAX_USER, Reply, Request};
 use super::server::Options;
 use crate::dns::Search;
 use crate::exit::{ServeExit, UseExit};
@@ -195,6 +195,18 @@ impl Client {
     /// One line for the user.
     pub async fn read_config(&self) -> Result<String, String> {
         self.text(&Request::ReadConfig).await
+    }
+
+    /// Sends [`Request::FindUser`], and returns the number of the user; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub async fn find_user(&self, name: &str) -> Result<Option<u32>, String> {
+        if name.len() > MAX_USER {
+            return Ok(None);
+        }
+        let text = self.text(&Request::FindUser(name.to_owned())).await?;
+        Ok(text.parse().ok())
     }
 
     /// Sends [`Request::NameServers`].

@@ -24,6 +24,7 @@
 //!     (16 bytes each; of IPv4, mapped)
 //! request 15, list known flows: number of subnets on this side (1 byte), those and the ones on the other
 //!     side, each as in request 9, at most 32 of both
+//! request 16, the number of a user of this system: its name, UTF-8, at most 256 bytes
 //! reply 0, done: nothing
 //! reply 1, failed: why, UTF-8 without control characters
 //! reply 2, refused: nothing
@@ -51,7 +52,7 @@ use crate::flows::{Flow, Interest, MAX_FLOWS};
 use crate::dns::Search;
 
 /// The version of the messages.
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 /// The longest request in bytes, its length not counted, and the longest reply but a text.
 pub const MAX_REQUEST: usize = 1280;
 const _: () = assert!(2 + 2 + Search::MAX_BYTES <= MAX_REQUEST);
@@ -61,6 +62,8 @@ const _: () = assert!(2 + 1 + MAX_LANS * 17 <= MAX_REQUEST);
 /// The maximum number of UDP ports, subnets and addresses of a look for faults.
 const MAX_LOOKED_AT: [usize; 3] = [16, 32, 32];
 const _: () = assert!(2 + 1 + 2 + MAX_LOOKED_AT[0] * 2 + MAX_LOOKED_AT[1] * 17 + MAX_LOOKED_AT[2] * 16 <= MAX_REQUEST);
+/// The longest name of a user, in bytes: that of Linux (`LOGIN_NAME_MAX`).
+pub(super) const MAX_USER: usize = 256;
 /// The maximum number of subnets on each side of known flows.
 const MAX_INTEREST: usize = 32;
 const _: () = assert!(2 + 1 + 2 * MAX_INTEREST * 17 <= MAX_REQUEST);
@@ -87,6 +90,7 @@ const ENABLE_IPV6: u8 = 12;
 const CHECK_RESOLVER: u8 = 13;
 const EXAMINE: u8 = 14;
 const LIST_FLOWS: u8 = 15;
+const FIND_USER: u8 = 16;
 const DONE: u8 = 0;
 const FAILED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -150,6 +154,8 @@ pub enum Request {
     /// Lists the flows that the kernel knows. Of more than 32 subnets on a side the first
     /// count.
     ListFlows(Interest),
+    /// Looks up the number of the user of this name. The reply is a text with the number, or an empty one.
+    FindUser(String),
 }
 
 /// The result of a request.
@@ -204,6 +210,7 @@ impl Request {
             Self::EnableIpv6 => frame(ENABLE_IPV6, &[]),
             Self::Examine(wanted) => frame(EXAMINE, &examine(wanted)),
             Self::ListFlows(interest) => frame(LIST_FLOWS, &list_flows(interest)),
+            Self::FindUser(name) => frame(FIND_USER, name.as_bytes()),
         }
     }
 
@@ -240,7 +247,11 @@ impl Request {
             (ENABLE_IPV6, []) => Ok(Self::EnableIpv6),
             (EXAMINE, body) => read_examine(body).map(Self::Examine).ok_or(BadMessage::Body(kind)),
             (LIST_FLOWS, body) => read_list_flows(body).map(Self::ListFlows).ok_or(BadMessage::Body(kind)),
-            (SET_RESOLVER..=LIST_FLOWS, _) => Err(BadMessage::Body(kind)),
+            (FIND_USER, name) if name.len() <= MAX_USER => {
+                let name = std::str::from_utf8(name).map_err(|_| BadMessage::Body(kind))?;
+                Ok(Self::FindUser(name.to_owned()))
+            }
+            (SET_RESOLVER..=FIND_USER, _) => Err(BadMessage::Body(kind)),
             _ => Err(BadMessage::Kind(kind)),
         }
     }
@@ -562,6 +573,7 @@ mod tests {
                     remote: vec!["10.44.0.0/16".parse().unwrap(); usize::from(port.get() % 33)],
                 }),
                 Request::Examine(Wanted::default()),
+                Request::FindUser("alice".to_owned()),
                 Request::Examine(Wanted {
                     ports: vec![2121, port.get()],
                     exit: [true, false],
@@ -601,12 +613,12 @@ mod tests {
     fn what_is_not_on_the_list_is_refused() {
         let decode = Request::decode;
         assert_eq!(decode(&[]), Err(BadMessage::Length(0)));
-        assert_eq!(decode(&[6]), Err(BadMessage::Length(1)));
+        assert_eq!(decode(&[7]), Err(BadMessage::Length(1)));
         assert_eq!(decode(&[2, 1, 0, 53]), Err(BadMessage::Version(2)));
-        assert_eq!(decode(&[6, 0, 0, 53]), Err(BadMessage::Kind(0)));
-        assert_eq!(decode(&[6, 99]), Err(BadMessage::Kind(99)));
+        assert_eq!(decode(&[7, 0, 0, 53]), Err(BadMessage::Kind(0)));
+        assert_eq!(decode(&[7, 99]), Err(BadMessage::Kind(99)));
         for body in [&[][..], &[0, 0], &[53], &[0, 53, 0], b"; rm -rf /"] {
-            assert_eq!(decode(&[&[6, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
+            assert_eq!(decode(&[&[7, 1], body].concat()), Err(BadMessage::Body(1)), "{body:?}");
         }
         for kind in [
             READ_CONFIG,
@@ -620,27 +632,31 @@ mod tests {
             STOP_SERVING,
             NAME_SERVERS,
         ] {
-            assert_eq!(decode(&[6, kind, b'/']), Err(BadMessage::Body(kind)));
+            assert_eq!(decode(&[7, kind, b'/']), Err(BadMessage::Body(kind)));
         }
         for body in [&[][..], &[1], &[0, 1], &[33]] {
             let body = [
-                &[6, LIST_FLOWS],
+                &[7, LIST_FLOWS],
                 body,
                 &[0; 33 * 17][..if body == [33] { 33 * 17 } else { 0 }],
             ]
             .concat();
             assert_eq!(decode(&body), Err(BadMessage::Body(LIST_FLOWS)), "{body:?}");
         }
+        for name in [&[0xff; 2][..], &[b'a'; MAX_USER + 1]] {
+            let body = [&[7, FIND_USER], name].concat();
+            assert_eq!(decode(&body), Err(BadMessage::Body(FIND_USER)));
+        }
         for flows in [&[0; 13][..], &[2; 37], &[4; 14], &[0; 15]] {
-            let reply = [&[6, FLOWS], flows].concat();
+            let reply = [&[7, FLOWS], flows].concat();
             assert_eq!(Reply::decode(&reply), Err(BadMessage::Body(FLOWS)), "{flows:?}");
         }
         // Counts of ports and subnets above the maximum, and counts without the bytes that they announce.
         for body in [&[0][..], &[0, 1, 0], &[0, 0, 1], &[0, 17], &[16, 0, 0], &[0, 0, 0, 1]] {
-            let body = [&[6, EXAMINE], body, &[0; 40][..usize::from(body == [0, 17]) * 35]].concat();
+            let body = [&[7, EXAMINE], body, &[0; 40][..usize::from(body == [0, 17]) * 35]].concat();
             assert_eq!(decode(&body), Err(BadMessage::Body(EXAMINE)), "{body:?}");
         }
         assert_eq!(decode(&[3; MAX_REQUEST + 1]), Err(BadMessage::Length(MAX_REQUEST + 1)));
-        assert_eq!(Reply::decode(&[6, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
+        assert_eq!(Reply::decode(&[7, TEXT, 0xff]), Err(BadMessage::Body(TEXT)));
     }
 }

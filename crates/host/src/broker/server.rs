@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use weft_config::Pending;
 use weft_noise::PublicKey;
 use weft_os::file::with_suffix;
-use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals};
+use weft_os::process::{Access, PrivilegeError, Rights, ignore_stop_signals, user_id};
 use weft_os::socket::interface_index;
 use weft_os::sysctl::enable_ipv6;
 
@@ -319,6 +319,10 @@ impl Broker {
             Request::EnableIpv6 => self.switch_ipv6_on(),
             Request::Examine(wanted) => self.examine(wanted).await,
             Request::ListFlows(interest) => Reply::Flows(flows::read(interest)),
+            Request::FindUser(name) => match user_id(name) {
+                Ok(uid) => Reply::Text(uid.map_or_else(String::new, |uid| uid.to_string())),
+                Err(error) => Reply::Failed(format!("/etc/passwd cannot be read: {error}")),
+            },
             Request::ReadConfig => self.with_config(|path| weft_config::read_text(path).map(Reply::Text)),
             Request::RestoreConfig => self.with_config(|path| Pending::restore(path).map(|()| Reply::Done)),
             Request::ConfirmConfig => self.with_config(|path| Pending::confirm(path).map(|()| Reply::Done)),

@@ -3,10 +3,13 @@
 //! The daemon may not read the file itself any longer, so the broker does. Requests are served one
 //! after the other by a task, and their results come back to the daemon's loop.
 
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use weft_config::Config;
+use weft_config::{Config, ConfigError};
 use weft_host::broker::{Broker, Client};
 
 use weft_control::{ErrorCode, Refusal, Reply};
@@ -42,9 +45,24 @@ struct Job {
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) order: Order,
-    /// The text of the file, or the reason in one line.
-    pub(super) text: Result<String, String>,
+    /// The file, or the reason in one line.
+    pub(super) read: Result<Read, String>,
     pub(super) reply: Option<Reply>,
+}
+
+/// The text of the file, and the user in it, whom the daemon may not look up itself either.
+#[derive(Debug)]
+pub(super) struct Read {
+    text: String,
+    operator: Result<Option<u32>, String>,
+}
+
+impl Read {
+    /// The configuration.
+    pub(super) fn parse(&self, path: &Path) -> Result<Config, ConfigError> {
+        let operator = |_: &str| self.operator.clone().map_err(io::Error::other);
+        Config::parse_with(&self.text, path, &operator)
+    }
 }
 
 /// The configuration in effect, and the requests about its file.
@@ -130,21 +148,38 @@ impl Configuration {
 
 async fn serve(broker: Result<Client, String>, mut jobs: mpsc::Receiver<Job>, served: mpsc::Sender<Done>) {
     while let Some(Job { order, reply }) = jobs.recv().await {
-        let text = match &broker {
+        let read = match &broker {
             Ok(broker) => carry_out(broker, order).await,
             Err(why) => Err(format!("the broker did not start: {why}")),
         };
-        if served.send(Done { order, text, reply }).await.is_err() {
+        if served.send(Done { order, read, reply }).await.is_err() {
             return;
         }
     }
 }
 
-async fn carry_out(broker: &Client, order: Order) -> Result<String, String> {
+async fn carry_out(broker: &Client, order: Order) -> Result<Read, String> {
     match order {
         Order::Reload { .. } => {}
         Order::Confirm => broker.confirm_config().await?,
         Order::TakeBack => broker.restore_config().await?,
     }
-    broker.read_config().await
+    let text = broker.read_config().await?;
+    let operator = match operator_of(&text) {
+        Some(name) => broker.find_user(&name).await,
+        None => Ok(None),
+    };
+    Ok(Read { text, operator })
+}
+
+/// The user whom a text names as operator, if it can be read that far.
+fn operator_of(text: &str) -> Option<String> {
+    let named = RefCell::new(None);
+    let note = |name: &str| {
+        named.replace(Some(name.to_owned()));
+        Ok(None)
+    };
+    // What is wrong with the text is found when it takes effect.
+    let _ = Config::parse_with(text, Path::new(""), &note);
+    named.into_inner()
 }

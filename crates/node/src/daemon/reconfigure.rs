@@ -2,17 +2,20 @@
 
 use weft_config::{Changes, Config};
 use weft_control::status::{Document as _, Reloaded};
-use weft_control::{ErrorCode, Refusal};
+use weft_control::{ControlServer, ErrorCode, Refusal};
 use weft_networks::rules::unclear;
 
-use super::configuration::{Done, Order};
+use super::configuration::{Done, Order, Read};
 use super::run::Daemon;
 
 impl Daemon {
     /// Handles a configuration that was read again, and answers the client that waits for it.
-    pub(super) fn reconfigure(&mut self, done: Done) {
-        let Done { order, text, reply } = done;
-        let adopted = text.and_then(|text| self.adopt(&text, order));
+    pub(super) fn reconfigure(&mut self, done: Done, control: &ControlServer) {
+        let Done { order, read, reply } = done;
+        let adopted = read.and_then(|read| self.adopt(&read, order));
+        // Before the answer, behind which the operator connects.
+        let operator = self.configuration.config.control.operator.as_ref();
+        control.set_operator(operator.map(|operator| operator.uid));
         match (adopted, reply) {
             (Ok((changes, refused)), reply) => {
                 self.configuration.note(order);
@@ -37,9 +40,9 @@ impl Daemon {
 
     /// Lets what can take effect while the daemon runs do so. Returns what differed, and what the
     /// system refused.
-    fn adopt(&mut self, text: &str, order: Order) -> Result<(Changes, Vec<String>), String> {
+    fn adopt(&mut self, read: &Read, order: Order) -> Result<(Changes, Vec<String>), String> {
         let path = self.configuration.config.path.clone().unwrap_or_default();
-        let new = Config::parse(text, &path).map_err(|error| error.to_string())?;
+        let new = read.parse(&path).map_err(|error| error.to_string())?;
         new.refuse_self(&self.facts.key, &new.key_file)
             .map_err(|error| error.to_string())?;
         let changes = self.configuration.config.changes(&new);

@@ -150,6 +150,47 @@ fn every_user_lists_members_and_asks_the_rules() {
 }
 
 #[test]
+fn an_operator_is_one_at_once_and_the_former_one_no_more() {
+    beside(|| {
+        if !has_other_users() {
+            return;
+        }
+        let machine = Machine::new();
+        configure(&machine);
+        let daemon = machine.up(&[]);
+        let owns = |uid| machine.weft(user(uid), &["trace", "--seconds", "1"]).status.success();
+        let passwd = fs::read_to_string("/etc/passwd").unwrap();
+        let entry = passwd.lines().find(|line| line.starts_with("daemon:")).unwrap();
+        let daemon_user: u32 = entry.split(':').nth(2).unwrap().parse().unwrap();
+        let mut former = OPERATOR;
+        for (set, uid) in [
+            (&["control.operator", "4001"][..], 4001),
+            (&["control.operator", "daemon"], daemon_user),
+            (&["control.operator", "\"4002\""], 4002),
+            (&["--operator", "daemon"], daemon_user),
+        ] {
+            let told = done(&machine.weft(ROOT, &[&["set"], set].concat()));
+            assert!(!told.contains("starts again"), "{told}");
+            assert!(owns(uid), "{set:?}");
+            assert!(!owns(former), "{set:?}");
+            former = uid;
+        }
+        let unknown = machine.weft(ROOT, &["set", "control.operator", "nobody-here"]);
+        assert_eq!(unknown.status.code(), Some(2), "{unknown:?}");
+        assert!(owns(former), "nothing is changed");
+        done(&machine.weft(ROOT, &["set", "control.operator", "--default"]));
+        assert!(!owns(former));
+        done(&machine.weft(ROOT, &["down"]));
+        drop(daemon);
+        // Without a daemon it is one from the next start on.
+        done(&machine.weft(ROOT, &["set", "control.operator", "4001"]));
+        let daemon = machine.up(&[]);
+        assert!(owns(4001));
+        drop(daemon);
+    });
+}
+
+#[test]
 fn ten_echoes_a_second() {
     beside(|| {
         if !has_other_users() {
