@@ -13,10 +13,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::json;
-use weft_config::Config;
 use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{NodeRef, PeerName};
+use weft_config::{Config, PeerConfig};
 use weft_control::ControlCommand;
 use weft_control::status::{Reloaded, Version, Whois};
 use weft_desired::references::party;
@@ -27,6 +27,7 @@ use weft_store::state::StatePaths;
 
 use self::change::{Change, Made, Place};
 pub(crate) use self::change::{NotTaken, place};
+use crate::address::address;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::{Out, answer};
@@ -84,9 +85,9 @@ pub(crate) enum PeerAction {
     Add {
         /// The peer's public key, from `weft identity show` there
         npub: PublicKey,
-        /// Where it listens, as 192.0.2.2:2121 or home.example.org:2121; several times for several
-        /// addresses; left out if it dials this node
-        #[arg(long, value_name = "ADDRESS")]
+        /// Where it listens, as 192.0.2.2:2121 or home.example.org; the port is 2121 if it is left out; several times for
+        /// several addresses, which replace those before; left out if it dials this node
+        #[arg(long, value_name = "ADDRESS", value_parser = address)]
         address: Vec<PeerAddress>,
         /// Its name on this node
         #[arg(long)]
@@ -198,15 +199,18 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
             options,
         } => {
             let change = Change::open(paths, &options)?;
-            let known = change.config().peers.iter().any(|peer| peer.key == npub);
+            let known = change.config().peers.iter().find(|peer| peer.key == npub).cloned();
             let peer = PeerChange {
                 key: npub,
                 name,
                 addresses: address,
             };
             let done = change.make(|text| edit::add_peer(text, &peer))?;
-            let verb = if known { "changed" } else { "added" };
-            report(format!("{npub} {verb}"), Vec::new(), &done, &options.print)
+            let text = match known {
+                Some(before) => changed(&before, &peer),
+                None => format!("{npub} added"),
+            };
+            report(text, Vec::new(), &done, &options.print)
         }
         PeerAction::Remove { peer, options } => {
             let change = Change::open(paths, &options)?;
@@ -219,6 +223,30 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
             let done = change.make(|text| edit::remove_peer(text, &key))?;
             report(format!("{key} removed"), Vec::new(), &done, &options.print)
         }
+    }
+}
+
+/// What `peer add` says of a peer that the configuration had: what has replaced what.
+fn changed(before: &PeerConfig, change: &PeerChange) -> String {
+    let list = |addresses: &[PeerAddress]| match addresses {
+        [] => "none".to_owned(),
+        some => some.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let none = || "none".to_owned();
+    let names = change.name.as_ref().filter(|name| before.name.as_ref() != Some(*name));
+    let name = names.map(|name| {
+        let former = before.name.as_ref().map_or_else(none, ToString::to_string);
+        format!("name {name} in place of {former}")
+    });
+    let differ = !change.addresses.is_empty() && change.addresses != before.addresses;
+    let addresses = differ.then(|| {
+        let [new, former] = [&change.addresses, &before.addresses].map(|addresses| list(addresses));
+        format!("addresses {new} in place of {former}")
+    });
+    let parts: Vec<String> = name.into_iter().chain(addresses).collect();
+    match parts.is_empty() {
+        true => format!("{} has that already", change.key),
+        false => format!("{} changed: {}", change.key, parts.join("; ")),
     }
 }
 
@@ -558,6 +586,27 @@ mod tests {
         ] {
             assert_eq!(of(words), None, "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_changed_peer_says_what_was_replaced() {
+        let key = weft_noise::SecretKey::from_bytes(&[7; 32]).unwrap().public();
+        let text = format!("[[peer]]\nnpub = \"{key}\"\nname = \"zed\"\naddresses = [\"192.0.2.1:2121\"]\n");
+        let config = Config::parse(&text, std::path::Path::new("weft.toml")).unwrap();
+        let line = |name: Option<&str>, addresses: &[&str]| {
+            let change = PeerChange {
+                key,
+                name: name.map(|name| name.parse().unwrap()),
+                addresses: addresses.iter().map(|text| address(text).unwrap()).collect(),
+            };
+            changed(&config.peers[0], &change).replace(&key.to_string(), "K")
+        };
+        assert_eq!(
+            line(None, &["192.0.2.2", "home.example.org"]),
+            "K changed: addresses 192.0.2.2:2121, home.example.org:2121 in place of 192.0.2.1:2121"
+        );
+        assert_eq!(line(Some("zod"), &[]), "K changed: name zod in place of zed");
+        assert_eq!(line(Some("zed"), &["192.0.2.1:2121"]), "K has that already");
     }
 
     #[test]

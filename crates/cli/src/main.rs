@@ -6,6 +6,7 @@
 //! 5 found something wrong with the host. An error is one line on standard error:
 //! what, where, what to do; with `--json` it is a document on standard output, too.
 
+mod address;
 mod broker;
 mod configure;
 mod doctor;

@@ -13,9 +13,9 @@ mod waiting;
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use weft_config::host_name::PeerAddress;
 use weft_control::status::{Invited, NetworkList, NetworkState, NetworkStatus, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
 use weft_noise::PublicKey;
@@ -30,6 +30,7 @@ use self::code::CodeArgs;
 use self::qr::{Qr, Showing};
 use self::text::Wanted;
 use self::waiting::{Waiting, in_one_line};
+use crate::address::{address, look_up};
 use crate::failure::Failure;
 use crate::human;
 use crate::output::{Out, answer, tell};
@@ -77,9 +78,10 @@ pub(crate) struct InviteArgs {
     /// How many machines may join with it
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2_000))]
     uses: u32,
-    /// Where this machine can be reached, as 203.0.113.7:2121 [default: addresses of its interfaces]
-    #[arg(long, value_name = "ADDRESS")]
-    address: Vec<SocketAddr>,
+    /// Where this machine can be reached, as 203.0.113.7:2121 or home.example.org; the port is 2121 if it is left out,
+    /// and a name is looked up now [default: addresses of its interfaces]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    address: Vec<PeerAddress>,
     /// Print the code as a QR code as well, also if the terminal is too small or there is none
     #[arg(long, conflicts_with_all = ["no_qr", "json"])]
     qr: bool,
@@ -104,9 +106,9 @@ pub(crate) struct JoinArgs {
     /// Ask this administrator instead, by its npub, and wait for its owner's decision
     #[arg(long, value_name = "NPUB", conflicts_with_all = ["code", "code_file"])]
     ask: Option<PublicKey>,
-    /// Where the administrator can be reached, as 203.0.113.7:2121 (with --ask)
-    #[arg(long, value_name = "ADDRESS", requires = "ask")]
-    address: Vec<SocketAddr>,
+    /// Where the administrator can be reached, as 203.0.113.7:2121 or home.example.org (with --ask)
+    #[arg(long, value_name = "ADDRESS", requires = "ask", value_parser = address)]
+    address: Vec<PeerAddress>,
     /// Print the document weft.networks/1 once this machine is a member; what happens meanwhile goes to standard
     /// error. A daemon has to run
     #[arg(long)]
@@ -182,7 +184,7 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
         tags: args.tag,
         uses: args.uses,
         expires_s: args.expires,
-        addresses: args.address,
+        addresses: look_up(args.address)?,
     });
     if args.json {
         return Out::new().json(&weft_control::call_raw(&paths.control(), &command)?);
@@ -201,7 +203,8 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
 
 pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     if let Some(admin) = args.ask {
-        return membership::ask_admin(place, admin, args.address, wanted(args.host, args.json)?);
+        let addresses = look_up(args.address)?;
+        return membership::ask_admin(place, admin, addresses, wanted(args.host, args.json)?);
     }
     let code = args.code.read()?.encode().to_string();
     let wanted = wanted(args.host, args.json)?;

@@ -134,6 +134,19 @@ impl FromStr for PeerAddress {
     }
 }
 
+impl PeerAddress {
+    /// Reads an address as a user writes it in a command: without a port it is at [`DEFAULT_PORT`].
+    ///
+    /// # Errors
+    /// [`BadPeerAddress`], but not [`BadPeerAddress::NoPort`].
+    pub fn of_command(text: &str) -> Result<Self, BadPeerAddress> {
+        match text.parse() {
+            Err(BadPeerAddress::NoPort(whole)) => whole.parse(),
+            read => read,
+        }
+    }
+}
+
 impl From<SocketAddr> for PeerAddress {
     fn from(at: SocketAddr) -> Self {
         Self::At(at)
@@ -168,6 +181,24 @@ mod tests {
         ] {
             assert_eq!(read(text), Ok(same.to_owned()), "{text}");
             assert_eq!(read(same), Ok(same.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_command_may_leave_the_port_out() {
+        for (text, whole) in [
+            ("192.0.2.2", "192.0.2.2:2121"),
+            ("2001:db8::2", "[2001:db8::2]:2121"),
+            ("[2001:db8::2]", "[2001:db8::2]:2121"),
+            ("home.example.org", "home.example.org:2121"),
+            ("home.example.org:5000", "home.example.org:5000"),
+        ] {
+            let read = PeerAddress::of_command(text).map(|address| address.to_string());
+            assert_eq!(read, Ok(whole.to_owned()), "{text}");
+        }
+        for text in ["", "localhost", "nas.home.weft", "192.0.2.2:", "192.0.2"] {
+            let error = PeerAddress::of_command(text).unwrap_err();
+            assert!(!matches!(error, BadPeerAddress::NoPort(_)), "{text}: {error}");
         }
     }
 
