@@ -12,13 +12,15 @@ mod text;
 mod waiting;
 
 use std::fs;
-use std::io::{self, IsTerminal as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use weft_config::host_name::PeerAddress;
 use weft_control::status::{Invited, NetworkList, NetworkState, NetworkStatus, Status};
 use weft_control::{ControlCommand, ControlError, NetworkCommand};
+use weft_networks::utc;
 use weft_noise::PublicKey;
+use weft_os::clock::unix_s;
 use weft_roster::names::Name;
 use weft_store::state::StatePaths;
 
@@ -38,6 +40,10 @@ use crate::start::{Place, with_daemon};
 
 /// How long `join` waits to become a member.
 const JOINING: Duration = Duration::from_secs(60);
+/// The longest time for which an invite is open, in seconds.
+const LONGEST: u32 = 30 * 86_400;
+/// In seconds: what two clocks may differ.
+const A_DAY: u64 = 86_400;
 /// The pause between two looks at it.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -206,7 +212,11 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
         let addresses = look_up(args.address)?;
         return membership::ask_admin(place, admin, addresses, wanted(args.host, args.json)?);
     }
-    let code = args.code.read()?.encode().to_string();
+    let code = args.code.read()?;
+    if let Some(note) = ahead(code.expires.into(), unix_s()) {
+        let _ = io::stderr().write_all(note.as_bytes());
+    }
+    let code = code.encode().to_string();
     let wanted = wanted(args.host, args.json)?;
     with_daemon_or_document(place, "join", args.json, move |paths| {
         let host = wanted.name.clone();
@@ -403,9 +413,21 @@ fn host_name() -> Option<String> {
     Some(name.to_string())
 }
 
+/// What `join` says of an invite that ends, by this machine's clock, later than any does.
+fn ahead(ends: u64, now: u64) -> Option<String> {
+    (ends > now + u64::from(LONGEST) + A_DAY).then(|| {
+        format!(
+            "by this machine's clock ({}) the invite ends {}, and an invite lasts 30 days at most: this clock is behind, \
+             or that of the other machine ahead; set it\n",
+            utc(now),
+            utc(ends)
+        )
+    })
+}
+
 /// Reads 10m, 24h or 7d: 1 minute to 30 days.
 fn expiry(text: &str) -> Result<u32, String> {
-    period(text, 30 * 86_400)
+    period(text, LONGEST)
         .ok_or_else(|| "write a number of minutes, hours or days, as 10m, 24h or 7d, up to 30d".to_owned())
 }
 
@@ -426,6 +448,18 @@ fn period(text: &str, most: u32) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_invite_from_the_future_names_the_clock() {
+        let now = 1_700_000_000;
+        assert_eq!(ahead(now + u64::from(LONGEST), now), None);
+        assert_eq!(ahead(0, now), None);
+        let note = ahead(now + 365 * A_DAY, now).unwrap();
+        assert!(
+            note.starts_with("by this machine's clock (2023-11-14 22:13 UTC) the invite ends 2024-11-13"),
+            "{note}"
+        );
+    }
 
     #[test]
     fn expiries_have_a_unit_and_a_bound() {

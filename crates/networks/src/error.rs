@@ -8,7 +8,7 @@ use weft_roster::network_id::NetworkId;
 use weft_roster::rules::{MAX_RULES, RuleError};
 use weft_wire::Subnet;
 
-use crate::{MAX_ASKED, MAX_NETWORKS};
+use crate::{MAX_ASKED, MAX_NETWORKS, utc};
 
 /// The reason why a command about networks is not carried out. Its text is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -224,9 +224,17 @@ pub enum NetworkError {
     /// The subnet contains the address of a member.
     #[error("{0} contains the address of {1}; a route needs a subnet without members")]
     Covers(Subnet, String),
-    /// The invite has expired.
-    #[error("the invite has expired; ask for a new one")]
-    Expired,
+    /// The invite has ended, if the clock of this machine is right. Times are seconds since 1970.
+    #[error(
+        "by this machine's clock ({}) the invite ended {}; if the clock is right, ask for a new one, and otherwise set it",
+        utc(*.now), utc(*.ended)
+    )]
+    Expired {
+        /// When the invite ended.
+        ended: u64,
+        /// What the clock says.
+        now: u64,
+    },
     /// The records do not permit the change.
     #[error(transparent)]
     Change(#[from] weft_roster::changes::ChangeError),

@@ -13,6 +13,7 @@
 //! | [`place`], [`presence`], [`presences`] | where members are at present: a place, one statement, and all of a network |
 //! | [`rules`] | which flows pass between members, for the packet path and for people |
 //! | [`reserved`] | ranges of addresses that lie behind no node |
+//! | [`utc`] | times in texts for the user |
 //! | [`NetworkError`] | the reasons why a command is not carried out |
 //!
 //! Never here: the format of records and their precedence (weft-roster), files (weft-store), sessions
@@ -29,6 +30,7 @@ pub mod presence;
 pub mod presences;
 pub mod reserved;
 pub mod rules;
+mod time;
 
 pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
 pub use self::error::NetworkError;
@@ -40,3 +42,4 @@ pub use self::networks::{
 pub use self::offers::{MAX_OFFERED, exit_of, of_exit};
 pub use self::presence::Presence;
 pub use self::presences::PresenceDigest;
+pub use self::time::utc;

@@ -155,7 +155,10 @@ impl Networks {
     /// [`NetworkError`]
     pub fn join(&mut self, code: &Code, host: Option<Name>, now: u64, unix: u64) -> Result<NetworkId, NetworkError> {
         if u64::from(code.expires) <= unix {
-            return Err(NetworkError::Expired);
+            return Err(NetworkError::Expired {
+                ended: code.expires.into(),
+                now: unix,
+            });
         }
         match self.all.get(&code.network) {
             Some(known) if known.is_member(&self.own) => return Err(NetworkError::Already),

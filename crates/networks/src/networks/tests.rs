@@ -308,7 +308,12 @@ fn what_does_not_fit_is_refused_and_says_why() {
     world.now += 3_601_000;
     let (now, unix) = world.times();
     let late = world.nodes[2].join(&expired, None, now, unix);
-    assert_eq!(late, Err(NetworkError::Expired));
+    assert!(
+        matches!(late, Err(NetworkError::Expired { ended, now }) if ended <= now),
+        "{late:?}"
+    );
+    let line = late.unwrap_err().to_string();
+    assert!(line.starts_with("by this machine's clock (2023-11-"), "{line}");
     // The joining node's clock is behind.
     world.nodes[2].join(&expired, None, world.now, UNIX).unwrap();
     world.run(4_000);
