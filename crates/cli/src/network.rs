@@ -76,7 +76,7 @@ pub(crate) struct InviteArgs {
     #[arg(long)]
     name: Option<String>,
     /// A tag that the machine gets; several times for several tags
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", value_parser = tag)]
     tag: Vec<String>,
     /// How long the invite is open, as 10m, 24h: up to 30 days
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = expiry)]
@@ -165,6 +165,12 @@ pub(crate) enum InvitesAction {
         #[command(flatten)]
         of: Of,
     },
+}
+
+/// Reads a tag, also as rules name it.
+#[expect(clippy::unnecessary_wraps, reason = "a parser of clap")]
+pub(crate) fn tag(text: &str) -> Result<String, std::convert::Infallible> {
+    Ok(text.strip_prefix("tag:").unwrap_or(text).to_owned())
 }
 
 pub(crate) fn create(place: &Place, args: CreateArgs) -> Result<(), Failure> {
@@ -459,6 +465,11 @@ mod tests {
             note.starts_with("by this machine's clock (2023-11-14 22:13 UTC) the invite ends 2024-11-13"),
             "{note}"
         );
+    }
+
+    #[test]
+    fn a_tag_is_taken_as_rules_write_it() {
+        assert_eq!(["tag:family", "family"].map(|text| tag(text).unwrap()), ["family"; 2]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `weft rule` and `weft why`: which flows pass inside a network.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -101,8 +102,39 @@ pub(crate) fn rule(paths: &StatePaths, action: RuleAction) -> Result<(), Failure
         }
         RuleAction::Default { policy, of } => (of, RuleChange::Default { policy }),
     };
+    let given = match &change {
+        RuleChange::Add { rule, .. } => vec![rule.clone()],
+        RuleChange::Set { rules } => rules.clone(),
+        RuleChange::Remove { .. } | RuleChange::Default { .. } => Vec::new(),
+    };
     let network = of.network;
-    network::carry_out(paths, NetworkCommand::Rules { network, change }, of.json, rules)
+    network::carry_out(paths, NetworkCommand::Rules { network, change }, of.json, |list| {
+        let unused: String = list
+            .networks
+            .iter()
+            .map(|network| unused_tags(network, &given))
+            .collect();
+        let _ = io::stderr().write_all(unused.as_bytes());
+        rules(list)
+    })
+}
+
+/// A line for each tag in rules that no member of the network has.
+fn unused_tags(network: &NetworkStatus, rules: &[String]) -> String {
+    let words = rules.iter().flat_map(|rule| rule.split_ascii_whitespace());
+    let named: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("tag:")).collect();
+    let is_used = |tag: &&str| {
+        network
+            .members
+            .iter()
+            .any(|member| member.tags.iter().any(|of| of == tag))
+    };
+    let unused = named.into_iter().filter(|tag| !is_used(tag));
+    let line = |tag: &str| {
+        let tag = tag.escape_debug();
+        format!("no member has the tag {tag}, so the rule is about none yet; `weft member tag MEMBER {tag}` gives it\n")
+    };
+    unused.map(line).collect()
 }
 
 /// Prints whether a flow passes and which rule says so. It is an error if it does not, so that a

@@ -167,6 +167,9 @@ pub enum NetworkError {
     /// A rule names a member that there is not.
     #[error("no member is named {0}; `weft members` lists them, and a rule takes a name, npub1..., tag:NAME or any")]
     NoSuchMember(String),
+    /// The network has the rule.
+    #[error("rule {0} of the network says that already; nothing is changed")]
+    RuleAlready(usize),
     /// A rule cannot be read.
     #[error("rule {text:?}: {error}; as in `allow from tag:family to nas tcp/22`")]
     BadRule {

@@ -13,7 +13,7 @@ mod local;
 mod text;
 pub mod why;
 
-pub use local::unclear;
+pub use local::{unclear, unused_tags};
 pub use text::{from_words, in_words, unknown_name, with_parties};
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) enum MemberAction {
         /// The member: its name, NAME.NETWORK.weft, npub or address
         member: String,
         /// The tags: letters a to z, digits, hyphens
-        #[arg(required = true)]
+        #[arg(required = true, value_parser = super::tag)]
         tag: Vec<String>,
         /// Take these tags from it instead
         #[arg(long)]

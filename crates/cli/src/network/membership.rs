@@ -40,7 +40,7 @@ pub(crate) struct ApproveArgs {
     #[arg(long)]
     name: Option<String>,
     /// A tag that it gets; several times for several tags
-    #[arg(long, value_name = "TAG")]
+    #[arg(long, value_name = "TAG", value_parser = super::tag)]
     tag: Vec<String>,
     #[command(flatten)]
     of: Of,

@@ -166,9 +166,11 @@ impl Network {
             RuleChange::Add { rule, at } => {
                 let (rule, mut rules) = (read(rule)?, present()?);
                 let at = at.unwrap_or(rules.len() + 1);
-                match at.checked_sub(1).filter(|at| *at <= rules.len()) {
-                    Some(place) => rules.insert(place, rule),
-                    None => return Err(NetworkError::NoRule(at)),
+                let known = rules.iter().position(|known| *known == rule);
+                match (at.checked_sub(1).filter(|at| *at <= rules.len()), known) {
+                    (Some(_), Some(known)) => return Err(NetworkError::RuleAlready(known + 1)),
+                    (Some(place), None) => rules.insert(place, rule),
+                    (None, _) => return Err(NetworkError::NoRule(at)),
                 }
                 rules
             }

@@ -47,6 +47,35 @@ pub fn unclear(networks: &Networks, local: &[Rule]) -> Vec<String> {
     lines.flatten().collect()
 }
 
+/// A line for each tag in local rules that no member has, which the rule may have misspelt.
+#[must_use]
+pub fn unused_tags(networks: &Networks, local: &[Rule]) -> Vec<String> {
+    let joined: Vec<&Network> = networks
+        .iter()
+        .filter(|network| network.is_member(networks.own()))
+        .collect();
+    let is_used = |of: Option<&Name>, tag: &Name| {
+        let mut meant = joined
+            .iter()
+            .filter(|network| of.is_none_or(|of| is_named(network, of)));
+        meant.any(|network| network.state().members.values().any(|member| member.tags.contains(tag)))
+    };
+    let of_rule = |rule: &Rule| {
+        ends(rule).find_map(|end| match end {
+            Selector::Tag(tag) if !is_used(None, tag) => Some(tag.clone()),
+            Selector::TagOf(of, tag) if !is_used(Some(of), tag) => Some(tag.clone()),
+            _ => None,
+        })
+    };
+    let lines = local.iter().map(|rule| {
+        Some(format!(
+            "no member has the tag {}, so this is about none: {rule}",
+            of_rule(rule)?
+        ))
+    });
+    lines.flatten().collect()
+}
+
 /// Both ends of a rule, if they are members.
 fn ends(rule: &Rule) -> impl Iterator<Item = &Selector> {
     let to = match &rule.to {

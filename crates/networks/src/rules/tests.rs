@@ -95,6 +95,13 @@ fn rules_are_added_replaced_and_removed_with_the_names_of_members() {
             },
             "no rule 4",
         ),
+        (
+            RuleChange::Add {
+                rule: both[1].to_owned(),
+                at: Some(1),
+            },
+            "rule 2 of the network says that already",
+        ),
         (RuleChange::Set(vec![both[0].to_owned(); 1_001]), "at most 1000 rules"),
     ] {
         let error = change(&mut networks, wrong).unwrap_err();

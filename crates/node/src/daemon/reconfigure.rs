@@ -3,7 +3,7 @@
 use weft_config::{Changes, Config};
 use weft_control::status::{Document as _, Reloaded};
 use weft_control::{ControlServer, ErrorCode, Refusal};
-use weft_networks::rules::unclear;
+use weft_networks::rules::{unclear, unused_tags};
 
 use super::configuration::{Done, Order, Read};
 use super::run::Daemon;
@@ -26,7 +26,10 @@ impl Daemon {
                     live: named(&changes.live),
                     at_start: named(&changes.at_start),
                     refused,
-                    notes: Vec::new(),
+                    notes: match changes.live.contains(&"rules.local") {
+                        true => unused_tags(&self.networks, &self.configuration.config.local_rules),
+                        false => Vec::new(),
+                    },
                     confirm_s: self.configuration.left().map(|left| left.as_secs()),
                 };
                 if let Some(reply) = reply {

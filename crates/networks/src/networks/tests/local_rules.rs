@@ -6,8 +6,8 @@ use weft_roster::rules::Rule;
 use super::*;
 use crate::MemberChange;
 use crate::rules::compile::{ByHand, compile};
-use crate::rules::unclear;
 use crate::rules::why::{Question, why};
+use crate::rules::{unclear, unused_tags};
 
 /// The node whose rules these are.
 const OWN: usize = 2;
@@ -132,6 +132,25 @@ fn what_a_rule_does_not_say_is_said_to_its_user() {
         unknown.ends_with("this node is in no network homes, so it is about no member"),
         "{unknown}"
     );
+}
+
+#[test]
+fn a_tag_that_no_member_has_is_said_to_its_user() {
+    let lines = |rule: &str| unused_tags(&world(true).nodes[OWN], &rules(&[rule]));
+    for used in [
+        "deny from tag:family to any",
+        "allow from tag:home/family to tag:home/nas",
+        "deny from any to any",
+    ] {
+        assert_eq!(lines(used), [""; 0], "{used}");
+    }
+    for (rule, tag) in [
+        ("deny from tag:famly to any", "famly"),
+        ("deny from any to tag:nowhere/nas", "nas"),
+    ] {
+        let expected = format!("no member has the tag {tag}, so this is about none: {rule}");
+        assert_eq!(lines(rule), [expected]);
+    }
 }
 
 /// An administrator of one network gives its members nothing by a tag that the rule means in another.
