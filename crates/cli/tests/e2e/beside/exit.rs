@@ -178,7 +178,7 @@ fn packets_of_a_member_leave_by_the_exit() {
         assert!(table.contains("exit, IPv4") && table.contains("exit, IPv6"), "{table}");
         wait_until(MINUTE, "packets leave by the exit", || net.passes());
         assert_eq!(seen(laptop, TARGET6).as_deref(), Some(EXIT6));
-        assert_eq!(net.exit()["pass"], true, "{}", net.exit());
+        wait_until(PATIENCE, "the exit is set up", || net.exit()["pass"] == true);
         assert_eq!(net.exit()["why"], "packets pass");
         let page = done(&net.laptop, &["status"]);
         assert!(page.contains("exit: nas: packets pass"), "{page}");
