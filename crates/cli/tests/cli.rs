@@ -2,6 +2,9 @@
 //! real control socket.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
+#[path = "common/printed.rs"]
+mod printed;
+
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,6 +15,8 @@ use std::thread::{self, JoinHandle};
 use serde_json::{Value, json};
 use weft_control::status::{NetworkList, Stopping};
 use weft_control::{Access, ControlCommand, ControlServer, NetworkCommand, Refusal};
+
+use printed::{done, failed};
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
@@ -59,22 +64,6 @@ impl Place {
     fn show(&self) -> Value {
         serde_json::from_str(&done(&self.run(&["identity", "show", "--json"]))).unwrap()
     }
-}
-
-/// Standard output of a command that succeeded and wrote nothing to standard error.
-fn done(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// The one line of a command that failed with `code`.
-fn failed(output: &Output, code: i32) -> String {
-    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    assert!(stderr.starts_with("weft: "), "{stderr}");
-    stderr.trim_end().to_owned()
 }
 
 #[test]

@@ -1,13 +1,18 @@
 //! What commands there are, and what each of them has: a page, completions, documents.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
+#[path = "common/printed.rs"]
+mod printed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
+
+use printed::{done, failed};
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
@@ -30,21 +35,6 @@ const WITHOUT_DOCUMENT: [(&str, &str); 11] = [
 
 fn help(path: &[&str]) -> String {
     done(&Command::new(WEFT).args(path).arg("-h").output().unwrap())
-}
-
-/// Standard output of a command that succeeded and wrote nothing to standard error.
-fn done(output: &Output) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), &*stderr), (Some(0), ""));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// The one line of a command that failed with `code`.
-fn failed(output: &Output, code: i32) -> String {
-    let stderr = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    stderr.trim_end().to_owned()
 }
 
 /// The visible commands below a command, from its help.
