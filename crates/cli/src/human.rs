@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use weft_control::status::{
     ClonesStatus, ExitStatus, LanesStatus, LinkStatus, MeshStatus, NetworkList, NostrRelayStatus, Offload,
-    OffloadStatus, PathStatus, PeerStatus, Peers, RightsStatus, ServesStatus, SessionStatus, Status, StrangerStatus,
-    StunStatus, Traffic, TurnedAwayStatus,
+    OffloadStatus, PathStatus, PeerStatus, Peers, PublicNode, RightsStatus, ServesStatus, SessionStatus, Status,
+    StrangerStatus, StunStatus, Traffic, TurnedAwayStatus,
 };
 
 pub(crate) use peer::peer;
@@ -29,16 +29,12 @@ pub(crate) fn status(status: &Status, networks: &NetworkList, width: usize) -> S
     for line in node_lines(status) {
         page.line(7, &line);
     }
-    match status.peers.is_empty() {
-        true if any => {}
-        true => {
-            page.empty_line();
-            page.line(0, NOBODY);
-        }
-        false => {
-            page.empty_line();
-            put_peers(&mut page, &status.peers, &[]);
-        }
+    if !status.peers.is_empty() {
+        page.empty_line();
+        put_peers(&mut page, &status.peers, &[]);
+    } else if !any {
+        page.empty_line();
+        page.line(0, NOBODY);
     }
     put_turned_away(&mut page, status, networks);
     page.into_text()
@@ -105,14 +101,7 @@ fn node_lines(status: &Status) -> Vec<String> {
                 node.tun.offloads.join(" ")
             }
         ),
-        format!(
-            "weft {} ({}), up {}, memory {}, processor {:.1} s",
-            node.version,
-            node.commit,
-            duration(node.uptime_s),
-            bytes(node.rss_bytes),
-            node.cpu_s
-        ),
+        public::program(&PublicNode::from(node)),
         format!("listening on {}", listen.join(", ")),
     ];
     let offload = node.offload.as_ref().and_then(unused_offloads);

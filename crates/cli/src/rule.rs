@@ -188,7 +188,7 @@ fn has_expired(rule: &str, now: u64) -> bool {
 }
 
 fn text(network: &NetworkStatus, now: u64) -> String {
-    let name = human::plain(network.label.as_deref().unwrap_or("(joining)"));
+    let name = human::plain(network.title().unwrap_or("(joining)"));
     let Some(rules) = &network.rules else {
         return format!("{name}: rules of a later version of weft, so nothing passes; update this node\n");
     };

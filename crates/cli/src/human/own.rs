@@ -32,8 +32,7 @@ pub(super) fn put_networks(page: &mut Page, list: &NetworkList) -> bool {
     any
 }
 
-/// The network in which this machine has been turned into a stranger to a node that turns up at it: that of a member
-/// or administrator of a network from which this machine was removed.
+/// Returns the network from which this machine was removed and of which `node` is a member or an administrator.
 pub(super) fn former_network<'a>(list: &'a NetworkList, node: &TurnedAwayStatus) -> Option<&'a str> {
     let removed = |network: &&NetworkStatus| network.state == NetworkState::Removed;
     let has = |network: &&NetworkStatus| {
@@ -44,8 +43,7 @@ pub(super) fn former_network<'a>(list: &'a NetworkList, node: &TurnedAwayStatus)
 }
 
 fn title(network: &NetworkStatus) -> &str {
-    let label = network.label.as_deref().or(network.name.as_deref());
-    label.unwrap_or("a network")
+    network.title().unwrap_or("a network")
 }
 
 fn with_why(what: &str, network: &NetworkStatus) -> String {

@@ -1,6 +1,6 @@
 //! The documents for all users as text.
 
-use weft_control::status::{NetworkList, PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
+use weft_control::status::{NetworkList, PublicNode, PublicPath, PublicPeer, PublicPeers, PublicStatus, Traffic};
 
 use super::own::put_networks;
 use super::words::{Page, bytes, duration, milliseconds};
@@ -17,20 +17,25 @@ pub(crate) fn public_status(status: &PublicStatus, networks: &NetworkList, width
     for line in [
         node.npub.clone(),
         format!("{} on {}, MTU {}", node.address, node.interface, node.mtu),
-        format!(
-            "weft {} ({}), up {}, memory {}, processor {:.1} s",
-            node.version,
-            node.commit,
-            duration(node.uptime_s),
-            bytes(node.rss_bytes),
-            node.cpu_s
-        ),
+        program(node),
     ] {
         page.line(7, &line);
     }
     page.empty_line();
     put_peers(&mut page, &status.peers);
     page.into_text()
+}
+
+/// The version of the daemon, how long it has run, and what it takes up.
+pub(super) fn program(node: &PublicNode) -> String {
+    format!(
+        "weft {} ({}), up {}, memory {}, processor {:.1} s",
+        node.version,
+        node.commit,
+        duration(node.uptime_s),
+        bytes(node.rss_bytes),
+        node.cpu_s
+    )
 }
 
 /// The peers.

@@ -495,7 +495,7 @@ pub(super) fn signed_again(list: &NetworkList) -> String {
 }
 
 /// The members of a network. `presence`: what is said of whether one is there.
-fn table(network: &NetworkStatus, presence: fn(&MemberStatus) -> String) -> String {
+fn table(network: &NetworkStatus, presence: fn(&MemberStatus) -> Option<String>) -> String {
     let width = network
         .members
         .iter()
@@ -505,7 +505,7 @@ fn table(network: &NetworkStatus, presence: fn(&MemberStatus) -> String) -> Stri
     let width = width.unwrap_or(0).max(1);
     let line = |member: &MemberStatus| {
         let mut notes = Vec::new();
-        notes.extend(Some(presence(member)).filter(|presence| !presence.is_empty()));
+        notes.extend(presence(member));
         notes.extend(member.admin.then(|| "administrator".to_owned()));
         notes.extend(member.successor.then(|| "successor".to_owned()));
         notes.extend(member.tags.iter().map(|tag| format!("tag {tag}")));
@@ -524,28 +524,26 @@ fn table(network: &NetworkStatus, presence: fn(&MemberStatus) -> String) -> Stri
 }
 
 fn name(network: &NetworkStatus) -> &str {
-    let label = network.label.as_deref();
-    label.or(network.name.as_deref()).unwrap_or("(joining)")
+    network.title().unwrap_or("(joining)")
 }
 
 /// Which member this machine is. Right after it has joined it has heard none of the others.
-fn own_part(member: &MemberStatus) -> String {
-    if member.own { "this machine" } else { "" }.to_owned()
+fn own_part(member: &MemberStatus) -> Option<String> {
+    member.own.then(|| "this machine".to_owned())
 }
 
 /// Whether a member is there, and when it was heard last if not.
-fn presence(member: &MemberStatus) -> String {
+fn presence(member: &MemberStatus) -> Option<String> {
     let heard = |word: &str| match member.heard_s {
         Some(seconds) => format!("{word}, heard {} ago", human::duration(seconds)),
         None => format!("{word}, not heard yet"),
     };
-    match member.standing {
-        _ if member.own => "this machine".to_owned(),
-        Some(Standing::Active | Standing::Connected) => "online".to_owned(),
-        Some(Standing::Connecting) => heard("connecting"),
-        Some(Standing::Offline) => heard("offline"),
-        None => String::new(),
-    }
+    let presence = |standing| match standing {
+        Standing::Active | Standing::Connected => "online".to_owned(),
+        Standing::Connecting => heard("connecting"),
+        Standing::Offline => heard("offline"),
+    };
+    own_part(member).or_else(|| member.standing.map(presence))
 }
 
 fn time(seconds: u64) -> String {

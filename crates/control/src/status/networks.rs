@@ -218,6 +218,12 @@ pub struct NetworkStatus {
 }
 
 impl NetworkStatus {
+    /// Its name on this node; `None` while the node joins it.
+    #[must_use]
+    pub fn title(&self) -> Option<&str> {
+        self.label.as_deref().or(self.name.as_deref())
+    }
+
     /// This node in it, if it is a member.
     #[must_use]
     pub fn own(&self) -> Option<&MemberStatus> {
