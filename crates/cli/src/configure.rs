@@ -319,7 +319,7 @@ fn local_rules(paths: &StatePaths, text: &str) -> Result<String, Failure> {
         true => serde_json::from_str(text),
         false => Ok(vec![text.to_owned()]),
     };
-    // What is no list of texts is refused as a configuration.
+    // The configuration refuses a value that is not a list of strings.
     let Ok(rules): Result<Vec<String>, _> = rules else {
         return Ok(text.to_owned());
     };

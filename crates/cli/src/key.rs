@@ -231,7 +231,7 @@ fn restore_networks(
     Ok(networks)
 }
 
-/// A path for a document, which has no bytes that are no text.
+/// Returns a path as text for a document, with a replacement character for bytes that are not UTF-8.
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }

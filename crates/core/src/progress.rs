@@ -112,8 +112,7 @@ impl Look {
         self.standing >= Standing::Connected
     }
 
-    /// Whether the session has ended because nothing used it, and other nodes still lead to the peer. That is no sign
-    /// that the peer has gone.
+    /// Whether a path is left and the idle session has ended. An idle peer may be there all the time.
     fn rests(&self) -> bool {
         self.state == PeerState::Linked && self.trouble.is_none()
     }

@@ -145,7 +145,7 @@ impl Members {
     /// Puts the npub in the place of each member that a rule of `network` names, in any form.
     ///
     /// # Errors
-    /// [`NotFound`]. What is no reference to a node stays as it is.
+    /// [`NotFound`]. Words that are not references to nodes are kept.
     pub fn rule_in(&self, network: &Network, rule: &str) -> Result<String, NotFound> {
         with_parties(rule, |word| match party(word) {
             Some(wanted) => Ok(Some(self.find_in(network, &wanted)?.to_string())),

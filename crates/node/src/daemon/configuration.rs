@@ -50,7 +50,7 @@ pub(super) struct Done {
     pub(super) reply: Option<Reply>,
 }
 
-/// The text of the file, and the user in it, whom the daemon may not look up itself either.
+/// The text of the file, and the number of the operator that it names. The broker reads both for the daemon.
 #[derive(Debug)]
 pub(super) struct Read {
     text: String,
@@ -172,7 +172,7 @@ async fn carry_out(broker: &Client, order: Order) -> Result<Read, String> {
     Ok(Read { text, operator })
 }
 
-/// The user whom a text names as operator, if it can be read that far.
+/// Returns the operator that a text names; `None` if it names none or is invalid before that setting.
 fn operator_of(text: &str) -> Option<String> {
     let named = RefCell::new(None);
     let note = |name: &str| {

@@ -91,8 +91,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// The node of a request for membership. A node chooses its name in a request itself, so that a name says
-    /// nothing of who asks.
+    /// Returns the key of a node that asks for membership. The node itself chooses the name in its request, so a name
+    /// does not identify it.
     fn requester(&self, text: &str) -> Result<PublicKey, String> {
         let wanted = text.parse::<NodeRef>();
         let wanted = wanted.map_err(|error| format!("{} is {error}", text.escape_debug()))?;

@@ -79,7 +79,7 @@ pub(crate) fn code(node: &Daemon, arguments: &[&str]) -> String {
     invited["code"].as_str().unwrap().to_owned()
 }
 
-/// What `invite` says about the code, which is alone on standard output where that is no terminal.
+/// Returns the text of `invite` on standard error. Standard output, which is not a terminal, has only the code.
 pub(crate) fn about_invite(node: &Daemon, arguments: &[&str]) -> String {
     let output = node.command(arguments).unwrap();
     let code = String::from_utf8(output.stdout).unwrap();
