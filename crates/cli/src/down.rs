@@ -19,8 +19,9 @@ pub(crate) struct Args {
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     match weft_control::call_and_wait::<Stopping>(&paths.control(), &ControlCommand::Down {}) {
         Ok(stopped) => {
+            let process = stopped.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
             if !args.json {
-                Out::new().text(&format!("stopped (process {})\n", stopped.pid))?;
+                Out::new().text(&format!("stopped{process}\n"))?;
             }
             // The daemon may have been ended before it had opened this host. What another one has left stays.
             let left = strict::left().is_some() && (stopped.opens || strict::is_noted(&paths.config()));
@@ -30,7 +31,7 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
                 stopped.opens
             };
             let text = if opened { strict::OPENED_FOR_NOW } else { "" };
-            report(args, Some(stopped.pid), opened, text)
+            report(args, stopped.pid, opened, text)
         }
         Err(error @ ControlError::NotRunning(_)) => match strict::open(&paths.config())? {
             true => {
@@ -46,7 +47,11 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
 /// `pid`: that of the daemon, if one ran. `opens`: a strict exit has kept packets in until now.
 fn report(args: &Args, pid: Option<u32>, opens: bool, text: &str) -> Result<(), Failure> {
     match args.json {
-        true => Out::new().json(&json!({"schema": Stopping::SCHEMA, "pid": pid, "opens": opens})),
+        true => Out::new().json(&json!(Stopping {
+            schema: Stopping::SCHEMA.to_owned(),
+            pid,
+            opens
+        })),
         false => Out::new().text(text),
     }
 }

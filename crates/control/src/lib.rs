@@ -26,6 +26,7 @@ pub mod trace;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -483,7 +484,7 @@ impl Refusal {
 }
 
 /// The kind of a [`Refusal`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ErrorCode {
     /// Not JSON, an unknown command, or a field that is missing, unknown or wrong.

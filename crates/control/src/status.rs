@@ -15,11 +15,13 @@ mod peer;
 mod public;
 mod reach;
 mod rights;
+mod schema;
 mod whois;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
+use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -47,6 +49,7 @@ pub use self::reach::{
     TriedStatus,
 };
 pub use self::rights::{GuardStatus, RightsStatus};
+pub use self::schema::schema_of;
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
 pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
 pub use weft_host::dns::{DnsState, DnsStatus};
@@ -82,6 +85,12 @@ macro_rules! documents {
                 serde_json::to_value($public(self)).ok()
             })?
         })*
+
+        /// Returns each document that a daemon answers with: its name, and its JSON Schema.
+        #[must_use]
+        pub fn schemas() -> Vec<(&'static str, Schema)> {
+            vec![$(($schema, schema_of::<$document>($schema))),*]
+        }
     };
 }
 
@@ -109,7 +118,7 @@ documents! {
 }
 
 /// The answer to `status`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Status {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -127,7 +136,7 @@ pub struct Status {
 }
 
 /// The answer to `peers`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Peers {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -139,7 +148,7 @@ pub struct Peers {
 }
 
 /// The answer to `ping`: one echo.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pong {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -156,10 +165,13 @@ pub struct Pong {
     /// The reason why no answer arrived, as text for the user; `None` for users that do not own the
     /// daemon.
     pub why: Option<String>,
+    /// The number of the echo, from 1; of the command only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
 }
 
 /// The answer to `version`, from the daemon or from the command itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Version {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -188,12 +200,12 @@ impl Version {
 }
 
 /// The answer to `down`: the daemon has begun to stop. The connection closes when it has stopped.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stopping {
     /// [`Document::SCHEMA`]
     pub schema: String,
-    /// The process ID of the daemon.
-    pub pid: u32,
+    /// The process ID of the daemon; `None` from the command if no daemon was running.
+    pub pid: Option<u32>,
     /// A strict exit has kept packets in, and they leave this host directly from now on.
     #[serde(default)]
     pub opens: bool,
@@ -205,14 +217,14 @@ impl Stopping {
     pub fn this_process(opens: bool) -> Self {
         Self {
             schema: Self::SCHEMA.to_owned(),
-            pid: std::process::id(),
+            pid: Some(std::process::id()),
             opens,
         }
     }
 }
 
 /// The answer to `reload` and `confirm`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Reloaded {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -223,7 +235,7 @@ pub struct Reloaded {
     /// What the system refused, as text for the user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
-    /// What became of the exit, as text for the user, if a setting of it has changed.
+    /// What became of the exit if a setting of it has changed, and what else the user should know, as text.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// Seconds until the change is taken back unless it is confirmed.
@@ -372,6 +384,7 @@ mod tests {
             rtt_ms: None,
             path: status.peers[0].path.clone(),
             why: Some("no answer from 192.0.2.2:2121".to_owned()),
+            seq: None,
         };
         for (document, wanted) in [
             (status.for_all_users(), all),

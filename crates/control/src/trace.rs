@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_packet::DropReason;
 use weft_plane::{Queue, Stage, Trace};
@@ -64,7 +65,7 @@ const FALLBACKS: [&str; 13] = [
 ];
 
 /// The answer to `trace`; with a shorter time, the difference of two answers.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TraceDocument {
     /// [`Document::SCHEMA`](crate::status::Document::SCHEMA)
     pub schema: String,
@@ -80,7 +81,7 @@ pub struct TraceDocument {
 }
 
 /// The work of a lane, or of all of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LaneTrace {
     /// The measured time in seconds; 0 if measuring has only just begun.
     pub seconds: f64,

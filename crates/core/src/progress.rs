@@ -9,7 +9,8 @@ use crate::{Config, PeerState, Standing};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
+    schemars(rename = "TroubleKind"),
     serde(rename_all = "kebab-case")
 )]
 pub enum Trouble {

@@ -13,6 +13,7 @@ pub mod site;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_wire::Subnet;
 use weft_wire::internet::EXIT_NAMES;
@@ -30,7 +31,7 @@ pub const RESOLVER: &str = "resolver";
 const FULL: u64 = 95;
 
 /// What is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
     /// The check, in one word: `forwarding`, `firewall`, `route`, `masquerade`, `exit`, `alarm`, `rp_filter`,
     /// `connections`, `resolver`; of the daemon itself `resolver`, `dns` and `flows`.
@@ -47,7 +48,7 @@ pub struct Fault {
 }
 
 /// Something that was not looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
     /// The check, as in [`Fault::check`].
     pub check: String,
@@ -56,7 +57,7 @@ pub struct Skipped {
 }
 
 /// The result of a look.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Examined {
     /// What is wrong.
     pub faults: Vec<Fault>,

@@ -76,7 +76,10 @@ impl Stage {
 
 /// The work of one stage. With the feature `serde`, documents have it as it is here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 pub struct Work {
     /// System calls, or rounds for a stage without system calls.
     pub calls: u64,
@@ -117,7 +120,10 @@ impl Work {
 
 /// The waits in one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 pub struct Waits {
     /// Their number.
     pub count: u64,
@@ -138,7 +144,10 @@ impl Waits {
 
 /// The sizes of calls: packets in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema)
+)]
 pub struct Sizes {
     /// Calls with 1 packet, 2, 3 to 4, 5 to 8, and so on; the last element counts all above 64.
     pub calls: [u64; 8],

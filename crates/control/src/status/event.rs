@@ -2,12 +2,13 @@
 
 use std::net::Ipv6Addr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Document, PathStatus, PublicPath, Standing};
 
 /// A change, for owners of the daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -29,29 +30,29 @@ pub struct Event {
     pub why: Option<String>,
 }
 
-/// The same for all users: without endpoints, and without reasons, whose text names them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A change, for all users: without endpoints, and without reasons, whose text names them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PublicEvent {
     /// [`Document::SCHEMA`]
     pub schema: String,
-    /// [`Event::event`]
+    /// As in `weft.event/1`.
     pub event: EventKind,
-    /// [`Event::unix_ms`]
+    /// As in `weft.event/1`.
     pub unix_ms: u64,
-    /// [`Event::npub`]
+    /// As in `weft.event/1`.
     pub npub: Option<String>,
-    /// [`Event::name`]
+    /// As in `weft.event/1`.
     pub name: Option<String>,
-    /// [`Event::address`]
+    /// As in `weft.event/1`.
     pub address: Option<Ipv6Addr>,
-    /// [`Event::standing`]
+    /// As in `weft.event/1`.
     pub standing: Option<Standing>,
-    /// The kind of [`Event::path`].
+    /// The kind of the path.
     pub path: Option<PublicPath>,
 }
 
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
     /// The first of each stream: changes from here on are reported.

@@ -1,11 +1,12 @@
 //! The document about the nodes of a path.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PathStatus;
 
 /// The answer to `hops`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HopsStatus {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -22,7 +23,7 @@ pub struct HopsStatus {
 }
 
 /// A node of a path, or a place where one or several nodes are not known.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HopStatus {
     /// Its public key, if it is known: of the first node and the peer proven, of others as the nodes
     /// of the path say.

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{MappingStatus, NostrRelayStatus, StunStatus};
 
 /// The answer to `netcheck`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetcheckStatus {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -35,7 +36,7 @@ pub struct NetcheckStatus {
 }
 
 /// What is known of one version of IP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FamilyStatus {
     /// The public addresses of this host's interfaces, with the port of the node.
     pub public: Vec<SocketAddr>,
@@ -53,7 +54,7 @@ pub struct FamilyStatus {
 }
 
 /// A conclusion, and what it rests on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ConclusionStatus {
     /// The conclusion, as a word.
     pub state: String,
@@ -62,7 +63,7 @@ pub struct ConclusionStatus {
 }
 
 /// How often idle links with weft nodes send something, so that the network lets frames of the peer in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KeepaliveStatus {
     /// The addresses of peers: `local`, those of a local network; `ipv4` and `ipv6`, the others.
     pub scope: String,
@@ -73,7 +74,7 @@ pub struct KeepaliveStatus {
 }
 
 /// A neighbour that may relay.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NeighbourStatus {
     /// Its public key.
     pub npub: String,

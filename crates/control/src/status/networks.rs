@@ -2,12 +2,13 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Document as _, Standing};
 
 /// The networks of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkList {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -40,7 +41,7 @@ impl NetworkList {
 }
 
 /// A request of this node for membership without an invite.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskedStatus {
     /// The administrator's public key.
     pub npub: String,
@@ -58,7 +59,7 @@ pub struct AskedStatus {
 }
 
 /// An address at which this node asks to be taken into a network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AskedAtStatus {
     /// The public key of the node that is to be there.
     pub npub: String,
@@ -75,7 +76,7 @@ pub struct AskedAtStatus {
 
 /// What came of an address at which this node asks. What the network says is not authenticated: an attacker near
 /// the path can forge it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AskedAtState {
     /// No answer yet, and nothing says why.
@@ -100,7 +101,7 @@ pub enum AskedAtState {
 }
 
 /// The requests for membership that wait at this node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestList {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -115,7 +116,7 @@ pub struct RequestList {
 }
 
 /// A request of another node for membership.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RequestStatus {
     /// Its public key.
     pub npub: String,
@@ -128,7 +129,7 @@ pub struct RequestStatus {
 }
 
 /// What ends with the rights of an administrator.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SignedList {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -139,7 +140,7 @@ pub struct SignedList {
 }
 
 /// A record that ends with the rights of its signer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SignedStatus {
     /// What it is about: "member nas", "the rules", "administrator spare".
     pub what: String,
@@ -148,7 +149,7 @@ pub struct SignedStatus {
 }
 
 /// What a record is that ends with the rights of its signer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignedKind {
     /// It makes a node an administrator, which it stays only if it is named.
@@ -161,7 +162,7 @@ pub enum SignedKind {
 }
 
 /// One network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetworkStatus {
     /// Its identifier: 32 hexadecimal digits.
     pub id: String,
@@ -239,7 +240,7 @@ impl NetworkStatus {
 
 /// A member that has a name with a number, because another one has the name that it asked for or that
 /// another administrator gave it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NumberedStatus {
     /// Its public key.
     pub npub: String,
@@ -253,7 +254,7 @@ pub struct NumberedStatus {
 
 /// A member whose IPv4 address leads to a node of another network. It is reached by its IPv6 address
 /// and by its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShadowedStatus {
     /// The address.
     pub ipv4: Ipv4Addr,
@@ -268,7 +269,7 @@ pub struct ShadowedStatus {
 }
 
 /// A node of another network that has the IPv4 address of a member.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ShadowingNode {
     /// The label of the other network.
     pub network: Option<String>,
@@ -281,7 +282,7 @@ pub struct ShadowingNode {
 }
 
 /// The answer to `why`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Why {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -292,7 +293,7 @@ pub struct Why {
 }
 
 /// A subnet behind a member of a network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberRouteStatus {
     /// The subnet, as `192.168.7.0/24`; all addresses of an IP version if the member is an exit.
     pub subnet: String,
@@ -318,7 +319,7 @@ pub struct MemberRouteStatus {
 }
 
 /// What a node is in a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetworkState {
     /// A member.
@@ -337,7 +338,7 @@ pub enum NetworkState {
 }
 
 /// A member of a network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MemberStatus {
     /// Its public key.
     pub npub: String,
@@ -376,7 +377,7 @@ impl MemberStatus {
 }
 
 /// An open invite.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InviteStatus {
     /// The public half of its key: 64 hexadecimal digits.
     pub key: String,
@@ -389,13 +390,13 @@ pub struct InviteStatus {
 }
 
 /// The answer to `invite`.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Invited {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
     /// The code, which is a secret.
     pub code: String,
-    /// The name of the network.
+    /// The label of the network.
     pub network: Option<String>,
     /// How many members it may bring.
     pub uses: u32,
@@ -407,7 +408,8 @@ pub struct Invited {
     /// The address of another member in the code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<SocketAddr>,
-    /// No address in the code is known to be reached from other networks.
+    /// No address in the code is known to be reached from other networks: each is private, or a NAT may let nothing
+    /// in.
     #[serde(default)]
     pub local_only: bool,
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use weft_host::dns::DnsStatus;
 use weft_host::faults::{Fault, Skipped};
@@ -11,7 +12,7 @@ use weft_host::faults::{Fault, Skipped};
 use super::{ClonesStatus, MappingStatus, NostrRelayStatus, RightsStatus, StunStatus};
 
 /// The node itself.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeStatus {
     /// Its public key.
     pub npub: String,
@@ -92,9 +93,9 @@ pub struct NodeStatus {
 
 /// The member by which this node sends packets to all addresses that no member and no approved route
 /// has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExitStatus {
-    /// The member as the configuration names it: its name or npub.
+    /// The member as the configuration names it: its name, npub or address.
     pub exit: String,
     /// Its public key; `None` if no member is named like this.
     pub npub: Option<String>,
@@ -120,7 +121,7 @@ pub struct ExitStatus {
 }
 
 /// What keeps packets from passing on this host, although weft has set up all that is its own.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FaultsStatus {
     /// Milliseconds since the look.
     pub age_ms: u64,
@@ -132,7 +133,7 @@ pub struct FaultsStatus {
 }
 
 /// A node as exit of others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServesStatus {
     /// Whether it forwards IPv4.
     pub ipv4: bool,
@@ -143,7 +144,7 @@ pub struct ServesStatus {
 }
 
 /// The threads that move packets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LanesStatus {
     /// Their wanted number: as configured, or by the number of processors.
     pub wanted: u8,
@@ -162,7 +163,7 @@ pub struct LanesStatus {
 }
 
 /// The interface for IP packets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TunStatus {
     /// Its name.
     pub name: String,
@@ -188,7 +189,7 @@ pub struct TunStatus {
 }
 
 /// The offloads to the kernel: many packets in few calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OffloadStatus {
     /// Super-packets cross the interface unsplit and without checksums (`[tun] offload`);
     /// [`TunStatus::offloads`] has the kinds.
@@ -205,7 +206,8 @@ pub struct OffloadStatus {
 }
 
 /// The state of an offload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "OffloadState")]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
     /// In use.
@@ -232,7 +234,7 @@ impl Offload {
 }
 
 /// A node's part in the mesh.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MeshStatus {
     /// Node address of the tree's root: 32 hexadecimal digits.
     pub root: String,
@@ -257,7 +259,7 @@ pub struct MeshStatus {
 }
 
 /// Tests that other nodes may run with this node (`weft perf`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PerfStatus {
     /// Whether they are accepted.
     pub state: PerfState,
@@ -268,7 +270,7 @@ pub struct PerfStatus {
 }
 
 /// Whether other nodes may run tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PerfState {
     /// Disabled.

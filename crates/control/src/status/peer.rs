@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use weft_core::HintSource;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{PeerState, SizeSource, Standing, Trouble, Word};
 
 /// One peer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PeerStatus {
     /// Its public key.
     pub npub: String,
@@ -72,7 +73,7 @@ pub struct PeerStatus {
 }
 
 /// A host name of a peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HostStatus {
     /// The name and the port, as `home.example.org:2121`.
     pub name: String,
@@ -85,7 +86,7 @@ pub struct HostStatus {
 }
 
 /// Two or more running nodes have one key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ClonesStatus {
     /// Their addresses: both addresses of a peer, the one that sent last first; for this node, the
     /// address of the other host.
@@ -99,7 +100,7 @@ pub struct ClonesStatus {
 }
 
 /// The fault that keeps packets from passing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TroubleStatus {
     /// The direction.
     pub kind: Word<Trouble>,
@@ -108,7 +109,7 @@ pub struct TroubleStatus {
 }
 
 /// The subnets behind a peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RoutesStatus {
     /// The subnets, as `10.1.0.0/16`, in the order of the configuration.
     pub list: Vec<String>,
@@ -128,7 +129,7 @@ pub struct RoutesStatus {
 
 /// A neighbour that is not configured: this node forwards for it, and no IP packet passes between
 /// the two.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StrangerStatus {
     /// Its public key.
     pub npub: String,
@@ -147,7 +148,7 @@ pub struct StrangerStatus {
 }
 
 /// A node that is not configured, that tried to link, and that got no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TurnedAwayStatus {
     /// Its public key.
     pub npub: String,
@@ -160,7 +161,7 @@ pub struct TurnedAwayStatus {
 }
 
 /// A path to a peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum PathStatus {
     /// A link to a UDP address of the peer.
@@ -179,7 +180,7 @@ pub enum PathStatus {
 }
 
 /// A change of the path to a peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathChangeStatus {
     /// Seconds since the change.
     pub ago_s: u64,
@@ -204,7 +205,7 @@ impl std::fmt::Display for PathStatus {
 }
 
 /// Packets and bytes in one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Traffic {
     /// Packets.
     pub packets: u64,
@@ -215,7 +216,7 @@ pub struct Traffic {
 /// The quality of a link or a session. `out` is the direction to the peer, as the peer reports it;
 /// `in` is the direction from the peer. Values that were not measured yet are `None`: without
 /// traffic nothing is measured except on a link that has just come up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct QualityStatus {
     /// Smoothed round-trip time in milliseconds. The clocks that measure it have a resolution of
@@ -253,7 +254,7 @@ pub struct QualityStatus {
 }
 
 /// A link: keys shared with a neighbour.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LinkStatus {
     /// Age of the keys in use.
     pub epoch_age_s: u64,
@@ -276,7 +277,7 @@ pub struct LinkStatus {
 }
 
 /// What is known of a path to a peer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KnownPathStatus {
     /// The peer's address and port.
     pub addr: SocketAddr,
@@ -310,7 +311,7 @@ pub struct KnownPathStatus {
 }
 
 /// The frames that carry the data of a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FramesStatus {
     /// The kind of frames.
     pub kind: FramesKind,
@@ -329,7 +330,7 @@ pub struct FramesStatus {
 }
 
 /// The kind of frames that carry data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FramesKind {
     /// Fast frames, directly to the peer.
@@ -343,7 +344,7 @@ pub enum FramesKind {
 }
 
 /// The path MTU of the direct path to a peer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PathSizeStatus {
     /// The largest UDP payload sent.
     pub bytes: u16,
@@ -357,7 +358,7 @@ pub struct PathSizeStatus {
 }
 
 /// A session: keys shared end to end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionStatus {
     /// Age of the session, over all its keys.
     pub age_s: u64,

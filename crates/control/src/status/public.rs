@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -21,7 +22,7 @@ pub fn is_public(schema: &str) -> bool {
 }
 
 /// The answer to `status` for all users.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublicStatus {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -29,12 +30,12 @@ pub struct PublicStatus {
     pub node: PublicNode,
     /// Every configured peer, in the order of the configuration.
     pub peers: Vec<PublicPeer>,
-    /// [`Status::counters`]
+    /// As in `weft.status/1`.
     pub counters: BTreeMap<String, u64>,
 }
 
 /// The answer to `peers` for all users.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublicPeers {
     /// [`Document::SCHEMA`]
     pub schema: String,
@@ -42,8 +43,8 @@ pub struct PublicPeers {
     pub peers: Vec<PublicPeer>,
 }
 
-/// The node itself. The fields are those of [`NodeStatus`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The node itself, for all users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublicNode {
     /// Its public key.
     pub npub: String,
@@ -69,8 +70,8 @@ pub struct PublicNode {
     pub cpu_s: f64,
 }
 
-/// One peer. The fields are those of [`PeerStatus`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One peer, for all users.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublicPeer {
     /// Its public key.
     pub npub: String,
@@ -102,7 +103,7 @@ pub struct PublicPeer {
 }
 
 /// The kind of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PublicPath {
     /// A link to the peer.
@@ -201,6 +202,7 @@ pub(super) fn pong(pong: &Pong) -> Pong {
         rtt_ms: pong.rtt_ms,
         path: None,
         why: None,
+        seq: None,
     }
 }
 

@@ -2,12 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PathStatus;
 
 /// The answer to `reach`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ReachStatus {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -38,7 +39,7 @@ pub struct ReachStatus {
 }
 
 /// A STUN server of the configuration, in one version of IP.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StunStatus {
     /// The server as the configuration names it, as `stun.example.org:3478`.
     pub server: String,
@@ -55,7 +56,7 @@ pub struct StunStatus {
 }
 
 /// A Nostr relay of the configuration.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NostrRelayStatus {
     /// Its URL.
     pub url: String,
@@ -73,7 +74,7 @@ pub struct NostrRelayStatus {
 }
 
 /// A port that the gateway of the host's network maps to this node, on request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MappingStatus {
     /// The gateway that is asked; `None` if none is.
     pub gateway: Option<IpAddr>,
@@ -89,7 +90,7 @@ pub struct MappingStatus {
 }
 
 /// A question to a gateway that brought no mapping.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MappingTried {
     /// The protocol: `PCP`, `NAT-PMP` or `UPnP`.
     pub protocol: String,
@@ -98,7 +99,7 @@ pub struct MappingTried {
 }
 
 /// An address that peers are told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CandidateStatus {
     /// The address.
     pub address: SocketAddr,
@@ -107,7 +108,7 @@ pub struct CandidateStatus {
 }
 
 /// The NATs in front of a node, by version of IP, in the terms of RFC 4787.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NatStatus {
     /// IPv4: `unknown`, `endpoint-independent`, `endpoint-dependent` or `public`.
     pub ipv4: String,
@@ -116,7 +117,7 @@ pub struct NatStatus {
 }
 
 /// One attempt to find a direct path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptStatus {
     /// Milliseconds since it began.
     pub ago_ms: u64,
@@ -131,7 +132,7 @@ pub struct AttemptStatus {
 }
 
 /// An address of the peer that was tried.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TriedStatus {
     /// The address.
     pub address: SocketAddr,

@@ -1,10 +1,11 @@
 //! The part of the status about the daemon's own rights.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What the daemon can still do to the system, and which processes could read its memory.
 /// docs/guides/privileges.md explains it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RightsStatus {
     /// The user of the daemon.
     pub uid: u32,
@@ -21,7 +22,7 @@ pub struct RightsStatus {
 }
 
 /// Whether something is in force.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GuardStatus {
     /// Whether it is in force.
     pub on: bool,

@@ -3,10 +3,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The answer to `whois`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Whois {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
@@ -18,7 +19,7 @@ pub struct Whois {
 }
 
 /// A known node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WhoisNode {
     /// Its public key.
     pub npub: String,
@@ -37,7 +38,7 @@ pub struct WhoisNode {
 }
 
 /// A network that a node is a member of.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WhoisNetwork {
     /// The identifier of the network: 32 hexadecimal digits.
     pub id: String,

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Names: `NAME.fips` for configured peers, `npub1....fips` for every node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DnsStatus {
     /// Which programs can use them.
     pub state: DnsState,
@@ -20,7 +21,7 @@ pub struct DnsStatus {
 }
 
 /// Which programs can use names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DnsState {
     /// Disabled.

@@ -672,6 +672,7 @@ impl Daemon {
             rtt_ms: answered.then_some(rtt.as_secs_f64() * 1e3),
             path: status.path.map(|path| self.facts.path(&path)),
             why: (!answered).then(|| self.why_no_echo(&status)),
+            seq: None,
         };
         reply.ok(&pong);
     }
