@@ -12,7 +12,9 @@ use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use weft_config::edit::{self, PeerChange};
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::{NodeRef, PeerName};
@@ -28,6 +30,7 @@ use weft_store::state::StatePaths;
 use self::change::{Change, Made, Place};
 pub(crate) use self::change::{NotTaken, place};
 use crate::address::address;
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::{Out, answer};
@@ -455,13 +458,26 @@ pub(crate) fn config(paths: &StatePaths, action: ConfigAction) -> Result<(), Fai
     }
 }
 
+/// The document of a configuration that is valid.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Configured {
+    /// The path of the file.
+    path: String,
+    /// The tables of the file, as in docs/guides/configuration.md. A setting that has its default is absent.
+    #[schemars(with = "Map<String, Value>")]
+    settings: Value,
+}
+
+impl OfCommand for Configured {
+    const NAME: &'static str = "weft.config/1";
+}
+
 /// Prints the document of a configuration that is valid.
 fn print_config(place: &Place, text: &str) -> Result<(), Failure> {
-    Out::new().json(&json!({
-        "schema": "weft.config/1",
-        "path": place.path().display().to_string(),
-        "settings": weft_config::tables(text),
-    }))
+    Out::new().document(&Configured {
+        path: place.path().display().to_string(),
+        settings: json!(weft_config::tables(text)),
+    })
 }
 
 /// Checks what a daemon needs of this host.

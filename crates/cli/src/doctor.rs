@@ -13,12 +13,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use weft_host::faults::Skipped;
 use weft_store::state::StatePaths;
 
 use self::checks::{Finding, Repair};
 use self::facts::Facts;
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
@@ -62,18 +64,32 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     }
     let mut out = Out::new();
     match args.json {
-        true => out.json(&json!({
-            "schema": "weft.doctor/1",
-            "findings": findings,
-            "fixed": fixed,
-            "skipped": skipped,
-        }))?,
+        true => out.document(&Examined {
+            findings: &findings,
+            fixed: &fixed,
+            skipped: &skipped,
+        })?,
         false => out.text(&text(&findings, (&fixed, &refused, args.fix), &skipped))?,
     }
     match findings.is_empty() {
         true => Ok(()),
         false => Err(Failure::Findings),
     }
+}
+
+/// The document of `weft doctor`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Examined<'a> {
+    /// What is wrong, after the repairs of `--fix`.
+    findings: &'a [Finding],
+    /// What `--fix` has put right.
+    fixed: &'a [Finding],
+    /// What was not looked at.
+    skipped: &'a [Skipped],
+}
+
+impl OfCommand for Examined<'_> {
+    const NAME: &'static str = "weft.doctor/1";
 }
 
 /// `repaired`: what `--fix` has put right, what it could not, and whether it was given.

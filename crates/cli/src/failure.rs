@@ -4,10 +4,11 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 use weft_config::ConfigError;
 use weft_config::edit::EditError;
-use weft_control::ControlError;
+use weft_control::{ControlError, ErrorCode};
 use weft_host::broker::BrokerError;
 use weft_host::exit::host::ExitError;
 use weft_node::daemon::DaemonError;
@@ -23,6 +24,7 @@ use weft_store::keyfile::{BadSecret, KeyFileError};
 use weft_store::network_files::SaveError;
 use weft_store::state::{StateError, StatePaths};
 
+use crate::documents::{self, OfCommand};
 use crate::output::Out;
 use crate::service::{self, ServiceError};
 use crate::strict;
@@ -176,6 +178,21 @@ pub(crate) enum Failure {
     Signals(io::Error),
 }
 
+/// The last document of a command with `--json` that failed.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Failed<'a> {
+    /// What went wrong, as text for the user: the line of standard error.
+    error: &'a str,
+    /// The exit status.
+    exit: u8,
+    /// The code, if the daemon refused the command.
+    code: Option<ErrorCode>,
+}
+
+impl OfCommand for Failed<'_> {
+    const NAME: &'static str = "weft.error/1";
+}
+
 impl Failure {
     /// The text, which tells apart what starts a daemon.
     fn in_words(&self) -> String {
@@ -221,19 +238,19 @@ impl Failure {
             let _ = writeln!(io::stderr(), "weft: {line}");
             if json {
                 // Other documents may be in front of it, one a line.
-                let _ = Out::new().json_line(&self.document(&line, exit));
+                let _ = Out::new().json_line(&documents::document(&self.document(&line, exit)));
             }
         }
         ExitCode::from(exit)
     }
 
     /// The document `weft.error/1`.
-    fn document(&self, line: &str, exit: u8) -> Value {
+    fn document<'a>(&self, error: &'a str, exit: u8) -> Failed<'a> {
         let code = match self {
             Self::Control(ControlError::Refused(refusal)) => Some(refusal.code),
             _ => None,
         };
-        json!({"schema": "weft.error/1", "error": line, "exit": exit, "code": code})
+        Failed { error, exit, code }
     }
 
     fn exit_code(&self) -> u8 {

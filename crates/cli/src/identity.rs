@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use weft_config::{Config, ConfigError};
 use weft_control::ControlCommand;
 use weft_control::status::Status;
@@ -17,6 +18,7 @@ use weft_os::process::forbid_core_dumps;
 use weft_store::keyfile;
 use weft_store::state::{StateDir, StatePaths};
 
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::output::Out;
 
@@ -62,15 +64,31 @@ pub(crate) fn run(paths: StatePaths, action: Action) -> Result<(), Failure> {
     }
 }
 
+/// The document about a key.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Shown {
+    /// The public key.
+    npub: String,
+    /// The node address: 32 hexadecimal digits.
+    node_addr: String,
+    /// The IPv6 address in the mesh.
+    address: Ipv6Addr,
+    /// The path of the key.
+    key_file: String,
+}
+
+impl OfCommand for Shown {
+    const NAME: &'static str = "weft.identity/1";
+}
+
 fn show(identity: &Identity, key: &Path, address: Option<SocketAddr>, json: bool) -> Result<(), Failure> {
     match json {
-        true => Out::new().json(&json!({
-            "schema": "weft.identity/1",
-            "npub": identity.public().to_string(),
-            "node_addr": identity.node_addr().to_string(),
-            "address": identity.node_addr().to_ipv6(),
-            "key_file": key.display().to_string(),
-        })),
+        true => Out::new().document(&Shown {
+            npub: identity.public().to_string(),
+            node_addr: identity.node_addr().to_string(),
+            address: identity.node_addr().to_ipv6(),
+            key_file: key.display().to_string(),
+        }),
         false => Out::new().text(&text(identity, address)),
     }
 }

@@ -7,7 +7,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use weft_noise::Identity;
 use weft_os::process::forbid_core_dumps;
 use weft_os::random::random_bytes;
@@ -18,6 +19,7 @@ use weft_store::network_files::{self, NetworkFiles};
 use weft_store::state::{StateDir, StatePaths};
 
 use self::passphrase::Source;
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::human;
 use crate::identity::config;
@@ -109,14 +111,13 @@ fn export(paths: &StatePaths, file: Option<&Path>, source: &Source, json: bool) 
         write(path, &text)?;
     }
     if json {
-        return Out::new().json(&json!({
-            "schema": "weft.key-export/1",
-            "npub": npub.to_string(),
-            "file": file.map(shown),
-            "text": file.is_none().then_some(text),
-            "networks": networks.len(),
-            "left_out": left_out.iter().map(|path| shown(path)).collect::<Vec<_>>(),
-        }));
+        return Out::new().document(&Exported {
+            npub: npub.to_string(),
+            file: file.map(shown),
+            text: file.is_none().then_some(text),
+            networks: networks.len(),
+            left_out: left_out.iter().map(|path| shown(path)).collect(),
+        });
     }
     let Some(path) = file else {
         return Out::new().text(&text);
@@ -196,25 +197,65 @@ fn import(paths: StatePaths, file: Option<&Path>, source: &Source, (force, json)
     if !json {
         return Ok(());
     }
-    let networks = networks
-        .iter()
-        .map(|(network, restored)| json!({"network": network, "restored": restored}));
-    Out::new().json(&json!({
-        "schema": "weft.key-import/1",
-        "npub": npub.to_string(),
-        "imported": imported,
-        "kept": former.as_deref().map(shown),
-        "networks": networks.collect::<Vec<_>>(),
-    }))
+    Out::new().document(&Imported {
+        npub: npub.to_string(),
+        imported,
+        kept: former.as_deref().map(shown),
+        networks,
+    })
 }
 
-/// Writes the networks that are in the text of a key, and says which, unless a document does. Returns the name of each,
-/// and whether it was not there before.
+/// The document of `weft key export`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Exported {
+    /// The public key.
+    npub: String,
+    /// The file that was written; `None` without `--file`.
+    file: Option<String>,
+    /// Without `--file`, what it would have: the encrypted key and the networks.
+    text: Option<String>,
+    /// The number of networks in it.
+    networks: usize,
+    /// The files of networks that cannot be used, and are not in it.
+    left_out: Vec<String>,
+}
+
+impl OfCommand for Exported {
+    const NAME: &'static str = "weft.key-export/1";
+}
+
+/// The document of `weft key import`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Imported {
+    /// The public key.
+    npub: String,
+    /// False if it was the key of this node already.
+    imported: bool,
+    /// The file of the key that it replaces.
+    kept: Option<String>,
+    /// The networks that came with it.
+    networks: Vec<RestoredNetwork>,
+}
+
+impl OfCommand for Imported {
+    const NAME: &'static str = "weft.key-import/1";
+}
+
+/// A network that came with a key.
+#[derive(Serialize, JsonSchema)]
+struct RestoredNetwork {
+    /// Its label, or its identifier if it has none.
+    network: String,
+    /// False if it was there already.
+    restored: bool,
+}
+
+/// Writes the networks that are in the text of a key, and says which, unless a document does. Returns all of them.
 fn restore_networks(
     (directory, text): (&Path, &str),
     identity: &Identity,
     json: bool,
-) -> Result<Vec<(String, bool)>, Failure> {
+) -> Result<Vec<RestoredNetwork>, Failure> {
     let mut networks = Vec::new();
     for text in backup::open(text, identity.secret())? {
         let restored = NetworkFiles::restore(directory, &identity.public(), &text);
@@ -226,7 +267,10 @@ fn restore_networks(
         if !json {
             Out::new().text(&format!("network {name} {what}\n"))?;
         }
-        networks.push((name, written));
+        networks.push(RestoredNetwork {
+            network: name,
+            restored: written,
+        });
     }
     Ok(networks)
 }

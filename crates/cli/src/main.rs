@@ -10,6 +10,7 @@ mod address;
 mod broker;
 mod configure;
 mod doctor;
+mod documents;
 mod down;
 mod events;
 mod failure;
@@ -155,6 +156,8 @@ enum Command {
     Completion(reference::CompletionArgs),
     /// Write the manual pages into a directory
     Man(reference::ManArgs),
+    /// Print the JSON Schema of a document that --json prints, or the names of all
+    Schema(documents::Args),
     /// Show version and commit
     Version(version::Args),
     #[cfg(feature = "lab")]
@@ -227,6 +230,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Service(action) => service::run(&action, has_state),
         Command::Completion(args) => reference::completion(&args),
         Command::Man(args) => reference::man(&args),
+        Command::Schema(args) => documents::run(&args),
         Command::Version(args) => version::run(&args),
         #[cfg(feature = "lab")]
         Command::Tools(command) => tools::run(command),

@@ -10,6 +10,7 @@ use weft_control::ControlCommand;
 use weft_control::status::Document;
 use weft_store::state::StatePaths;
 
+use crate::documents::{self, OfCommand};
 use crate::failure::Failure;
 
 /// Standard output. If it is closed, the command ends without a message.
@@ -30,6 +31,11 @@ impl Out {
     /// Writes a document over several lines.
     pub(crate) fn json(&mut self, document: &Value) -> Result<(), Failure> {
         self.text(&format!("{document:#}\n"))
+    }
+
+    /// Writes the document of a command over several lines.
+    pub(crate) fn document<T: OfCommand>(&mut self, body: &T) -> Result<(), Failure> {
+        self.json(&documents::document(body))
     }
 
     /// Writes a document on one line, for a stream of documents.

@@ -4,12 +4,15 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::json;
 use weft_config::peer::NodeRef;
 use weft_control::status::{Peers, Pong, PublicPeers};
 use weft_control::{ControlCommand, ControlError, MAX_PING_MS, Visible};
 use weft_store::state::StatePaths;
 
+use crate::documents::{self, OfCommand};
 use crate::failure::Failure;
 use crate::human;
 use crate::interrupt::Interrupt;
@@ -61,13 +64,17 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
         }
         summary.note(pong.rtt_ms);
         if args.json {
-            out.json_line(&numbered(&pong, summary.sent))?;
+            let pong = Pong {
+                seq: Some(summary.sent),
+                ..pong
+            };
+            out.json_line(&json!(pong))?;
         } else {
             out.text(&line(&pong, summary.sent))?;
         }
     }
     if args.json {
-        out.json_line(&summary.to_json())?;
+        out.json_line(&documents::document(&summary.document()))?;
     } else {
         out.text(&format!("\n{summary}\n"))?;
     }
@@ -122,12 +129,23 @@ fn line(pong: &Pong, seq: u64) -> String {
     }
 }
 
-fn numbered(pong: &Pong, seq: u64) -> Value {
-    let mut document = json!(pong);
-    if let Some(fields) = document.as_object_mut() {
-        fields.insert("seq".to_owned(), seq.into());
-    }
-    document
+/// The last document of `weft ping`: the results of all echoes.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Summarized {
+    /// Echoes that were sent.
+    sent: u64,
+    /// Answers that came in time.
+    received: u64,
+    /// The shortest round trip in milliseconds.
+    min_ms: Option<f64>,
+    /// Their mean.
+    mean_ms: Option<f64>,
+    /// The longest.
+    max_ms: Option<f64>,
+}
+
+impl OfCommand for Summarized {
+    const NAME: &'static str = "weft.ping-summary/1";
 }
 
 /// The results of all echoes.
@@ -155,16 +173,15 @@ impl Summary {
         (self.received > 0).then(|| [self.min_ms, self.sum_ms / self.received as f64, self.max_ms])
     }
 
-    fn to_json(&self) -> Value {
-        let [min, mean, max] = self.rtt().map_or([None; 3], |rtt| rtt.map(Some));
-        json!({
-            "schema": "weft.ping-summary/1",
-            "sent": self.sent,
-            "received": self.received,
-            "min_ms": min,
-            "mean_ms": mean,
-            "max_ms": max,
-        })
+    fn document(&self) -> Summarized {
+        let [min_ms, mean_ms, max_ms] = self.rtt().map_or([None; 3], |rtt| rtt.map(Some));
+        Summarized {
+            sent: self.sent,
+            received: self.received,
+            min_ms,
+            mean_ms,
+            max_ms,
+        }
     }
 }
 
@@ -205,7 +222,7 @@ mod tests {
         assert_eq!(summary.to_string(), "0 sent, 0 received, 0 % lost");
         summary.note(None);
         assert_eq!(summary.to_string(), "1 sent, 0 received, 100 % lost");
-        assert_eq!(summary.to_json()["min_ms"], Value::Null);
+        assert_eq!(summary.document().min_ms, None);
         for rtt in [2.0, 1.0, 6.0] {
             summary.note(Some(rtt));
         }
@@ -213,7 +230,7 @@ mod tests {
             summary.to_string(),
             "4 sent, 3 received, 25 % lost, min/mean/max 1.000/3.000/6.000 ms"
         );
-        assert_eq!(summary.to_json()["mean_ms"], 3.0);
+        assert_eq!(summary.document().mean_ms, Some(3.0));
     }
 
     #[test]

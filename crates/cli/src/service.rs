@@ -20,7 +20,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::geteuid;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use weft_control::status::Version;
 use weft_control::{ControlCommand, ControlError};
 use weft_store::state::StatePaths;
@@ -29,6 +31,7 @@ pub(crate) use error::ServiceError;
 use program::Program;
 use unit::Unit;
 
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::output::{Out, tell};
 use crate::strict;
@@ -95,7 +98,7 @@ pub(crate) fn run(action: &Action, has_state: bool) -> Result<(), Failure> {
     need_root(name)?;
     step(print.json)?;
     match print.json {
-        true => Out::new().json(&Found::look()?.document()),
+        true => Out::new().document(&Found::look()?.document()),
         false => Ok(()),
     }
 }
@@ -160,6 +163,27 @@ pub(crate) fn install(aside: bool) -> Result<(), Failure> {
     say("`weft status` shows the node, `weft service uninstall` removes the service.\n")
 }
 
+/// The document about the service.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Service<'a> {
+    /// Whether the unit of `weft service install` is there.
+    installed: bool,
+    /// Whether it starts with the system, in the word of systemd.
+    enabled: &'a str,
+    /// Whether it runs, in the word of systemd.
+    active: &'a str,
+    /// The program of the unit.
+    program: Option<&'a Path>,
+    /// The version of the installed program.
+    program_version: Option<&'a Version>,
+    /// The version of the running daemon.
+    running_version: Option<&'a Version>,
+}
+
+impl OfCommand for Service<'_> {
+    const NAME: &'static str = "weft.service/1";
+}
+
 /// What there is of the service.
 struct Found {
     unit: Option<Unit>,
@@ -181,16 +205,15 @@ impl Found {
         })
     }
 
-    fn document(&self) -> Value {
-        json!({
-            "schema": "weft.service/1",
-            "installed": self.unit.is_some(),
-            "enabled": self.enabled,
-            "active": self.active,
-            "program": self.unit.as_ref().map(|unit| &unit.program),
-            "program_version": self.installed,
-            "running_version": self.running,
-        })
+    fn document(&self) -> Service<'_> {
+        Service {
+            installed: self.unit.is_some(),
+            enabled: &self.enabled,
+            active: &self.active,
+            program: self.unit.as_ref().map(|unit| unit.program.as_path()),
+            program_version: self.installed.as_ref(),
+            running_version: self.running.as_ref(),
+        }
     }
 
     fn text(&self) -> String {
@@ -219,7 +242,7 @@ impl Found {
 fn status(json: bool) -> Result<(), Failure> {
     let found = Found::look()?;
     match json {
-        true => Out::new().json(&found.document())?,
+        true => Out::new().document(&found.document())?,
         false => Out::new().text(&found.text())?,
     }
     match found.unit.is_some() && found.active == "active" && found.running.is_some() {

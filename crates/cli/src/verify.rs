@@ -1,16 +1,37 @@
 //! `weft verify`: words that are the same on both screens if both nodes mean the same two keys.
 
 use bip39::Language;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use weft_config::peer::NodeRef;
 use weft_control::status::{Peers, PublicPeers, PublicStatus, Standing, Status};
 use weft_control::{ControlCommand, Refusal, Visible};
 use weft_noise::PublicKey;
 use weft_store::state::StatePaths;
 
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
+
+/// The document of `weft verify`.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Words<'a> {
+    /// The public key of this node.
+    own: String,
+    /// The public key of the peer.
+    npub: String,
+    /// Its name on this node.
+    name: Option<&'a str>,
+    /// The words, in order.
+    words: [&'static str; WORDS],
+    /// Whether a node with this key is connected now.
+    connected: bool,
+}
+
+impl OfCommand for Words<'_> {
+    const NAME: &'static str = "weft.verify/1";
+}
 
 /// Words, of 11 bits each. docs/decisions/0041-words-of-keys.md says why so many.
 const WORDS: usize = 8;
@@ -65,14 +86,13 @@ fn show(
     let words = words(own, peer)?;
     let connected = matches!(standing, Standing::Connected | Standing::Active);
     if args.json {
-        return Out::new().json(&json!({
-            "schema": "weft.verify/1",
-            "own": own.to_string(),
-            "npub": peer.to_string(),
-            "name": name,
-            "words": words,
-            "connected": connected,
-        }));
+        return Out::new().document(&Words {
+            own: own.to_string(),
+            npub: peer.to_string(),
+            name,
+            words,
+            connected,
+        });
     }
     let label = human::plain(&human::name(name, &peer.to_string()));
     let now = match connected {

@@ -4,13 +4,15 @@ use std::net::Ipv6Addr;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 use weft_config::peer::NodeRef;
 use weft_control::status::{Peers, Pong, PublicPeers, Standing};
 use weft_control::{ControlCommand, ControlError, ErrorCode, Visible};
 use weft_store::state::StatePaths;
 
 use crate::configure;
+use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::human;
 use crate::output::Out;
@@ -37,12 +39,29 @@ pub(crate) struct Args {
 }
 
 /// A peer that is connected.
+#[derive(Serialize, JsonSchema)]
 struct Found {
+    /// The public key of the peer.
     npub: String,
+    /// Its name on this node.
     name: Option<String>,
+    /// Its IPv6 address in the mesh.
     address: Ipv6Addr,
-    /// The round trip of the echo, if one came back.
+    /// The round trip of the echo in milliseconds, if one came back.
     rtt_ms: Option<f64>,
+}
+
+/// The document of `weft wait`, once the peer is connected.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Waited<'a> {
+    #[serde(flatten)]
+    found: &'a Found,
+    /// How long the command waited, in milliseconds.
+    waited_ms: u64,
+}
+
+impl OfCommand for Waited<'_> {
+    const NAME: &'static str = "weft.wait/1";
 }
 
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
@@ -70,14 +89,10 @@ fn report(args: &Args, found: &Found, waited: Duration) -> Result<(), Failure> {
     if !args.json {
         return Ok(());
     }
-    Out::new().json(&json!({
-        "schema": "weft.wait/1",
-        "npub": found.npub,
-        "name": found.name,
-        "address": found.address,
-        "rtt_ms": found.rtt_ms,
-        "waited_ms": waited.as_millis() as u64,
-    }))
+    Out::new().document(&Waited {
+        found,
+        waited_ms: waited.as_millis() as u64,
+    })
 }
 
 /// The peer, or what is missing.

@@ -4,7 +4,6 @@
 #[path = "common/printed.rs"]
 mod printed;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -16,14 +15,13 @@ use printed::{done, failed};
 
 const WEFT: &str = env!("CARGO_BIN_EXE_weft");
 
-const PAGE: &str = include_str!("../../../docs/json.md");
-
 /// The commands that have no `--json`, and the reason.
-const WITHOUT_DOCUMENT: [(&str, &str); 11] = [
+const WITHOUT_DOCUMENT: [(&str, &str); 12] = [
     ("up", "the daemon itself, whose output is its log"),
     ("events", "each line is a document"),
     ("completion", "a script for a shell"),
     ("man", "pages for man(1)"),
+    ("schema", "the JSON Schema of documents"),
     ("lab run", "of the lab: results.json has the document"),
     ("lab cells", "of the lab: tables"),
     ("lab list", "of the lab: a scenario as it is written"),
@@ -110,49 +108,13 @@ fn every_command_prints_a_document_or_says_why_not() {
     assert!(all.len() > 50, "{all:?}");
     for command in &all {
         let path: Vec<&str> = command.split(' ').collect();
-        let has_document = help(&path).contains("--json");
+        let has_document = help(&path).contains("\n      --json");
         let why_not = WITHOUT_DOCUMENT.iter().find(|(without, _)| without == command);
         assert_ne!(has_document, why_not.is_some(), "{command}: {why_not:?}");
     }
     for (command, _) in WITHOUT_DOCUMENT {
         assert!(all.iter().any(|one| one == command), "no command is {command}");
     }
-}
-
-/// The documents that a text names.
-fn documents(text: &str) -> BTreeSet<&str> {
-    let words = text.split_whitespace().map(|word| word.trim_matches([',', '.', '`']));
-    words
-        .filter(|word| word.starts_with("weft.") && word.contains('/'))
-        .collect()
-}
-
-#[test]
-fn the_page_says_which_command_prints_which_document() {
-    let mut page: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    let (_, table) = PAGE.split_once("| document | commands |\n").unwrap();
-    for row in table.lines().skip(1).take_while(|row| !row.is_empty()) {
-        let (document, commands) = row.trim_matches(['|', ' ']).split_once(" | ").unwrap();
-        for command in commands.split(", ") {
-            let command = page.entry(command.trim_matches('`').to_owned()).or_default();
-            command.extend(documents(document));
-        }
-    }
-    let texts: BTreeMap<String, String> = leaves(&[])
-        .into_iter()
-        .map(|command| {
-            let path: Vec<&str> = command.split(' ').collect();
-            let text = help(&path);
-            let option = text.split_once("--json").map(|(_, rest)| rest.to_owned());
-            (command, option.unwrap_or_default())
-        })
-        .collect();
-    let program: BTreeMap<String, BTreeSet<&str>> = texts
-        .iter()
-        .map(|(command, text)| (command.clone(), documents(text)))
-        .filter(|(_, documents)| !documents.is_empty())
-        .collect();
-    assert_eq!(page, program);
 }
 
 #[test]

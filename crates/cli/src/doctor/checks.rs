@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use weft_control::status::{DnsState, DnsStatus};
 use weft_host::faults::{EXIT, Fault, dropped_ports};
@@ -18,7 +19,7 @@ const ROOM: u64 = 1 << 20;
 const LATEST: u64 = 4_102_444_800;
 
 /// Something that keeps the node from working, or parts of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub(super) struct Finding {
     /// The check, in one word.
     pub(super) check: String,
