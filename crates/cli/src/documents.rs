@@ -1,5 +1,8 @@
 //! The documents that commands print: those of the daemon, and those that a command makes itself. `weft schema`
-//! describes them.
+//! describes them, and docs/json.md is made of the same descriptions.
+
+#[cfg(all(test, feature = "lab"))]
+mod tests;
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
