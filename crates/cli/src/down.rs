@@ -19,8 +19,8 @@ pub(crate) struct Args {
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     match weft_control::call_and_wait::<Stopping>(&paths.control(), &ControlCommand::Down {}) {
         Ok(stopped) => {
-            let process = stopped.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
             if !args.json {
+                let process = stopped.pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
                 Out::new().text(&format!("stopped{process}\n"))?;
             }
             // The daemon may have been ended before it had opened this host. What another one has left stays.

@@ -118,6 +118,29 @@ fn every_command_prints_a_document_or_says_why_not() {
 }
 
 #[test]
+fn each_document_has_a_schema_and_an_unknown_one_a_line() {
+    let schema = |arguments: &[&str]| Command::new(WEFT).arg("schema").args(arguments).output().unwrap();
+    let names = done(&schema(&[]));
+    assert!(names.lines().any(|name| name == "weft.status/1"), "{names}");
+    for name in names.lines() {
+        let schema: Value = serde_json::from_str(&done(&schema(&[name]))).unwrap();
+        assert_eq!(schema["title"], name);
+        assert_eq!(schema["properties"]["schema"]["const"], name);
+    }
+    // A document has the fields of its schema, in their order.
+    let version = done(&Command::new(WEFT).args(["version", "--json"]).output().unwrap());
+    let version: Value = serde_json::from_str(&version).unwrap();
+    let of_version: Value = serde_json::from_str(&done(&schema(&["weft.version/1"]))).unwrap();
+    let fields: Vec<&String> = version.as_object().unwrap().keys().collect();
+    assert_eq!(json!(fields), of_version["required"]);
+    let line = failed(&schema(&["weft.state/1"]), 2);
+    assert!(
+        line.contains("weft.state/1") && line.contains("`weft schema`"),
+        "{line}"
+    );
+}
+
+#[test]
 fn a_change_without_a_daemon_prints_a_document_and_plain_text() {
     let state = tempfile::tempdir().unwrap();
     fs::write(state.path().join("weft.toml"), "").unwrap();

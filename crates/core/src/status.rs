@@ -20,7 +20,7 @@ use crate::{Config, HintSource, LinkDown, Path, PathChange, Quality, SessionDown
     serde(rename_all = "lowercase")
 )]
 pub enum PeerState {
-    /// Configured, but no handshake is in progress: there is no address to dial.
+    /// The peer is configured. No handshake is in progress, because no address of it is known.
     Known,
     /// A link handshake is in progress.
     Linking,

@@ -10,9 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use clap::CommandFactory as _;
+use schemars::Schema;
 use serde_json::Value;
-use weft_control::ErrorCode;
-use weft_control::status::schema_of;
 
 use super::all;
 
@@ -43,16 +42,16 @@ fn links_in_docs_json_md_lead_to_sections() {
 
 /// Returns the documents, the objects and words in them, and the errors of the control socket.
 fn generated() -> String {
-    let commands = commands();
     let mut objects: BTreeMap<String, Value> = BTreeMap::new();
     let mut text = String::from(
         "\nEach command has `--json` but those whose output is something else: `up`, `completion`, `man`, `schema`, and \
          some of `lab`.\n`weft events` prints documents without it. `weft schema DOCUMENT` prints the JSON Schema of a \
          document of this page.\n\n",
     );
-    text += &table_of(&commands);
+    let all = all();
+    text += &table_of(&commands(), &all);
     text += "\n## Documents\n";
-    for (name, schema) in all() {
+    for (name, schema) in all {
         let schema = schema.to_value();
         let about = schema["description"].as_str().unwrap_or_default();
         write!(text, "\n### {name}\n\n{about}\n\n{}", table(&schema)).unwrap();
@@ -62,8 +61,8 @@ fn generated() -> String {
         }
     }
     text += "\n## Objects and words\n";
-    let codes = schema_of::<ErrorCode>("weft.error/1").to_value();
-    objects.remove("error code");
+    // They have a section of their own.
+    let codes = objects.remove("error code").unwrap();
     for (title, object) in objects {
         let about = object["description"].as_str().unwrap_or_default();
         write!(text, "\n### {title}\n\n{about}\n\n{}", table(&object)).unwrap();
@@ -74,10 +73,10 @@ fn generated() -> String {
 }
 
 /// Returns the table of the documents and the commands that print each.
-fn table_of(commands: &BTreeMap<String, Vec<String>>) -> String {
+fn table_of(commands: &BTreeMap<String, Vec<String>>, all: &[(&str, Schema)]) -> String {
     let mut rows = "| document | commands |\n|---|---|\n".to_owned();
     for (name, commands) in commands {
-        let name = match all().iter().any(|(known, _)| known == name) {
+        let name = match all.iter().any(|(known, _)| known == name) {
             true => format!("[`{name}`](#{})", anchor(name)),
             false => format!("`{name}`"),
         };

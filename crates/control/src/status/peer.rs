@@ -169,11 +169,11 @@ pub enum PathStatus {
         /// The peer's address and port.
         addr: SocketAddr,
     },
-    /// Through other nodes: there is no link to the peer.
+    /// Other nodes forward the packets. This node has no link with the peer.
     Relayed {
-        /// The first of them, `npub1...`.
+        /// The public key of the first node on the path, `npub1...`.
         via: String,
-        /// Its configured name.
+        /// The name of that node on this node.
         #[serde(default)]
         name: Option<String>,
     },
