@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relayed_peer_has_the_round_trip_of_its_session_and_a_stranger_is_marked() {
+    fn a_relayed_peer_shows_its_session_rtt_and_a_stranger_its_mark() {
         let mut relayed = sample(false).peers.remove(0);
         relayed.link = None;
         relayed.session.as_mut().unwrap().quality.rtt_ms = Some(0.23);

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown() {
+    fn the_table_shows_stages_sizes_and_drops() {
         let counters = BTreeMap::from([("too_big".to_owned(), 3)]);
         let mut document = TraceDocument::new(&[None], &counters, &[BTreeMap::new()]);
         document.clock_ns = 25;

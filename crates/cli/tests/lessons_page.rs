@@ -51,7 +51,7 @@ fn every_lesson_that_is_cited_is_on_the_page() {
 }
 
 #[test]
-fn what_the_page_names_exists() {
+fn names_on_the_page_exist() {
     let page = fs::read_to_string(at_root("docs/lessons.md")).unwrap();
     for name in page.split(['`', '(', ')', '#']) {
         assert!(!name.starts_with("crates/") || at_root(name).exists(), "{name}");

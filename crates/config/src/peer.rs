@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody() {
+    fn texts_that_name_no_node_have_their_reason() {
         assert!(matches!("npub1bob".parse::<NodeRef>(), Err(BadNodeRef::Key(_))));
         assert!(matches!(
             NodeRef::of_node("2001:db8::1"),

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn other_users_leave_places_for_owners_and_operators_one_for_root() {
+    fn users_leave_places_for_owners_and_operators_one_for_root() {
         let clients = clients();
         let mut held = Vec::new();
         for uid in 2000.. {
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_owners_says_what_to_do() {
+    fn a_refused_owner_command_says_what_to_do() {
         let one = clients().enter(2000, Rank::User).unwrap();
         for command in [
             ControlCommand::Down {},

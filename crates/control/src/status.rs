@@ -361,7 +361,7 @@ mod tests {
 
     /// Every local user reads these: a key that is not in this list must be considered first.
     #[test]
-    fn what_all_users_may_read() {
+    fn all_users_read_only_the_listed_keys() {
         let peer = "npub name address state since_s standing standing_s path frames rtt_ms rx tx \
                     rx.packets rx.bytes tx.packets tx.bytes";
         let node = "npub address version commit started_unix uptime_s interface mtu neighbours rss_bytes cpu_s";
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_users_read_can_be_read_back() {
+    fn documents_for_all_users_are_read_back() {
         let status: Status = serde_json::from_value(everything()).unwrap();
         let public: PublicStatus = serde_json::from_value(status.for_all_users().unwrap()).unwrap();
         assert_eq!(public, PublicStatus::from(&status));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_daemons_do_not_say_is_not_measured() {
+    fn fields_that_earlier_daemons_omit_read_as_unmeasured() {
         let mut earlier = bob();
         earlier["link"].as_object_mut().unwrap().remove("quality");
         let peer: PeerStatus = serde_json::from_value(earlier).unwrap();

@@ -211,7 +211,7 @@ fn a_socket_for_all_users_has_the_mode_for_it() {
 }
 
 #[test]
-fn a_document_for_all_users_in_place_of_the_whole_one_says_what_to_do() {
+fn a_public_document_in_place_of_the_whole_says_what_to_do() {
     let error = answered_with(b"{\"ok\":true,\"data\":{\"schema\":\"weft.public-status/1\"}}\n");
     assert!(
         matches!(&error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Forbidden),
@@ -339,7 +339,7 @@ fn a_client_that_does_not_read_events_is_ended_and_delays_none() {
 }
 
 #[test]
-fn a_client_of_events_that_leaves_or_asks_again_gives_its_place_back() {
+fn a_client_of_events_that_leaves_gives_its_place_back() {
     let daemon = Daemon::start();
     let mut held: Vec<_> = (1..MAX_CONNECTIONS)
         .map(|_| {

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_of_several_members_goes_to_one_and_the_configuration_goes_first() {
+    fn the_configuration_wins_and_a_shared_route_has_one_member() {
         let own = "[tun]\nroutes = [\"10.1.0.0/16\"]\n[networks]\nadvertise_routes = [\"10.2.0.0/16\"]\n";
         let peers = peer(1, "routes = [\"10.3.0.0/16\"]") + &peer(2, "");
         let config = Config::parse(&(own.to_owned() + &peers), Path::new("weft.toml")).unwrap();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_of_the_configuration_goes_first_and_one_of_two_members_is_of_none() {
+    fn a_configured_name_wins_and_one_of_two_members_names_none() {
         let [one, two, three] = [1, 2, 3].map(|byte| identity(byte).public());
         let mut all = members(&(peer(1, "name = \"nas\"") + &peer(2, "") + &peer(3, "")));
         let nas: PeerName = "nas".parse().unwrap();

@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_that_is_not_renewed_is_asked_for_anew_with_its_port() {
+    fn an_unrenewed_mapping_is_asked_for_again_with_its_port() {
         let mut mapper = started();
         mapper.handle(0, granted("11.0.0.1:4000", 3_600));
         mapper.poll(1_800_000);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_followed_by_longer_pauses_and_a_change_of_network_ends_them() {
+    fn failures_lengthen_pauses_until_the_network_changes() {
         let mut mapper = started();
         let mut now = 0;
         for pause in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_the_gateway_withdraws_the_mapping_before_the_next_one() {
+    fn a_change_of_gateway_withdraws_the_old_mapping_first() {
         let mut mapper = started();
         mapper.handle(0, granted("11.0.0.1:2121", 3_600));
         mapper.set_place(20_000, Some(place(2)));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outer_address_that_makes_no_sense_is_refused_and_withdrawn() {
+    fn an_impossible_outer_address_is_refused_and_withdrawn() {
         for (at, says) in [
             ("192.168.0.2:2121", "behind another NAT"),
             ("100.64.0.2:2121", "behind another NAT"),

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tracked_goes_before_what_a_socket_shows() {
+    fn tracked_flows_take_precedence_over_those_of_sockets() {
         let found = flows(|known| {
             known.add(&socket(TCP, "10.44.0.1:22", None));
             known.add(&socket(TCP, "10.44.0.1:22", Some("10.44.0.2:5000")));

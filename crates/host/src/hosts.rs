@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_network_asks_at_once_and_a_flapping_one_once_a_second() {
+    fn a_change_of_network_asks_at_once_but_once_a_second_at_most() {
         let (mut hosts, a) = (hosts(&["a.example"]), name("a.example"));
         hosts.poll(0);
         hosts.handle_network_change(10);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_prefers_is_the_first_and_a_vpn_hides_all() {
+    fn the_preferred_uplink_is_first_and_a_vpn_hides_all() {
         let interfaces = [interface(1, None), interface(2, None), interface(3, Some("wireguard"))];
         let addresses = [1, 2, 3].map(|index| address(index, "10.0.0.7"));
         let routes = [1, 2].map(|index| default(index, Some("10.0.0.1"), index));

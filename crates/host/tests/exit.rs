@@ -404,7 +404,7 @@ fn an_exit_forwards_and_all_but_that_is_put_back() {
 }
 
 #[test]
-fn what_a_killed_process_left_is_put_back_by_the_next_one() {
+fn settings_left_by_a_killed_process_are_restored_by_the_next() {
     in_namespaces(|| {
         on_host(|weft0, runtime| {
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();

@@ -115,7 +115,7 @@ impl Scene {
 }
 
 #[test]
-fn what_is_removed_comes_back() {
+fn removed_facts_come_back() {
     in_namespaces(|| {
         alone(|| {
             let mut scene = Scene::new();
@@ -153,7 +153,7 @@ fn what_is_removed_comes_back() {
 }
 
 #[test]
-fn what_others_have_added_stays() {
+fn facts_that_others_added_stay() {
     in_namespaces(|| {
         alone(|| {
             let mut scene = Scene::new();

@@ -253,7 +253,7 @@ fn a_route_that_is_refused_keeps_no_other_from_being_set() {
 }
 
 #[test]
-fn what_a_killed_daemon_leaves_is_removed_for_a_gone_interface() {
+fn routes_of_a_killed_daemon_and_its_lost_interface_are_removed() {
     alone(|mut scene| {
         let mut wanted = subnets(&["10.0.0.0/8"]);
         wanted.past = BTreeSet::from(["10.9.0.0/24".parse().unwrap()]);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_without_all_its_pieces_is_dropped_and_the_next_is_not() {
+    fn an_incomplete_packet_is_dropped_and_the_next_passes() {
         let (packet, mut train) = (vec![7; 250], Vec::new());
         let mut arrived = Vec::new();
         let mut joiner = Joiner::default();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_not_taken_if_it_was_changed() {
+    fn a_sealed_packet_that_was_changed_is_not_taken() {
         let (packet, mut train, mut arrived) = (vec![7; 150], Vec::new(), 0);
         let cipher = cipher(Suite::Aes256Gcm);
         for spoiled in [Some(0), Some(Piece::LEN), Some(200), None] {
@@ -278,7 +278,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_cut_is_joined(
+        fn cut_packets_are_joined_again(
             packets in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..4_000), 1..6),
             segment in 40_usize..1_500,
             joined in 1_usize..9,

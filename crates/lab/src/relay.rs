@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_delayed_leaves_in_the_order_of_its_times() {
+    fn delayed_datagrams_leave_in_the_order_of_their_times() {
         let start = Instant::now();
         let socket = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
         let target = socket.local_addr().unwrap();

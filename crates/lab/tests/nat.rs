@@ -130,7 +130,7 @@ fn tcp_goes_out_and_not_in() {
 }
 
 #[test]
-fn hosts_behind_one_box_meet_by_their_outer_ports_only_where_it_hairpins() {
+fn hosts_of_one_nat_meet_by_outer_ports_only_if_it_hairpins() {
     in_namespaces(|| {
         for hairpin in [false, true] {
             let behaviour = Behaviour {

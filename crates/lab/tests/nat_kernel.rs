@@ -53,7 +53,7 @@ impl Net {
 }
 
 #[test]
-fn the_kernel_keeps_ports_if_it_is_not_told_otherwise_and_lets_answers_in() {
+fn by_default_the_kernel_keeps_ports_and_lets_answers_in() {
     in_namespaces(|| {
         if !require_nft() {
             return;
@@ -102,7 +102,7 @@ fn the_kernel_keeps_ports_if_it_is_not_told_otherwise_and_lets_answers_in() {
 }
 
 #[test]
-fn a_kernel_that_restarts_knows_no_mapping_and_may_have_another_address() {
+fn a_restarted_kernel_nat_has_no_mapping_and_another_address() {
     in_namespaces(|| {
         if !require_nft() {
             return;

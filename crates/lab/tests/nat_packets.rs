@@ -104,7 +104,7 @@ fn any_protocol() -> impl Strategy<Value = Protocol> {
 
 proptest! {
     #[test]
-    fn what_goes_out_and_is_answered_comes_back_to_its_sender(
+    fn an_answer_comes_back_to_the_sender_of_its_packet(
         protocol in any_protocol(), kind in any_kind(), inner in any::<(u8, u16)>(), remote in any::<(u8, u16)>(),
         payload in proptest::collection::vec(any::<u8>(), 0..100),
     ) {
@@ -461,7 +461,7 @@ fn a_udp_packet_without_a_checksum_keeps_none() {
 }
 
 #[test]
-fn what_cannot_be_translated_is_dropped_by_name() {
+fn untranslatable_packets_are_dropped_with_the_reason() {
     let mut nat = nat(NatKind::FullCone);
     let good = packet(Protocol::Udp, at("10.0.0.2:5000"), at("198.51.100.7:1"), true, b"x");
     let mut judge = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -494,7 +494,7 @@ fn a_box_without_free_ports_says_so() {
 }
 
 #[test]
-fn packets_of_the_refresh_direction_keep_a_mapping_alive_and_no_others() {
+fn only_packets_of_the_refresh_direction_keep_a_mapping() {
     let (inside, remote) = (at("10.0.0.2:5000"), at("198.51.100.7:443"));
     for (refresh, by_out, by_in) in [
         (Refresh::Both, true, true),
@@ -521,7 +521,7 @@ fn packets_of_the_refresh_direction_keep_a_mapping_alive_and_no_others() {
 /// Two hosts with the same port share the outer port towards different hosts, and the one that the
 /// sender belongs to receives.
 #[test]
-fn ports_are_overloaded_where_the_remote_endpoint_tells_mappings_apart() {
+fn ports_are_overloaded_if_remote_endpoints_differ() {
     let (a, b) = (at("10.0.0.2:5000"), at("10.0.0.3:5000"));
     let (x, y) = (at("198.51.100.7:443"), at("198.51.100.8:443"));
     let mut table = Table::new(NatKind::SymmetricPreserving.behaviour(), 1);

@@ -166,7 +166,7 @@ fn a_world_leaves_nothing() {
 }
 
 #[test]
-fn a_process_is_on_its_host_stops_and_keeps_its_log_over_restarts() {
+fn a_process_runs_on_its_host_and_keeps_its_log_over_restarts() {
     in_namespaces(|| {
         let world = World::new().unwrap();
         let (a, b) = (world.host("a").unwrap(), world.host("b").unwrap());

@@ -38,7 +38,7 @@ fn cable() -> [NetNs; 2] {
 }
 
 #[test]
-fn a_super_datagram_is_split_where_the_interface_does_not_take_it() {
+fn a_super_datagram_is_split_if_the_interface_cannot_take_it() {
     in_namespaces(|| {
         let [here, there] = cable();
         let socket = |end: &NetNs, address: &str| {
@@ -73,7 +73,7 @@ fn a_super_datagram_is_split_where_the_interface_does_not_take_it() {
 }
 
 #[test]
-fn what_cannot_be_changed_is_an_error() {
+fn features_that_cannot_be_changed_are_an_error() {
     in_namespaces(|| {
         let [here, _there] = cable();
         let set = |interface: &'static str, name: &'static str, on| {

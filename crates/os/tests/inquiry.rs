@@ -34,7 +34,7 @@ fn at(text: &str) -> SocketAddr {
 }
 
 #[test]
-fn a_closed_port_a_missing_host_and_a_missing_route_are_told_apart() {
+fn closed_ports_missing_hosts_and_missing_routes_are_told_apart() {
     in_namespaces(|| {
         let (here, there) = (NetNs::new().unwrap(), NetNs::new().unwrap());
         here.run(|| {
@@ -77,7 +77,7 @@ fn set_up(netlink: &mut Netlink, name: &str, address: &str) {
 }
 
 #[test]
-fn a_datagram_that_arrives_finds_nothing_and_an_own_address_is_its_own_source() {
+fn an_own_address_is_its_own_source_and_arrivals_find_no_fault() {
     in_namespaces(|| {
         NetNs::new()
             .unwrap()

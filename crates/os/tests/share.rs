@@ -120,7 +120,7 @@ fn check_steering() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_refused_before_and_after_it_is_shared() {
+fn a_taken_port_is_refused_before_and_after_it_is_shared() {
     in_namespaces(|| NetNs::new().unwrap().run(check_taken).unwrap());
 }
 

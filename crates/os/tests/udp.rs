@@ -383,7 +383,7 @@ fn check_limits() {
 }
 
 #[test]
-fn what_a_full_queue_drops_is_counted() {
+fn drops_of_a_full_queue_are_counted() {
     in_namespaces(|| {
         NetNs::new().unwrap().run(check_full_queue).unwrap();
     });

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_refused() {
+    fn a_changed_backup_is_refused() {
         let lines = seal(&secret(1), &["network".to_owned()], &[7; NONCE]).unwrap();
         let (head, digits) = lines.split_once('\n').unwrap();
         for at in 0..digits.trim_end().len() {

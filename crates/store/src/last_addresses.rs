@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_kept_aside() {
+    fn unusable_files_are_kept_aside() {
         let good = serde_json::json!({"schema": SCHEMA, "peers": {peer(1).to_string(): "192.0.2.2:2121"}});
         for bad in [
             String::new(),

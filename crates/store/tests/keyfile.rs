@@ -31,7 +31,7 @@ fn error(path: &Path) -> KeyFileError {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_key_is_read() {
     let (_directory, path, npub) = with_key();
     assert_eq!(mode(&path), 0o600);
     assert_eq!(keyfile::load(&path).unwrap().public().to_string(), npub);

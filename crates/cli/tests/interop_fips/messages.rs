@@ -14,7 +14,7 @@ const RUN: Duration = Duration::from_secs(35);
 /// The daemon sends tree and filter announcements, heartbeats and reports of both layers; weft
 /// sends it messages of a type that it does not know.
 #[test]
-fn gossip_and_unknown_types_disturb_nobody() {
+fn gossip_and_unknown_types_disturb_neither_daemon() {
     let Some(fips) = binary() else { return };
     in_namespaces(|| {
         let mut case = Case::new(Dialler::Weft, Side::Weft);

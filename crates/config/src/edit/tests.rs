@@ -84,7 +84,7 @@ fn a_change_leaves_the_rest_as_it_is() {
 }
 
 #[test]
-fn what_has_no_place_is_refused() {
+fn settings_without_a_place_are_refused() {
     for (setting, error) in [
         ("", EditError::BadKey(String::new())),
         ("mesh.", EditError::BadKey("mesh.".to_owned())),

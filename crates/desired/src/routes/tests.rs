@@ -92,7 +92,7 @@ fn a_peer_inside_a_subnet_withholds_no_route() {
 }
 
 #[test]
-fn what_is_on_a_link_wins_over_routes_of_members() {
+fn networks_of_own_links_win_over_routes_of_members() {
     let link = |network: &str| Some(Obstacle::Link(subnet(network), "eth0".to_owned()));
     for (text, expected) in [
         ("192.168.1.0/24", link("192.168.1.0/24")),
@@ -162,7 +162,7 @@ fn without_rules_a_peer_inside_a_subnet_withholds_it() {
 }
 
 #[test]
-fn an_address_of_the_host_or_its_servers_is_never_that_of_a_member() {
+fn addresses_of_the_host_and_its_servers_are_of_no_member() {
     let mut system = system();
     system.surroundings.addresses.push(InterfaceAddress {
         index: LAN,

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_behind_the_last_of_eight_pieces_comes_too_late_to_matter() {
+    fn a_copy_after_the_last_of_eight_pieces_changes_nothing() {
         assert_eq!(and_a_copy(10, 7), 1);
         assert_eq!(and_a_copy(10, 6), 0);
         assert_eq!(and_a_copy(80, 0), 2);

@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_list_is_refused() {
+    fn requests_that_are_not_on_the_list_are_refused() {
         let decode = Request::decode;
         assert_eq!(decode(&[]), Err(BadMessage::Length(0)));
         assert_eq!(decode(&[7]), Err(BadMessage::Length(1)));

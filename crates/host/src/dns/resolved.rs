@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_it() {
+    fn a_system_that_asks_resolved_is_recognised() {
         let stub = "# made by hand\nnameserver 127.0.0.53\noptions edns0\n";
         let other = "nameserver 192.0.2.53\n#nameserver 127.0.0.53\n";
         assert!(leads_to_resolved(stub, ""));

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list() {
+    fn bytes_that_are_no_list_are_refused() {
         for bytes in [
             &b"\0"[..],
             b"\x05home",

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_listed_is_read_and_nothing_else() {
+    fn only_listed_settings_are_read_back() {
         let listed = "table inet weft {\n\tset was_0 {\n\t\ttypeof meta mark\n\t\t\
                       comment \"ipv4/conf/all/src_valid_mark=0\"\n\t}\n\tset was_1 {\n\t\tcomment \"ipv4/conf/eth0/arp_filter=1\"\n\t}\n\
                       \tset x {\n\t\tcomment \"ipv4/conf/../../../kernel/core_pattern=x\"\n\t\tcomment \"ipv4/ip_forward=0\"\n\t}\n}\n";

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_translated_for_the_exit_is_by_the_exit() {
+    fn flows_translated_for_the_exit_are_by_the_exit() {
         let (own, mesh) = (addresses(&["10.44.0.7"]), subnets(&["10.44.0.9/32"]));
         let by_exit = |original, reply| is_by_exit(&tracked(original, reply), &own, &mesh);
         let of_container = ("172.17.0.2:5000", "192.0.2.80:443");
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_exit_carries_from_now_on_begins_anew() {
+    fn only_flows_that_the_exit_carries_from_now_on_begin_again() {
         let mut around = Around {
             mesh: subnets(&["10.44.0.9/32"]),
             ..Around::default()

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_refuses_is_an_alarm_at_once() {
+    fn a_repair_that_the_system_refuses_is_an_alarm_at_once() {
         let mut losses = Losses::default();
         let mended = Err("nft took more than 10 s".to_owned());
         losses.note(1_000, Loss { by: None, mended });

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_masquerade_surely_covers_is_no_fault() {
+    fn a_masquerade_that_may_not_apply_is_no_fault() {
         let target = json!({"masquerade": null});
         let elsewhere = table("nat", 100, &[masquerade("==", "eth0", &target)]);
         assert_eq!(found(&facts(), &[elsewhere]), None);

@@ -314,7 +314,7 @@ fn edns_is_answered_in_kind() {
 
 /// Bytes that are not a question, and the code of the response; `None` means no response.
 #[test]
-fn what_is_malformed() {
+fn malformed_messages_have_their_code_or_no_response() {
     let good = query("bob.fips", TYPE::AAAA).build_bytes_vec().unwrap();
     let edns = with_edns(query("bob.fips", TYPE::AAAA)).build_bytes_vec().unwrap();
     let changed = |at: usize, byte: u8| {

@@ -31,7 +31,7 @@ fn register(program: &Path) -> Result<(), RegisterError> {
 }
 
 #[test]
-fn what_is_asked_of_it() {
+fn resolved_gets_all_settings_of_the_link() {
     let directory = tempfile::tempdir().unwrap();
     register(&program(directory.path(), "")).unwrap();
     assert_eq!(

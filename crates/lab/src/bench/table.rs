@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_suspicious_is_said() {
+    fn suspicious_results_are_flagged() {
         let steady: Vec<Record> = (1..=5).map(|round| run(round, "weft", 100.0)).collect();
         assert!(rows(&arms()[1..], "tcp", &steady)[0].flags.is_empty());
         let few = rows(&arms()[1..], "tcp", &steady[..2]);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_reaches_the_emulator_and_merging_keeps_the_rest() {
+    fn set_flaws_reach_the_emulator_and_merging_keeps_the_rest() {
         let mut flaws = flaws("delay = \"13ms\"\nloss = 0.01\nmtu = 1280\ntoo_big = \"answered\"").unwrap();
         flaws.merge(&self::flaws("loss = 0.5\nrate = \"1Mbit\"").unwrap());
         let all = flaws.impairments();

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_daemons_used_is_a_line() {
+    fn usage_of_daemons_is_one_line() {
         let usage = |cpu_s_per_gb| Usage {
             cpu_s_per_gb,
             rss_bytes: 9 << 20,

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_compared_is_refused() {
+    fn samples_that_cannot_be_compared_are_refused() {
         assert_eq!(
             ratio_of_medians(&[1.0; 2], &[1.0; 3], 0.95, 1),
             Err(StatsError::TooFew { found: 2, needed: 3 })

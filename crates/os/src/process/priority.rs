@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn permitted_nice_values_are_set_and_reset_and_others_are_refused() {
+    fn permitted_nice_values_are_set_and_others_are_refused() {
         in_a_thread(|| {
             let (before, first) = (
                 thread_scheduling().unwrap(),

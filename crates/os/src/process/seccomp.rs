@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_filter_decides() {
+    fn the_filter_refuses_listed_calls_and_allows_frequent_ones() {
         let filter = program(HERE, false);
         assert!(filter.len() < 4096, "BPF_MAXINSNS");
         let decide = |number: libc::c_long, arguments| run(&filter, number as u32, HERE, arguments);

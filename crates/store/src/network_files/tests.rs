@@ -105,7 +105,7 @@ fn networks_of_another_key_are_set_aside_whole() {
 }
 
 #[test]
-fn what_is_kept_aside_is_not_written_over() {
+fn files_kept_aside_are_not_written_over() {
     let directory = tempfile::tempdir().unwrap();
     let (networks, _) = founded();
     let network = networks.iter().next().unwrap();

@@ -166,7 +166,7 @@ fn one_program_on_both_arms_is_refused() {
 }
 
 #[test]
-fn a_congestion_control_that_is_not_there_is_refused_before_anything_runs() {
+fn an_absent_congestion_control_is_refused_before_any_run() {
     let folder = Folder::new();
     let out = folder.path().join("out");
     for name in ["carrier-pigeon", "Upper Case", ""] {

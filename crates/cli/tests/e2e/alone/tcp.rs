@@ -64,7 +64,7 @@ fn a_full_interface_mtu_passes_unfragmented() {
 }
 
 #[test]
-fn without_offloads_the_same_bytes_arrive_and_status_says_who_switched_them_off() {
+fn the_same_bytes_arrive_without_offloads_and_status_says_why() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             if spec.peers[0].name == "b" {

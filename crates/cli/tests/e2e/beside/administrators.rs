@@ -6,7 +6,7 @@ use super::join::{Net, code, done, failed, members, network, pings_ipv4};
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
 #[test]
-fn an_administrator_decides_about_members_and_is_told_what_cannot_be() {
+fn an_administrator_manages_members_and_errors_say_why_not() {
     beside(|| {
         let net = Net::start(&["a", "b"]);
         let [a, b] = &net.nodes[..] else { panic!() };
@@ -164,7 +164,7 @@ fn a_successor_that_has_taken_over_names_the_next() {
 /// A thief of an administrator's key has given rights to a second key, and has made an invite. Nothing of
 /// that is signed again unless it is named.
 #[test]
-fn what_a_stolen_key_has_signed_goes_with_the_key() {
+fn records_signed_by_a_stolen_key_end_with_the_key() {
     beside(|| {
         let net = Net::start(&["a", "b", "c", "d"]);
         let [a, b, c, d] = &net.nodes[..] else { panic!() };

@@ -150,7 +150,7 @@ fn a_configuration_that_is_not_valid_changes_nothing() {
 }
 
 #[test]
-fn what_needs_a_start_is_named_and_takes_effect_then() {
+fn settings_that_need_a_start_are_named_and_take_effect_then() {
     beside(|| {
         let mut pair = Pair::start();
         let a = &pair.nodes[0];

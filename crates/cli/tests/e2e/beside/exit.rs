@@ -362,7 +362,7 @@ fn nothing_leaves_by_another_way_than_a_strict_exit() {
 }
 
 #[test]
-fn what_other_programs_remove_is_set_up_again() {
+fn parts_of_an_exit_that_programs_remove_are_set_up_again() {
     beside(|| {
         if !require_nft() {
             return;

@@ -89,7 +89,7 @@ impl Bridged {
 }
 
 #[test]
-fn who_came_in_by_another_interface_is_answered() {
+fn clients_of_another_interface_are_answered_through_it() {
     beside(|| {
         if !require_nft() {
             return;

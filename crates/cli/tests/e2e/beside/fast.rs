@@ -63,7 +63,7 @@ fn stop(mut daemon: Daemon) {
 }
 
 #[test]
-fn a_downgrade_is_remembered_and_refused_where_fast_frames_are_required() {
+fn a_downgrade_is_remembered_and_refused_if_fast_is_required() {
     beside(|| {
         let world = World::new().unwrap();
         let hosts = ["a", "b"].map(|name| world.host(name).unwrap());

@@ -48,7 +48,7 @@ fn is_reached(node: &Daemon) -> bool {
 }
 
 #[test]
-fn what_stops_forwarded_packets_is_named_and_mended() {
+fn faults_that_stop_forwarded_packets_are_named_and_mended() {
     beside(|| {
         if !require_nft() {
             return;

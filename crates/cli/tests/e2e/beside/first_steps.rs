@@ -36,7 +36,7 @@ fn world() -> (World, Host, PathBuf) {
 }
 
 #[test]
-fn what_stops_the_first_start_is_found_before_a_key_is_made() {
+fn faults_of_the_first_start_are_found_before_a_key_is_made() {
     beside(|| {
         let (_world, host, state) = world();
         let output = host.command_without_net_admin(up(&state), MINUTE).unwrap();
@@ -58,7 +58,7 @@ fn what_stops_the_first_start_is_found_before_a_key_is_made() {
 }
 
 #[test]
-fn a_missing_key_is_not_replaced_where_the_configuration_needs_it() {
+fn a_missing_key_that_the_configuration_needs_is_not_replaced() {
     beside(|| {
         let (world, host, state) = world();
         let peer = identity(&world, "peer");
@@ -116,7 +116,7 @@ fn a_terminal_that_closes_stops_the_daemon_in_an_orderly_way() {
 }
 
 #[test]
-fn a_system_with_ipv6_switched_off_gets_it_on_the_interface_alone() {
+fn with_ipv6_switched_off_only_the_tun_interface_has_it() {
     beside(|| {
         let (world, host, _) = world();
         let id = identity(&world, "a");

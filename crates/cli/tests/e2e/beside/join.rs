@@ -243,7 +243,7 @@ fn codes_that_do_not_hold_bring_no_member() {
 }
 
 #[test]
-fn a_removed_member_is_out_at_once_and_a_network_outlives_restarts() {
+fn a_removed_member_is_out_at_once_and_networks_last() {
     beside(|| {
         let mut net = Net::start(&["a", "b", "c"]);
         let [a, b, c] = &net.nodes[..] else { panic!() };
@@ -284,7 +284,7 @@ fn a_removed_member_is_out_at_once_and_a_network_outlives_restarts() {
 }
 
 #[test]
-fn members_have_tags_and_a_new_machine_takes_the_place_of_an_old_one() {
+fn members_have_tags_and_a_new_machine_replaces_an_old_one() {
     beside(|| {
         let net = Net::start(&["a", "b", "c"]);
         let [a, b, c] = &net.nodes[..] else { panic!() };

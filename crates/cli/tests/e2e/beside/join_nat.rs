@@ -32,7 +32,7 @@ pub(crate) fn behind_nat(world: &World, wan: &Switch, outer: &str, name: &'stati
 }
 
 #[test]
-fn a_public_member_brings_administrator_and_joiner_behind_two_nats_together() {
+fn a_public_member_passes_a_join_between_two_nats() {
     beside(|| {
         let world = World::new().unwrap();
         let wan = world.switch("wan").unwrap();

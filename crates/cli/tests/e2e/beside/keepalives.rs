@@ -211,7 +211,7 @@ fn a_node_behind_a_nat_sends_as_rarely_as_the_nat_allows() {
 /// The NAT box forgets after 30 s, so that no longer interval is found.
 #[test]
 #[ignore = "takes minutes: .ci/long idle"]
-fn ten_idle_peers_cost_a_node_behind_a_nat_one_datagram_each_in_twenty_seconds() {
+fn each_of_ten_idle_peers_costs_a_nat_one_datagram_in_20_s() {
     const PEERS: u8 = 10;
     beside(|| {
         let world = World::new().unwrap();

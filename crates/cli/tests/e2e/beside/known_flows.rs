@@ -146,7 +146,7 @@ fn deny(net: &Net) {
 }
 
 #[test]
-fn what_this_host_has_begun_goes_on_over_restarts_and_crashes() {
+fn flows_that_this_host_began_survive_restarts_and_crashes() {
     beside(|| {
         let mut net = joined();
         done(&net.nodes[0], &["rule", "add", "allow from laptop to nas"]);
@@ -228,7 +228,7 @@ fn the_first_rules_of_a_running_node_end_nothing_that_it_began() {
 }
 
 #[test]
-fn what_comes_by_an_exit_goes_on_over_a_restart() {
+fn flows_through_an_exit_survive_a_restart() {
     beside(|| {
         if !require_nft() {
             return;

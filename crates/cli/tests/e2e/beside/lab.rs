@@ -163,7 +163,7 @@ fn two_port_restricted_boxes_and_a_public_neighbour_hold() {
 }
 
 #[test]
-fn a_run_without_a_program_that_it_needs_says_so_and_leaves_no_results() {
+fn a_run_without_a_needed_program_fails_and_leaves_no_results() {
     let folder = Folder::new();
     let out = folder.path().join("out");
     let mut command = lab(&["run", "kernel-nat", "--out"]);

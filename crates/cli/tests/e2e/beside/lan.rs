@@ -166,7 +166,7 @@ fn nothing_is_multicast_when_it_is_off() {
 
 /// Link-local addresses mean something on one link only, so the path has the interface, too.
 #[test]
-fn members_without_other_addresses_find_each_other_by_link_local_ones() {
+fn members_find_each_other_by_link_local_addresses_alone() {
     beside(|| {
         let world = World::new().unwrap();
         let lan: Switch = world.switch("lan").unwrap();

@@ -44,7 +44,7 @@ fn configure(machine: &Machine) {
 }
 
 #[test]
-fn every_user_reads_states_and_only_owners_read_addresses_and_stop_it() {
+fn all_users_read_states_and_only_owners_read_addresses() {
     beside(|| {
         if !has_other_users() {
             return;

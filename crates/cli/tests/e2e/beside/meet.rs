@@ -48,7 +48,7 @@ fn finish(daemons: &mut [Daemon]) {
 }
 
 #[test]
-fn a_node_that_is_not_configured_is_named_where_it_is_turned_away() {
+fn an_unconfigured_node_is_named_by_the_node_that_refuses_it() {
     beside(|| {
         let world = World::new().unwrap();
         let (_switch, [one, two]) = hosts(&world, [("one", "192.0.2.1"), ("two", "192.0.2.2")]);
@@ -88,7 +88,7 @@ fn a_node_that_is_not_configured_is_named_where_it_is_turned_away() {
 }
 
 #[test]
-fn each_reason_for_which_a_peer_does_not_answer_has_its_own_words() {
+fn each_reason_of_a_peer_that_does_not_answer_has_its_own_words() {
     beside(|| {
         let world = World::new().unwrap();
         let (_switch, [here, _silent]) = hosts(&world, [("here", "192.0.2.1"), ("silent", "192.0.2.2")]);
@@ -127,7 +127,7 @@ fn each_reason_for_which_a_peer_does_not_answer_has_its_own_words() {
 }
 
 #[test]
-fn neighbours_that_are_not_configured_are_listed_and_do_not_answer_for_ever() {
+fn unconfigured_neighbours_are_listed_and_stop_answering() {
     beside(|| {
         let world = World::new().unwrap();
         let (_switch, [relay, laptop]) = hosts(&world, [("relay", "192.0.2.1"), ("laptop", "192.0.2.2")]);

@@ -406,7 +406,7 @@ fn a_host_of_the_own_link_is_reached_there_and_not_by_a_member() {
 
 /// The LAN of the laptop has addresses of the range of networks, and its router that of a member.
 #[test]
-fn a_members_address_goes_before_a_link_but_not_before_its_router() {
+fn a_members_address_wins_over_a_link_but_not_over_its_router() {
     beside(|| {
         const ROUTER: &str = "10.44.3.4";
         let home = Home::start();

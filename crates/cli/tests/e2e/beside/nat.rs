@@ -177,7 +177,7 @@ fn descriptors(node: &Daemon) -> usize {
 
 /// The third node brings two together that no other node can dial, and is needed no longer then.
 #[test]
-fn two_nodes_behind_cones_become_direct_by_a_third_and_stay_so_without_it() {
+fn two_nodes_behind_cones_become_direct_and_outlast_the_third() {
     beside(|| {
         let mut net = behind([NatKind::PortRestricted, NatKind::PortRestricted], "direct");
         let why = why(&net.a, &net.b);
@@ -206,7 +206,7 @@ fn two_nodes_behind_cones_become_direct_by_a_third_and_stay_so_without_it() {
 /// two neighbours outside say what the NATs are like, and that each is where it says; without them
 /// the path stays.
 #[test]
-fn a_search_of_ports_makes_a_path_direct_that_lasts_without_its_neighbours() {
+fn a_search_of_ports_makes_a_direct_path_that_lasts() {
     beside(|| {
         let kinds = [NatKind::SymmetricRandom, NatKind::PortRestricted];
         let mut net = Net::start_among(kinds, true);
@@ -253,7 +253,7 @@ fn a_search_of_ports_makes_a_path_direct_that_lasts_without_its_neighbours() {
 }
 
 #[test]
-fn two_nodes_behind_symmetric_boxes_reach_each_other_through_a_public_third() {
+fn two_nodes_behind_symmetric_nats_use_a_public_relay() {
     beside(|| {
         let net = behind([NatKind::Symmetric, NatKind::Symmetric], "relayed");
         wait_until(MINUTE, "the first attempt is over", || {
@@ -270,7 +270,7 @@ fn two_nodes_behind_symmetric_boxes_reach_each_other_through_a_public_third() {
 /// outside. Then its NAT loses all mappings, as at a restart: the node is reached again, by another
 /// port.
 #[test]
-fn an_idle_node_behind_a_box_stays_reachable_and_a_box_may_restart() {
+fn an_idle_node_behind_a_nat_stays_reachable_over_nat_restarts() {
     beside(|| {
         let mut net = Net::start([NatKind::Symmetric, NatKind::FullCone]);
         net.wait_payload();

@@ -90,7 +90,7 @@ fn finish(nodes: [&mut Daemon; 2]) {
 }
 
 #[test]
-fn two_nodes_behind_nats_become_direct_and_stay_so_without_the_relay() {
+fn two_nodes_behind_nats_become_direct_and_outlast_the_relay() {
     beside(|| {
         let Some(program) = NostrRelay::program() else { return };
         let net = Net::start(&program);

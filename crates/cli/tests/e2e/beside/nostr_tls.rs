@@ -101,7 +101,7 @@ fn finish(mut node: Daemon) {
 
 /// The daemon is confined when it connects: it has read the certificates before.
 #[test]
-fn nodes_find_each_other_through_a_relay_whose_authority_they_trust() {
+fn nodes_meet_through_a_relay_whose_authority_they_trust() {
     beside(|| {
         let Some(net) = Net::start("11.0.0.7") else { return };
         let root = net.authority.root.clone();
@@ -118,7 +118,7 @@ fn nodes_find_each_other_through_a_relay_whose_authority_they_trust() {
 }
 
 #[test]
-fn a_relay_with_a_certificate_of_another_authority_or_for_another_address_is_refused() {
+fn a_relay_with_a_wrong_authority_or_address_is_refused() {
     beside(|| {
         for (certified, trusts_own) in [("11.0.0.7", false), ("11.0.0.9", true)] {
             let Some(net) = Net::start(certified) else { return };

@@ -102,7 +102,7 @@ fn refused(daemon: &Daemon, arguments: &[&str]) -> (i32, String) {
 }
 
 #[test]
-fn events_follow_a_peer_that_goes_and_comes_and_wait_waits_for_it() {
+fn events_follow_a_peer_that_comes_and_goes_and_wait_waits() {
     beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         let npub = pair.b.identity().npub.clone();

@@ -43,7 +43,7 @@ fn outside_the_tunnel_only_where_it_is_configured() {
 }
 
 #[test]
-fn who_may_not() {
+fn tests_are_refused_when_perf_is_off() {
     beside(|| {
         let mut pair = Pair::start(Underlay::V4, |spec| {
             spec.extra_toml = "\n[perf]\nallow = \"off\"\n".to_owned();

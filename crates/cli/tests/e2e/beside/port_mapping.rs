@@ -81,12 +81,12 @@ fn becomes_direct(speaks: Speaks, protocol: &str) {
 }
 
 #[test]
-fn a_port_mapped_by_pcp_makes_the_path_direct_and_is_withdrawn_at_the_end() {
+fn a_pcp_mapping_makes_a_path_direct_and_ends_with_the_daemon() {
     beside(|| becomes_direct(Speaks::Pcp, "PCP"));
 }
 
 #[test]
-fn a_port_mapped_by_upnp_makes_the_path_direct_and_is_withdrawn_at_the_end() {
+fn a_upnp_mapping_makes_a_path_direct_and_ends_with_the_daemon() {
     beside(|| becomes_direct(Speaks::Upnp, "UPnP"));
 }
 

@@ -52,7 +52,7 @@ fn kept(node: &Daemon) -> String {
 }
 
 #[test]
-fn members_that_know_one_member_find_all_after_moves_and_restarts() {
+fn members_that_know_one_find_all_after_moves_and_restarts() {
     beside(|| {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();

@@ -133,7 +133,7 @@ impl Chain {
 }
 
 #[test]
-fn who_watches_two_hops_knows_frames_again_unless_they_are_sealed_whole() {
+fn an_observer_of_two_hops_matches_no_frames_under_full_privacy() {
     beside(|| {
         for (setting, whole) in [("", false), ("privacy = \"full\"", true)] {
             let world = World::new().unwrap();

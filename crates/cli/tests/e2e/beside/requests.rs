@@ -38,7 +38,7 @@ fn short(node: &Daemon) -> String {
 
 #[test]
 
-fn a_node_asks_and_the_administrator_approves_denies_and_takes_back() {
+fn an_administrator_approves_denies_and_withdraws_requests() {
     beside(|| {
         let net = Net::start(&["a", "b", "c"]);
         let [a, b, c] = &net.nodes[..] else { panic!() };

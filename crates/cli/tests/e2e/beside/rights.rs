@@ -165,7 +165,7 @@ fn no_thread_has_more_than_it_needs_before_and_after_use() {
 }
 
 #[test]
-fn what_a_daemon_writes_lies_beside_what_stays_roots() {
+fn files_of_the_daemon_lie_beside_those_that_stay_roots() {
     beside(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let state = &pair.a.identity().state;

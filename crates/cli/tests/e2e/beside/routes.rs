@@ -237,7 +237,7 @@ fn several_lanes_carry_them_each() {
 }
 
 #[test]
-fn what_a_peer_may_not_send_is_dropped_and_counted() {
+fn packets_that_a_peer_may_not_send_are_dropped_and_counted() {
     beside(|| {
         // The configuration of each lists more routes behind the peer than the peer's own does.
         let a = Told {
@@ -289,7 +289,7 @@ fn what_a_peer_may_not_send_is_dropped_and_counted() {
 
 /// A path of 1,300 bytes: frames of 1,272, in which packets of subnets have 1,236.
 #[test]
-fn what_does_not_fit_the_path_is_told_or_goes_in_pieces() {
+fn packets_too_large_for_the_path_are_answered_or_cut_in_pieces() {
     beside(|| {
         let village = Village::start_on(1300, &A, &B, |_, _| {});
         village.wait_pass();

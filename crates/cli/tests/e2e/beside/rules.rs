@@ -69,7 +69,7 @@ fn why(node: &Daemon, flow: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn rules_decide_what_passes_and_a_change_keeps_what_stays_allowed() {
+fn a_change_of_rules_keeps_the_flows_that_stay_allowed() {
     beside(|| {
         let net = Net::start(&["a", "b", "c"]);
         let [nas, laptop, sister] = &net.nodes[..] else {

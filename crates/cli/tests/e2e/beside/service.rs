@@ -264,7 +264,7 @@ fn systemd_itself_runs_the_service() {
 }
 
 #[test]
-fn what_is_refused_changes_nothing() {
+fn refused_service_commands_change_nothing() {
     beside(|| {
         if !has_units() || !has_other_users() {
             return;

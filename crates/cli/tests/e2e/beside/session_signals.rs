@@ -8,7 +8,7 @@ use crate::common::{MINUTE, assert_transfer, beside, wait_until};
 /// Without fast frames neither node knows that the other one is a weft node, so that they exchange no
 /// candidates. The boxes keep ports, which their owners know.
 #[test]
-fn two_nodes_without_fast_frames_become_direct_by_messages_of_their_session() {
+fn nodes_without_fast_become_direct_by_session_messages() {
     beside(|| {
         let extra = OUTER.map(|outer| format!("\n[fast]\nenabled = false\n\n[reach]\nexternal = [\"{outer}:2121\"]\n"));
         let homes = Homes::start(

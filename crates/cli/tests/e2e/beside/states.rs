@@ -24,7 +24,7 @@ fn peer(of: &Daemon, peer: &Identity) -> Value {
 }
 
 #[test]
-fn a_path_that_is_dead_one_way_is_told_by_both_ends_with_the_direction() {
+fn both_ends_name_the_direction_in_which_a_path_is_dead() {
     beside(|| {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();
@@ -97,7 +97,7 @@ fn a_path_that_is_dead_one_way_is_told_by_both_ends_with_the_direction() {
 }
 
 #[test]
-fn a_copied_state_directory_that_is_started_twice_is_named_by_the_peer_and_by_itself() {
+fn a_state_directory_started_twice_is_named_by_peer_and_both() {
     beside(|| {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();

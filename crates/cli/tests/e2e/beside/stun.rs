@@ -27,7 +27,7 @@ fn servers(node: &Daemon) -> Vec<Value> {
 /// No neighbour sees the two from outside, so that they have no address to tell before they ask a
 /// server, each of them when it is told to.
 #[test]
-fn two_nodes_whose_only_observers_are_stun_servers_become_direct() {
+fn two_nodes_with_only_stun_servers_as_observers_become_direct() {
     beside(|| {
         if !require_turnserver() {
             return;

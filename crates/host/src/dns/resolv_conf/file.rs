@@ -310,7 +310,7 @@ mod tests {
 
     /// As DHCP clients and NetworkManager do, by a new file or in place.
     #[test]
-    fn what_others_write_becomes_the_former_file() {
+    fn a_file_that_others_write_becomes_the_former_one() {
         let etc = etc();
         fs::write(etc.file.path(), FORMER).unwrap();
         etc.file.take(&Search::default()).unwrap();

@@ -250,7 +250,7 @@ fn pieces(impairments: Impairments) -> Vec<(u64, usize)> {
 }
 
 #[test]
-fn what_stays_together_leaves_in_one_piece() {
+fn packets_that_stay_together_leave_in_one_piece() {
     let delay = Impairments::delay(Duration::from_millis(20));
     assert_eq!(pieces(delay), [(20 * MS, 40)]);
     // 1,054 bytes take 8.432 us of 1 Gbit/s, so that 24 are gathered: the first and those of the
