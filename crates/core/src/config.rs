@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_offered_is_not_told() {
+    fn offers_have_only_the_suites_of_the_configuration() {
         let offers = |suites: &[(Suite, u32)]| SuiteCosts::new(suites.iter().copied()).offers().collect::<Vec<_>>();
         assert_eq!(offers(&[(Suite::ChaCha20Poly1305, 9)]), [(3, 9)]);
         assert_eq!(

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_neighbour_has_its_share_of_labels_and_takes_none_of_the_others() {
+    fn a_neighbour_takes_no_labels_beyond_its_share() {
         let mut labels = Labels::default();
         for label in 0..MAX_INCOMING as u32 {
             assert!(labels.admit(LINK, Label(label), incoming(1, None, 5_000)));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_has_one_label_with_a_neighbour_and_no_other_has_the_same() {
+    fn a_label_of_a_neighbour_stands_for_one_destination() {
         let mut labels = Labels {
             last: Label(u32::MAX - 1),
             ..Labels::default()
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_of_ours_is_wanted_while_one_of_a_neighbour_leads_there() {
+    fn an_own_label_is_wanted_while_a_neighbours_leads_there() {
         let mut labels = Labels::default();
         labels.ask(1_000, LINK, addr(1), 0);
         for (label, dest, to) in [(1, 1, None), (2, 1, Some(OTHER)), (3, 2, Some(LINK))] {

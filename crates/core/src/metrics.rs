@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_not_believed() {
+    fn impossible_reports_are_not_believed() {
         let mut metrics = Metrics::default();
         assert!(
             !metrics.handle_report(0, &measured(1, 50, 1_000, report(50, 51, 900, 0))),

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_of_a_peer_are_sent_once_and_those_of_others_not_with_them() {
+    fn only_changed_hosts_of_a_peer_are_sent_and_once() {
         const PEERS: u16 = 1_000;
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let mut identity = || Identity::new(SecretKey::generate(&mut rng));

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_counts_from_the_first_packet_without_an_answer_and_ends_with_any_frame() {
+    fn silence_runs_from_the_first_unanswered_packet_to_any_frame() {
         let mut passing = Passing::default();
         passing.sample(5_000, 4_000, &activity((1, 4_000), 5_000));
         passing.sample(6_000, 4_000, &activity((1, 4_000), 6_000));
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_end_never_tells_of_does_not_arrive() {
+    fn packets_that_no_report_tells_of_do_not_arrive() {
         let mut passing = Passing::default();
         passing.sample(1_000, 900, &activity((1, 900), 1_000));
         assert_eq!(passing.untold_at(0), u64::MAX, "it has never told");

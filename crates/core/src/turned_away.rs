@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_from_one_network_displaces_itself_and_events_have_a_rate() {
+    fn a_flood_displaces_its_own_network_and_events_have_a_rate() {
         let mut list = TurnedAwayNodes::default();
         assert!(list.note(0, key(0), from(0, 2, 1)));
         let flood = (1..2_000).filter(|n| list.note(u64::from(*n), key(*n), from(9, 9, *n as u8)));

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_gets_four_kilobytes_at_once_and_sixteen_in_an_hour() {
+    fn an_address_gets_4_kb_at_once_and_16_kb_in_an_hour() {
         let mut unconfirmed = Unconfirmed::default();
         let ports: Vec<SocketAddr> = (1..50).map(|port| SocketAddr::from(([203, 0, 113, 1], port))).collect();
         unconfirmed.set([ports[0].ip()]);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_compute_the_same_tag_and_each_direction_has_its_own() {
+    fn both_ends_compute_the_same_tag_for_each_direction() {
         let (a, b) = (identity(1), identity(2));
         let (at_a, at_b) = (TagKeys::new(&a, &b.public()), TagKeys::new(&b, &a.public()));
         let digest = Digest::of_msg1(&[7; 106]);

@@ -143,7 +143,7 @@ fn numbers_that_no_point_has_are_no_keys() {
 }
 
 #[test]
-fn a_signature_without_auxiliary_randomness_is_that_of_the_vector() {
+fn a_signature_without_auxiliary_randomness_is_the_vectors() {
     // Vector 0 has 32 zero bytes as auxiliary randomness, for which the library passes none.
     let identity = Identity::new(SecretKey::from_bytes(&bytes(&format!("{:064x}", 3))).unwrap());
     let (key, message, signature, _) = VERIFY[0];

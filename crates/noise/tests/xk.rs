@@ -123,7 +123,7 @@ fn a_pending_responder_survives_every_forgery() {
 
 /// An initiator without the secret key of the identity that it claims opens no session.
 #[test]
-fn nobody_else_can_be_named() {
+fn an_initiator_cannot_claim_another_identity() {
     let (a, b) = pairs().next().unwrap();
     let (stranger, _) = pairs().nth(3).unwrap();
     let rng = &mut rng(4);

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_a_handshake_stays_a_frame() {
+    fn a_possible_handshake_stays_a_frame() {
         let mut awaited = Awaited::new();
         let stun = [&[1, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &[5; 12]].concat();
         assert_eq!(awaited.judge(0, &stun), Verdict::Frame);

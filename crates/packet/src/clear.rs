@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_neighbour_itself_says_to_us_is_apart_from_what_it_carries() {
+    fn a_neighbours_own_messages_have_a_quota_of_their_own() {
         let mut quota = ClearQuota::default();
         for n in 0..10_000 {
             for kind in [Clear::Handshake, Clear::Signal, Clear::Coords] {

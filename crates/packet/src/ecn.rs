@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_of_each_pair_is_what_rfc_6040_says() {
+    fn each_pair_of_marks_has_the_result_of_rfc_6040() {
         for (inner, row) in TABLE {
             for (outer, outcome) in [NOT_ECT, ECT_0, ECT_1, CE].into_iter().zip(row) {
                 let seen = Seen::outer(outer);

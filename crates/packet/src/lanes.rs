@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fast_frame_belongs_to_the_lane_in_its_index_and_all_else_to_the_first() {
+    fn the_index_names_the_lane_and_the_first_gets_all_else() {
         let place = Place::new(1, 4).unwrap();
         let frame = |first: u8, index: u32| {
             let mut frame = [0; 40];

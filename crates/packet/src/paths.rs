@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_source_gets_three_times_what_came_from_there_and_the_old_one_everything() {
+    fn a_new_source_gets_three_times_its_bytes_and_the_old_one_all() {
         let mut paths = Paths::new(at(1), true);
         assert_eq!(send(&mut paths, 10, 100, [1, 2]), [1_000, 0]);
         let probes = paths.came_from(5, at(2), 200).unwrap() as usize;
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn each_flow_has_one_of_several_paths_and_all_else_that_of_the_link() {
+    fn each_flow_has_one_path_and_all_else_that_of_the_link() {
         let mut paths = Paths::new(at(1), true);
         paths.bond(vec![at(1), at(2), at(3)]);
         let mut went = [0; 3];
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_to_any_number_of_sources_is_three_times_what_came() {
+    fn any_number_of_sources_gets_three_times_the_bytes_that_came() {
         let mut paths = Paths::new(at(1), true);
         let (mut came, mut went) = (0, 0);
         for round in 0..500_u16 {
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_without_a_proven_address_sends_no_more_than_three_times_what_came() {
+    fn a_link_without_a_proven_address_sends_three_times_what_came() {
         let mut paths = Paths::new(at(1), false);
         assert_eq!(send(&mut paths, 10, 100, [1, 2]), [0, 0]);
         assert!(paths.came_from(5, at(2), 245).is_some());

@@ -284,7 +284,7 @@ mod tests {
     /// Handshake messages that lead to no keys, slightly further apart than the time that keys may
     /// take.
     #[test]
-    fn forged_handshakes_hide_lost_keys_for_no_more_than_the_time_that_keys_may_take() {
+    fn forged_handshakes_hide_lost_keys_only_for_a_handshake_time() {
         let mut expecting = None;
         for now in (1_000..60_000).step_by(1_001) {
             expecting = Some(Expecting::renewed(expecting, now, &now.to_be_bytes()));
@@ -299,7 +299,7 @@ mod tests {
 
     /// The peer repeats its message after half a second if the proof of the keys takes longer.
     #[test]
-    fn a_repeat_of_a_handshake_that_led_to_keys_takes_no_time_of_the_next() {
+    fn a_repeated_handshake_takes_no_time_of_the_next() {
         let led_to_keys = Expecting::renewed(None, 1_000, &[1; 8]).met();
         let repeated = Expecting::renewed(Some(led_to_keys), 1_500, &[1; 8]);
         assert!(!repeated.is_open(1_501), "its keys are here");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_makes_room() {
+    fn bytes_that_leave_make_room() {
         let mut shares = Shares::new(BOUND);
         for _ in 0..100 {
             let taken = flood(&mut shares, 7, 100);

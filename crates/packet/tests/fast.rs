@@ -263,7 +263,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_goes_in_comes_out(
+    fn packets_arrive_as_they_were_sent(
         tcp: bool, payload in prop::collection::vec(any::<u8>(), 1..20_000), size in 100u16..1_200,
     ) {
         let (mut a, mut b) = pair(1 << 20);
@@ -640,7 +640,7 @@ fn left_out_checksums_are_the_kernels() {
 /// A checksum that the kernel left to the device, and that a frame may not leave out, is completed
 /// by the sender.
 #[test]
-fn what_has_no_elidable_checksum_goes_with_a_full_one() {
+fn a_checksum_that_cannot_be_elided_is_sent_in_full() {
     let (mut a, mut b) = pair(1000);
     // ICMPv6 with its sum left to the device.
     let mut echo = packet(58, &[128, 0, 0, 0, 0, 1, 0, 1, 9, 9]);

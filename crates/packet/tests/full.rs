@@ -225,7 +225,7 @@ fn gso(packet: &Packet, size: u16) -> VirtioNetHdr {
 
 proptest! {
     #[test]
-    fn what_is_sent_arrives_as_without_offloads((packet, size) in model::super_packet()) {
+    fn super_packets_arrive_as_without_offloads((packet, size) in model::super_packet()) {
         // No packet opens a connection, since its MSS would be changed.
         let packet = Packet { flags: packet.flags & !model::SYN, ..packet };
         let (mut a, mut b) = pair(9_000);
@@ -480,7 +480,7 @@ fn the_longest_prefix_decides_whose_it_is() {
 }
 
 #[test]
-fn what_does_not_fit_goes_in_pieces_or_is_told() {
+fn a_packet_that_does_not_fit_is_cut_or_answered() {
     // Frames of 1,280 bytes have room for 1,244.
     let (host_a, host_b): (Ipv6Addr, Ipv6Addr) = ("fdab::1".parse().unwrap(), "fdab::2".parse().unwrap());
     let v4 = |len: usize, dont_fragment| udp([10, 7, 0, 1], [10, 8, 0, 1], len - 28, dont_fragment);
@@ -582,7 +582,7 @@ fn the_mss_follows_what_frames_with_the_header_take() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_them_gets_none_and_the_sender_is_told() {
+fn a_peer_that_reads_none_gets_none_and_the_sender_is_told() {
     let (mut a, mut b) = (End::new(A, B, 1_280), End::new(B, A, 1_280));
     agree(&mut a, &mut b, false);
     assert!(a.send(WHOLE, &udp([10, 7, 0, 1], [10, 8, 0, 1], 10, true)).is_empty());
@@ -694,7 +694,7 @@ fn packets_that_wait_for_the_interface_are_bounded_in_bytes() {
 /// A host sends to many peers without a session: the packets that wait are bounded, and each of the
 /// peers has its share.
 #[test]
-fn packets_that_wait_for_keys_are_bounded_in_bytes_over_all_sessions() {
+fn packets_that_wait_for_keys_are_bounded_over_all_sessions() {
     let mut a = End::new(A, B, 1_280);
     let peers: Vec<NodeAddr> = (10..22).map(|n| NodeAddr::new([n; 16])).collect();
     for peer in &peers {

@@ -270,7 +270,7 @@ fn each_lane_seals_for_its_like_alone() {
 }
 
 #[test]
-fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_over() {
+fn a_lane_leaves_packets_to_the_first_until_its_keys_work() {
     let mut a = Node::new(A, B, 2);
     let left = packet(A, B, 7);
     assert_eq!(a.send(NOW, 1, &left), Outbound::HandOver(0));
@@ -303,7 +303,7 @@ fn a_lane_without_keys_leaves_packets_to_the_first_and_waits_before_it_takes_ove
 }
 
 #[test]
-fn what_is_no_fast_frame_is_for_the_first() {
+fn datagrams_that_are_no_fast_frames_go_to_the_first_lane() {
     let [_, mut b] = proven(2);
     for first in [0x00_u8, 0x01, 0x10, 0x40, 0xb0] {
         let datagram = vec![first; 60];
@@ -317,7 +317,7 @@ fn what_is_no_fast_frame_is_for_the_first() {
 }
 
 #[test]
-fn who_moves_is_followed_in_every_lane_by_what_the_core_says() {
+fn a_move_that_the_core_reports_is_followed_in_every_lane() {
     let [mut a, _] = proven(2);
     let moved = Endpoint::from(([198, 51, 100, 1], 9));
     a.apply(&Command::Link(

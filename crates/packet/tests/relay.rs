@@ -31,7 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_goes_in_comes_out(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..1_150), 1..20)) {
+    fn relayed_packets_arrive_as_they_were_sent(payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..1_150), 1..20)) {
         let mut line = Line::new(1 << 20, MTU);
         let before = line.relayed();
         let packets: Vec<Vec<u8>> = payloads.iter().map(|p| packet(p)).collect();
@@ -267,7 +267,7 @@ fn a_circle_ends() {
 }
 
 #[test]
-fn what_cannot_be_carried_is_dropped_and_told_seldom() {
+fn packets_that_cannot_be_relayed_are_dropped_and_told_seldom() {
     // The label does not exist.
     let mut line = Line::new(1 << 20, MTU);
     line.0[1].apply(Command::Link(link(A), LinkCommand::RemoveLabel { label: Label(FIRST) }));
@@ -367,7 +367,7 @@ fn without_a_label_or_keys_of_the_hop_data_goes_in_fips_frames() {
 }
 
 #[test]
-fn nobody_but_the_ends_puts_packets_into_a_hop() {
+fn only_the_ends_put_packets_into_a_hop() {
     let mut line = Line::new(1 << 20, MTU);
     // A frame of the session under the index of the hop, and a frame of the hop under the index of
     // the session.

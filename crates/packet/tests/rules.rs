@@ -278,7 +278,7 @@ fn denied_packets_count_as_received() {
 }
 
 #[test]
-fn what_leaves_is_of_a_network_that_both_are_in() {
+fn packets_leave_only_within_a_common_network() {
     for way in [Way::Fast, Way::Pieces, Way::Relayed, Way::RelayedPieces] {
         for (rules, ends, leaves) in [
             (Rules::Some, ["10.7.0.2", "10.7.0.1"], true),

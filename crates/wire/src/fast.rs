@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_header_must_not_have() {
+    fn malformed_headers_are_refused() {
         let frame = |at: usize, value: u8| {
             let mut frame = header().to_bytes().to_vec();
             frame.resize(40, 0);

@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_read_is_written_again(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn parsed_messages_are_written_unchanged(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(request) = HopsRequest::parse(&bytes) {
                 prop_assert_eq!(&request.to_bytes()[..], &bytes[..]);
             }
@@ -219,7 +219,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(
+        fn written_messages_are_parsed_again(
             id: u32, distance in 1..=MAX_DISTANCE, onward in 0_u8..4, rtt_us: u32, key: [u8; 32], dest: [u8; 16],
         ) {
             let onward = Onward::from_byte(onward).unwrap();

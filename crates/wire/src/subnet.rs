@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_a_subnet() {
+    fn only_valid_subnets_parse() {
         let of = |text: &str| text.parse::<Subnet>();
         let n = of("10.1.0.0/16").unwrap();
         assert!(n.contains("10.1.255.1".parse().unwrap()) && !n.contains("10.2.0.0".parse().unwrap()));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weft_neighbour_is_doubted_after_a_second_and_a_fips_daemon_after_three() {
+    fn silent_weft_is_doubted_after_a_second_and_fips_after_three() {
         let mut weft = Bench::new();
         assert_eq!(weft.run(5_000, true, true), None);
         assert_eq!(weft.probes, 1, "it is asked once, with the first payload");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_another_way_is_doubted_unless_just_heard() {
+    fn a_neighbour_that_left_is_doubted_unless_just_heard() {
         let mut bench = Bench::new();
         bench.run(1_000, true, true);
         bench.health.handle_left(bench.now, &bench.liveness);

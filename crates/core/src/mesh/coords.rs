@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn made_up_places_displace_neither_proofs_nor_the_words_of_others() {
+    fn invented_coordinates_displace_neither_proofs_nor_others() {
         let mut cache = CoordCache::new(10);
         let passing = |teller| Word {
             teller: addr(teller),
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_place_told_by_a_weaker_word_is_known_for_longer_and_no_weaker() {
+    fn weaker_repeats_extend_coordinates_and_keep_their_provenance() {
         let mut cache = CoordCache::new(10);
         let passing = Word {
             teller: addr(7),

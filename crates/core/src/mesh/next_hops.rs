@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_that_nobody_believes_any_more_make_room_for_all() {
+    fn expired_next_hops_make_room_for_all() {
         for (now, learned) in [(LIFE - 1, false), (LIFE, true)] {
             let mut next_hops = full(1_000, 0);
             next_hops.learn(1_000 + now, addr(u16::MAX), word(2, Provenance::Passing));

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_answer_stands_against_the_others_of_its_request_alone() {
+    fn the_first_answer_wins_only_over_others_of_its_request() {
         let (known, other) = (word(1, Provenance::Answer), word(2, Provenance::Answer));
         assert!(!known.yields(1_000, other, 1_000 + ANSWER_FIRM - 1));
         assert!(known.yields(1_000, other, 1_000 + ANSWER_FIRM));

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_neighbour_leads_nowhere_and_a_doubted_way_not_to_its_end() {
+    fn silent_neighbours_and_doubted_routes_are_not_used() {
         let mut doubts = Suspects::default();
         assert!(doubts.set_silence(addr(1), Some(Silence::Unheard)));
         assert!(!doubts.set_silence(addr(1), Some(Silence::Unheard)));

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_once_for_each_distance_from_where_the_request_went() {
+    fn an_answer_counts_once_for_each_distance_and_by_the_next_hop() {
         let (mut hops, next, far) = (Hops::default(), key(1), key(2));
         let id = hops.open(0, A, 3, Some((B, 77)));
         assert_eq!(hops.answer(1, B, &next, &hop(id, 3, &next)), None, "another link");

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_another_link_asks_for_too_is_not_displaced_with_those_of_that_link() {
+    fn a_route_of_two_links_outlasts_a_flood_of_either() {
         let mut routes = Routes::default();
         routes.insert(dest(0), ON, GOOD);
         assert_eq!(routes.insert(dest(0), ON, FLOOD), (false, None));

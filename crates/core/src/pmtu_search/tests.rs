@@ -142,7 +142,7 @@ fn nothing_above_the_ceiling_is_tried() {
 }
 
 #[test]
-fn a_path_below_the_sure_size_is_called_narrow_and_not_probed_until_it_takes_it() {
+fn a_path_below_the_sure_size_is_narrow_until_it_takes_it() {
     let mut bench = Bench::new(1_472, 972, 5);
     bench.run(5_000);
     assert_eq!(
@@ -175,7 +175,7 @@ fn an_outage_does_not_make_a_path_narrow() {
 }
 
 #[test]
-fn a_path_that_shrinks_under_load_is_noticed_within_three_seconds() {
+fn a_path_that_shrinks_under_load_is_noticed_within_3_s() {
     let mut bench = Bench::new(1_472, 1_472, 10);
     bench.busy = true;
     bench.run(10_000);

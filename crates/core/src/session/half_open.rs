@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_that_nobody_finished_end_after_their_life_and_no_sooner() {
+    fn an_unfinished_handshake_ends_after_its_life_and_no_sooner() {
         let mut places = places(&[7, 7, 8]);
         places.expire(HANDSHAKE_LIFE + 1_999);
         assert_eq!((places.len(), places.ends_at()), (2, HANDSHAKE_LIFE + 2_000));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_message_that_comes_by_another_link_finishes_its_handshake_and_tells_what_it_crossed() {
+    fn the_last_message_finishes_its_handshake_over_any_link() {
         let mut rng = ChaCha20Rng::seed_from_u64(1);
         let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
         let mut places = HalfOpen::default();

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_in_time_is_given_up() {
+    fn packets_that_are_not_whole_in_time_are_given_up() {
         let mut all = Reassembly::default();
         assert_eq!(all.take(0, 0, piece(1, 0, 10), &[1; 5], ROOM), Taken::Kept);
         all.expire(EXPIRY - 1);

@@ -342,7 +342,7 @@ fn an_exit_is_of_the_internet_alone() {
 }
 
 #[test]
-fn who_may_use_an_exit_may_ask_it_for_names() {
+fn users_of_an_exit_may_ask_it_for_names() {
     let me = ME.to_ipv6().to_string();
     let asks = |rules: &[Rule], inside: bool, exit: bool| {
         [(&me, 7353), (&OWN[0][..9].to_owned(), 7353)]

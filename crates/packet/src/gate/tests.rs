@@ -111,7 +111,7 @@ fn one_network_prefix_leaves_room_for_others() {
 }
 
 #[test]
-fn one_known_host_leaves_room_for_others_and_strangers_for_all_of_them() {
+fn a_known_host_leaves_room_for_others_and_strangers_for_all() {
     let mut gate = gate(3);
     flood(&mut gate, 10, |_| host(1));
     assert!(gate.admits_msg1(10_000, host(2), &junk(0).msg1()));
@@ -151,7 +151,7 @@ fn a_tag_on_another_message_or_of_another_direction_is_none() {
 
 /// Each recording has a valid tag under sixteen indices, and there may be hundreds of recordings.
 #[test]
-fn copies_and_recordings_pass_seldom_and_leave_room_for_a_new_message() {
+fn copies_and_recordings_leave_room_for_a_new_message() {
     for count in [3, 20, 500] {
         let mut gate = gate(2);
         let recorded: Vec<Message> = (0..count).map(|n| tagged(1, n)).collect();
@@ -262,7 +262,7 @@ fn answers_with_a_tag_have_a_rate_that_no_others_use() {
 }
 
 #[test]
-fn what_is_forgotten_leaves_nothing() {
+fn a_forgotten_peer_leaves_no_entries() {
     let mut gate = gate(3);
     let together = Expected {
         hosts: vec![host(1), host(2)],
@@ -296,7 +296,7 @@ fn an_ipv4_address_in_an_ipv6_socket_is_one_of_ipv4() {
 }
 
 #[test]
-fn a_quiet_host_of_a_peer_is_served_though_others_use_up_the_pool() {
+fn a_quiet_host_of_a_peer_is_served_while_others_use_the_pool() {
     let mut gate = gate(8);
     flood(&mut gate, 10, |n| host(1 + (n % 7) as u8));
     let served = (0..RESERVE.burst).filter(|n| gate.admits_msg1(10_000, host(8), &junk(*n).msg1()));
@@ -304,7 +304,7 @@ fn a_quiet_host_of_a_peer_is_served_though_others_use_up_the_pool() {
 }
 
 #[test]
-fn a_host_of_a_peer_gets_half_of_a_burst_and_a_network_an_eighth() {
+fn a_host_of_a_peer_gets_half_a_burst_and_a_network_an_eighth() {
     let at_once = |from: IpAddr| {
         let mut gate = gate(1);
         (0..1_000)
@@ -336,7 +336,7 @@ fn strangers_that_ask_seldom_get_their_part_beside_a_flood() {
 }
 
 #[test]
-fn as_many_messages_of_a_peer_are_known_as_recordings_as_are_kept() {
+fn as_many_messages_are_known_as_recordings_of_a_peer_are_kept() {
     let mut gate = gate(1);
     let digest = |n: u64| Digest::of_msg1(&junk(n).noise);
     let all = (RECENT + RECORDED) as u64;
@@ -365,7 +365,7 @@ fn a_peer_keeps_its_host_when_another_one_there_is_forgotten() {
 }
 
 #[test]
-fn a_peer_that_is_expected_anew_has_another_tag_and_host_and_no_more_messages() {
+fn a_peer_expected_again_has_a_new_tag_and_no_messages() {
     let mut gate = gate(1);
     let used = (0..TAGGED.burst).filter(|n| gate.admits_tagged(0, addr(1), Digest::of_msg1(&junk(*n).noise)));
     assert_eq!(used.count() as u64, TAGGED.burst);

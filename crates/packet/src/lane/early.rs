@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_taken_a_link_that_has_little_displaces_the_newest_of_one_that_has_most() {
+    fn a_link_with_few_frames_displaces_those_of_the_fullest() {
         let mut early = Early::new();
         let mut links = 0..1_000;
         let full = links.find(|link| {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_is_not_lost() {
+    fn late_frames_are_not_lost() {
         let mut gaps = after([0, 1, 2, 5, 6, 7]);
         assert!(!gaps.receive(3));
         assert!(!gaps.receive(4));

@@ -40,7 +40,7 @@ fn fill(queue: &mut ReportQueue<()>, report: impl Fn() -> Report) -> usize {
 }
 
 #[test]
-fn one_neighbours_flood_leaves_room_for_proofs_handshakes_and_other_neighbours() {
+fn a_neighbours_flood_leaves_room_for_proofs_and_others() {
     let mut queue = ReportQueue::new(bounds::PROOFS);
     let flood = fill(&mut queue, || message(1, 0));
     assert!(flood <= bounds::REPORTS.count / 5 + 1, "{flood}");

@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn what_must_stay_whole() {
+fn packets_that_must_stay_whole_are_not_cut() {
     let recut = |packet: &[u8]| Splitter::recut(VirtioNetHdr::default(), packet, 600).is_some();
     let data = [7; 1_000];
     assert!(recut(&tcp(TcpHeader::ACK, &[], &data)));

@@ -450,7 +450,7 @@ fn one_identification_for_all_joins_where_it_means_nothing() {
 }
 
 #[test]
-fn an_ipv4_header_with_a_wrong_sum_or_an_odd_flag_is_neither_joined_nor_repaired() {
+fn a_bad_ipv4_header_is_neither_joined_nor_repaired() {
     for (at, bit) in [(10, 1), (8, 1), (6, 0x80)] {
         let mut packets: Vec<_> = stream_v4(5).iter().map(Packet::bytes).collect();
         packets[2][at] ^= bit;

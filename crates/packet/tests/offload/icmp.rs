@@ -141,7 +141,7 @@ fn tells_the_sender_of_an_ipv4_packet() {
 }
 
 #[test]
-fn what_of_ipv4_is_never_answered() {
+fn some_ipv4_packets_never_get_an_error() {
     let answered = |edits: &[(usize, u8)]| {
         let mut bytes = Packet::udp([8, 0, 0, 0], &[0; 8]).over_v4(5).bytes();
         edits.iter().for_each(|(at, value)| bytes[*at] = *value);

@@ -324,7 +324,7 @@ fn completes_icmpv6_too() {
 }
 
 #[test]
-fn what_is_no_ipv4_packet_to_cut() {
+fn malformed_ipv4_packets_are_not_cut() {
     let tcp = Packet::tcp([0, 1, 0, 2], 1, &[0; 100]).over_v4(7);
     let (hdr, bytes) = (gso(&tcp, 50), tcp.bytes_partial());
     let err = |edits: &[(usize, u8)]| {

@@ -61,7 +61,7 @@ fn assert_dropped(way: Way, probe: &Probe, reason: DropReason) {
 }
 
 #[test]
-fn what_is_allowed_passes() {
+fn allowed_packets_pass() {
     for way in WITH_HEADER {
         for (from, to) in [("10.7.0.1", "10.7.0.2"), ("fdab:1::1", "fdab:2::1")] {
             assert_eq!(ends(way).exchange(0, &probe(from, to)).at_b.len(), 1, "{way:?} {from}");

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_piece_must_not_be() {
+    fn malformed_pieces_are_refused() {
         let parse = |bytes: &[u8]| Fragment::parse(bytes).map(|_| ());
         assert_eq!(parse(&[0; 9]), Err(WireError::TooShort { needed: 10, got: 9 }), "empty");
         let of = |kind: u8, offset: u16, total: u16| {

@@ -164,7 +164,7 @@ fn both_ends_use_all_paths_while_payload_passes() {
 
 /// Other traffic has filled a path, so that the rounds of the link count it as one that does not work.
 #[test]
-fn a_path_that_has_answered_is_used_again_whatever_rounds_have_found() {
+fn a_path_that_answers_is_used_again_despite_failed_rounds() {
     let mut bench = Bench::new(&[5, 15]);
     bench.run(500);
     bench.payload = None;
@@ -228,7 +228,7 @@ fn nothing_is_sent_on_other_paths_unless_both_ends_want_it() {
 }
 
 #[test]
-fn the_peer_causes_a_probe_for_each_of_its_own_on_few_proven_paths() {
+fn a_probe_of_the_peer_causes_one_probe_on_few_proven_paths() {
     let mut bond = Bond::default();
     let mut probes = 0;
     let mut numbers = 0;

@@ -126,7 +126,7 @@ impl Bench {
 }
 
 #[test]
-fn the_deciding_end_takes_a_local_address_and_the_other_end_waits_for_it() {
+fn only_the_deciding_end_moves_to_a_local_address() {
     let addresses = [(wan(1), Some(10)), (lan(1), Some(1))];
     let mut bench = Bench::new(true, &addresses);
     let moves = bench.run(2_000);
@@ -339,7 +339,7 @@ fn of_several_that_work_the_spare_ones_come_last() {
 }
 
 #[test]
-fn after_a_change_of_the_own_network_the_answer_is_awaited_at_once() {
+fn a_change_of_the_own_network_awaits_an_answer_at_once() {
     let mut bench = with_spare(false, true, [10, 10]);
     bench.run(10_000);
     bench.payload = false;

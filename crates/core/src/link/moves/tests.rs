@@ -96,7 +96,7 @@ impl Bench {
 }
 
 #[test]
-fn the_new_address_and_the_old_one_are_asked_three_times_ever_more_slowly() {
+fn both_addresses_are_asked_three_times_with_longer_pauses() {
     let mut bench = Bench::new();
     let (number, here) = bench.two_asked(NOW, 2);
     assert_ne!(number, here, "one answer must not pass for the other");
@@ -117,7 +117,7 @@ fn the_new_address_and_the_old_one_are_asked_three_times_ever_more_slowly() {
 }
 
 #[test]
-fn a_long_round_trip_is_waited_for_twice_and_never_more_than_a_second() {
+fn an_answer_is_awaited_two_round_trips_and_a_second_at_most() {
     for (rtt, wait) in [(20, FIRST_WAIT), (200, 400), (5_000, MAX_WAIT)] {
         let mut bench = Bench::new();
         let report = ReceiverReport {
@@ -159,7 +159,7 @@ fn no_more_is_asked_than_there_is_room_for() {
 }
 
 #[test]
-fn few_addresses_are_in_question_at_a_time_and_the_oldest_makes_room() {
+fn few_addresses_are_in_question_and_the_oldest_makes_room() {
     let mut bench = Bench::new();
     for port in 2..10 {
         bench.roamed(NOW, port, 9 * PROBE);
@@ -177,7 +177,7 @@ fn a_link_that_is_down_asks_nothing() {
 }
 
 #[test]
-fn a_lane_that_has_not_heard_of_the_present_address_is_told_again() {
+fn a_lane_without_the_present_address_is_told_again() {
     let mut bench = Bench::new();
     bench.roamed(NOW, HOME, 9 * PROBE);
     assert_eq!(bench.placed(), [(HOME, None)]);
@@ -190,7 +190,7 @@ fn a_lane_that_has_not_heard_of_the_present_address_is_told_again() {
 }
 
 #[test]
-fn who_answers_at_the_new_address_alone_has_moved_a_round_trip_later() {
+fn an_answer_from_the_new_address_alone_moves_the_link() {
     for (rtt, settle) in [(10, MIN_SETTLE), (200, 200), (900, MAX_SETTLE)] {
         let mut bench = Bench::new();
         let (number, _) = bench.two_asked(NOW, 2);
@@ -219,7 +219,7 @@ fn who_answers_at_the_new_address_alone_has_moved_a_round_trip_later() {
 }
 
 #[test]
-fn who_answers_at_the_old_address_first_stays() {
+fn an_answer_from_the_old_address_first_keeps_the_link_there() {
     let mut bench = Bench::new();
     let (number, here) = bench.two_asked(NOW, 2);
     let (other, _) = bench.two_asked(NOW, 3);
@@ -232,7 +232,7 @@ fn who_answers_at_the_old_address_first_stays() {
 }
 
 #[test]
-fn a_later_answer_from_the_old_address_brings_the_link_back_for_a_while() {
+fn a_later_answer_from_the_old_address_returns_the_link() {
     let moved = |late: u64| {
         let mut bench = Bench::new();
         let (number, here) = bench.two_asked(NOW, 2);
@@ -272,7 +272,7 @@ fn another_number_moves_nothing() {
 }
 
 #[test]
-fn a_peer_that_says_that_it_moves_is_followed_at_once_for_a_while() {
+fn a_peer_that_announces_its_move_is_followed_at_once() {
     for (after, placed, path) in [(ANNOUNCED - 1, (2, None), 2), (ANNOUNCED, (2, Some(HOME)), HOME)] {
         let mut bench = Bench::new();
         bench.link.handle_moving(NOW);
@@ -305,7 +305,7 @@ fn a_peer_without_a_proven_address_is_where_it_answers() {
 }
 
 #[test]
-fn keys_proven_elsewhere_end_all_questions_and_those_proven_here_none() {
+fn only_keys_proven_at_another_address_end_open_questions() {
     let mut bench = Bench::new();
     bench.two_asked(NOW, 2);
     bench.link.moves.handle_proven(true, true);
@@ -316,7 +316,7 @@ fn keys_proven_elsewhere_end_all_questions_and_those_proven_here_none() {
 }
 
 #[test]
-fn a_peer_that_answers_no_probes_is_asked_for_new_keys_where_it_seems_to_be() {
+fn a_peer_that_answers_no_probes_is_dialled_at_the_new_address() {
     let room = fmp::Msg1::LEN as u32;
     let mut bench = Bench::new();
     assert_eq!(bench.link.elsewhere(), None);

@@ -279,7 +279,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_inserted_is_found(numbers in prop::collection::hash_set(any::<u32>(), 0..200), other in any::<u32>()) {
+        fn a_filter_contains_all_that_was_inserted(numbers in prop::collection::hash_set(any::<u32>(), 0..200), other in any::<u32>()) {
             let filter = filter(numbers.iter().copied());
             for number in &numbers {
                 prop_assert!(filter.contains(&addr(*number)));

@@ -56,7 +56,7 @@ fn node(peers: u32, tree: u32) -> Filters {
 }
 
 #[test]
-fn a_parent_that_had_to_leave_somebody_out_may_know_the_way() {
+fn a_parent_whose_filter_is_full_may_reach_any_node() {
     let mut filters = node(2, 2);
     tell(&mut filters, 0, 1, 1, &filter(2_000..2_300)).unwrap();
     tell(&mut filters, 0, 2, 1, &filter(2_000..4_000)).unwrap();
@@ -66,7 +66,7 @@ fn a_parent_that_had_to_leave_somebody_out_may_know_the_way() {
 }
 
 #[test]
-fn what_is_said_is_what_the_daemon_says() {
+fn filters_have_the_figures_of_the_fips_daemon() {
     // Node 1000 announces for 1001; neighbours 1 to 3 are in the tree, 4 is not. Same as the FIPS
     // daemon's figures.
     let mut filters = Filters::new(addr(1000));
@@ -89,7 +89,7 @@ fn what_is_said_is_what_the_daemon_says() {
 }
 
 #[test]
-fn an_announcement_is_a_sequence_five_hashes_class_one_and_the_bits() {
+fn an_announcement_has_sequence_hashes_class_and_bits() {
     let mut filters = node(2, 2);
     let (to, body) = filters.poll_announce(7).unwrap();
     assert_eq!(body.len(), 1_034);
@@ -100,7 +100,7 @@ fn an_announcement_is_a_sequence_five_hashes_class_one_and_the_bits() {
 }
 
 #[test]
-fn a_filter_full_of_ones_is_refused_and_its_sequence_is_not_used_up() {
+fn a_refused_filter_of_ones_does_not_use_up_its_sequence() {
     let mut filters = node(2, 2);
     let full = Bloom::from_bits(&[0xff; FILTER_LEN]);
     let before = filters.bytes();
@@ -138,7 +138,7 @@ fn a_filter_of_many_hashes_does_not_slip_in() {
 }
 
 #[test]
-fn what_is_old_or_of_a_stranger_is_refused() {
+fn stale_filters_and_those_of_strangers_are_refused() {
     let mut filters = node(1, 1);
     let stranger = tell(&mut filters, 0, 2, 1, &filter([2]));
     assert_eq!(stranger, Err(FilterError::UnknownPeer));
@@ -177,7 +177,7 @@ fn one_who_claims_nearly_all_does_not_silence_the_rest() {
 }
 
 #[test]
-fn changes_are_gathered_for_half_a_second_and_what_did_not_change_is_not_said() {
+fn only_changed_filters_are_announced_and_twice_a_second() {
     let mut filters = node(3, 2);
     let all = |said: BTreeMap<NodeAddr, Bloom>| said.len();
     assert_eq!(all(said(&mut filters, 0)), 3);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_fits_ours_at_a_root_as_good_and_below_us_if_it_follows_us() {
+    fn announced_coordinates_fit_at_an_equal_root_and_below_us() {
         let fits = |path: &[u8], ours: &[u8]| {
             let ours: Vec<_> = ours.iter().copied().map(addr).collect();
             let parent = path.get(1).copied().unwrap_or(path[0]);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn news_go_out_at_once_are_repeated_thrice_and_then_every_minute() {
+    fn news_go_out_at_once_then_three_times_then_every_minute() {
         let mut outbox = Outbox::new(10);
         let mut told = Vec::new();
         for _ in 0..5 {
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_does_not_seem_to_know_is_told_four_times_a_minute() {
+    fn a_neighbour_that_seems_not_to_know_is_told_every_15_s() {
         let mut outbox = Outbox::new(0);
         for due in [0, 1_000, 5_000, 20_000, 35_000, 50_000] {
             assert_eq!(outbox.due(), due);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sequence_grows_with_every_declaration_and_survives_a_restart() {
+    fn the_sequence_grows_with_declarations_and_survives_restarts() {
         let identity = Identity::new(SecretKey::from_bytes(&[7; 32]).unwrap());
         let sequence = |declaration: &mut Declaration, unix| {
             let body = declaration.body(unix, &identity, identity.node_addr(), std::iter::empty());

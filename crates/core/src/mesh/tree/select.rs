@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn then_depth_and_cost_decide_together_and_between_equals_the_address() {
+    fn depth_and_cost_decide_and_between_equals_the_address() {
         assert!(rank(9, &[9, 8, 1], Some(1_010)) < rank(5, &[5, 1], Some(6_000)));
         assert!(rank(9, &[9, 1], Some(1_500)) < rank(5, &[5, 4, 1], Some(1_000)));
         assert!(rank(5, &[5, 1], Some(2_000)) < rank(9, &[9, 8, 1], Some(1_000)));

@@ -198,7 +198,7 @@ fn an_old_path_leads_on_by_what_is_known_now() {
 }
 
 #[test]
-fn the_smallest_node_follows_nobody() {
+fn the_smallest_node_has_no_parent() {
     let fleet = fleet(2);
     let mut tree = Tree::new(fleet[0].node_addr(), 0, 0, MTU);
     tree.peer_up(0, fleet[1].node_addr());
@@ -220,7 +220,7 @@ fn between_equals_the_smaller_address_is_followed() {
 }
 
 #[test]
-fn an_improvement_needs_more_than_a_fifth_and_waits_for_the_hold_down() {
+fn a_better_parent_needs_a_fifth_and_waits_for_the_hold_down() {
     let mut f = Fixture::new(2);
     f.costs(0, 0, 1_000);
     f.costs(0, 1, 1_000);
@@ -388,7 +388,7 @@ fn news_are_coalesced_and_a_quiet_node_repeats_once_a_minute() {
 }
 
 #[test]
-fn whoever_never_spoke_is_told_with_a_new_sequence_each_time() {
+fn a_silent_neighbour_is_told_with_a_new_sequence_each_time() {
     let mut f = Fixture::new(2);
     f.says(0, 0, &[addr(0)]);
     let mut sequences = Vec::new();
@@ -405,7 +405,7 @@ fn whoever_never_spoke_is_told_with_a_new_sequence_each_time() {
 }
 
 #[test]
-fn whoever_follows_a_worse_root_is_told_ours_again() {
+fn a_neighbour_with_a_worse_root_is_told_ours_again() {
     let mut f = Fixture::new(2);
     f.says(0, 0, &[addr(0)]);
     f.quiet(30_000);
@@ -421,7 +421,7 @@ fn whoever_follows_a_worse_root_is_told_ours_again() {
 }
 
 #[test]
-fn whoever_does_not_seem_to_know_our_path_is_told_four_times_a_minute() {
+fn a_neighbour_with_an_old_path_of_ours_is_told_every_15_s() {
     let mut f = Fixture::new(3);
     let (me, parent) = (f.me.node_addr(), f.addr(0));
     f.says(0, 0, &[addr(0)]);
@@ -490,7 +490,7 @@ fn no_path_is_adopted_that_a_datagram_does_not_hold() {
 }
 
 #[test]
-fn without_room_for_a_parent_nobody_is_followed() {
+fn without_room_for_a_parent_none_is_chosen() {
     for mtu in [0, 199] {
         let peer = &fleet(1)[0];
         let mut tree = Tree::new(addr(0xff), 0, 0, mtu);

@@ -214,7 +214,7 @@ fn frames_for_us_are_taken_at_once() {
 
 /// The ends probe what the links take, so nothing but FIPS's size would bound relayed frames here.
 #[test]
-fn without_a_set_size_frames_are_taken_up_to_the_largest_that_is_probed() {
+fn without_a_set_size_frames_up_to_the_largest_probe_are_taken() {
     let mut bench = Bench::new(Config {
         probe: true,
         ..config()
@@ -228,7 +228,7 @@ fn without_a_set_size_frames_are_taken_up_to_the_largest_that_is_probed() {
 }
 
 #[test]
-fn a_label_that_is_bound_to_another_destination_no_longer_leads_to_the_first() {
+fn a_label_that_is_bound_anew_leaves_its_first_destination() {
     let (mut bench, ours) = Bench::carrying();
     let me = bench.node.addr();
     let did = bench.bind(NOW, FROM, 7, me);
@@ -237,7 +237,7 @@ fn a_label_that_is_bound_to_another_destination_no_longer_leads_to_the_first() {
 }
 
 #[test]
-fn who_has_relayed_frames_off_answers_nothing() {
+fn a_node_without_relayed_frames_answers_nothing() {
     for (mesh, fast) in [(false, true), (true, false)] {
         let mut bench = Bench::new(Config { mesh, fast, ..config() });
         let me = bench.node.addr();
@@ -247,7 +247,7 @@ fn who_has_relayed_frames_off_answers_nothing() {
 }
 
 #[test]
-fn what_cannot_be_carried_is_refused_with_the_reason() {
+fn labels_that_cannot_be_served_are_refused_with_the_reason() {
     let mut bench = Bench::new(Config {
         transit: false,
         ..config()
@@ -287,7 +287,7 @@ fn a_next_hop_with_too_many_labels_is_asked_for_no_more() {
 }
 
 #[test]
-fn a_way_is_bound_from_its_far_end_and_takes_what_each_part_takes() {
+fn a_route_is_bound_from_its_end_with_the_smallest_size() {
     for (told, passed) in [(1_250, 1_250), (1_400, 1_400), (9_000, 1_400)] {
         let mut bench = Bench::meshed();
         let dest = bench.addr(DEST);
@@ -310,7 +310,7 @@ fn a_way_is_bound_from_its_far_end_and_takes_what_each_part_takes() {
 }
 
 #[test]
-fn a_label_is_bound_again_while_it_is_used_and_asked_for_ever_more_slowly_without_an_answer() {
+fn a_used_label_is_bound_again_and_asked_for_ever_more_slowly() {
     let mut bench = Bench::meshed();
     let dest = bench.addr(DEST);
     let ask = || [Did::Bind(HOP, 1, dest)];
@@ -357,7 +357,7 @@ fn a_refresh_that_is_not_answered_is_repeated_soon() {
 }
 
 #[test]
-fn labels_that_a_neighbour_binds_no_more_end_and_so_do_ours_for_them() {
+fn labels_that_are_no_longer_bound_end_with_ours_for_them() {
     let (mut bench, ours) = Bench::carrying();
     let dest = bench.addr(DEST);
     bench.drive(NOW + REFRESH);
@@ -411,7 +411,7 @@ fn a_label_that_is_lost_is_taken_back_from_all_that_use_it() {
 }
 
 #[test]
-fn a_size_below_the_least_is_refused_counted_and_seldom_reported() {
+fn a_size_below_the_least_is_refused_counted_and_reported() {
     let (mut bench, ours) = Bench::carrying();
     assert_eq!(
         bench.bound(NOW, HOP, ours, Ok(LEAST_PAYLOAD))[1],
@@ -424,7 +424,7 @@ fn a_size_below_the_least_is_refused_counted_and_seldom_reported() {
 }
 
 #[test]
-fn an_answer_about_a_label_that_was_not_asked_for_changes_nothing() {
+fn an_answer_about_an_unasked_label_changes_nothing() {
     let (mut bench, ours) = Bench::carrying();
     assert_eq!(bench.bound(NOW, HOP, ours + 1, Err(Refusal::NoWay)), []);
     assert_eq!(bench.bound(NOW, SPARE, ours, Err(Refusal::NoWay)), []);
@@ -438,7 +438,7 @@ fn an_answer_about_a_label_that_was_not_asked_for_changes_nothing() {
 }
 
 #[test]
-fn a_neighbour_ends_its_own_label_and_hears_of_one_that_leads_nowhere() {
+fn a_neighbour_ends_its_labels_and_hears_of_dead_ones() {
     let (mut bench, _) = Bench::carrying();
     assert_eq!(bench.unbind(NOW, FROM, 7, UnbindBy::Upstream), [Remove(FROM, 7)]);
     assert_eq!(bench.unbind(NOW, FROM, 7, UnbindBy::Upstream), []);
@@ -451,7 +451,7 @@ fn a_neighbour_ends_its_own_label_and_hears_of_one_that_leads_nowhere() {
 }
 
 #[test]
-fn what_goes_over_a_link_that_is_lost_ends_and_the_rest_stays() {
+fn labels_over_a_lost_link_end_and_the_others_stay() {
     let (mut bench, ours) = Bench::carrying();
     let (me, dest) = (bench.node.addr(), bench.addr(DEST));
     bench.bind(NOW, SPARE, 9, me);
@@ -478,7 +478,7 @@ fn what_goes_over_a_link_that_is_lost_ends_and_the_rest_stays() {
 }
 
 #[test]
-fn what_waits_for_keys_with_the_next_hop_goes_on_once_they_work() {
+fn labels_that_wait_for_keys_of_the_next_hop_go_on_with_them() {
     let mut bench = Bench::meshed();
     let (dest, hop) = (bench.addr(DEST), bench.addr(HOP));
     bench.node.with_peer(hop, |_, peer| peer.link.lose_hop());
@@ -503,7 +503,7 @@ fn what_waits_for_keys_with_the_next_hop_goes_on_once_they_work() {
 }
 
 #[test]
-fn a_way_that_stands_is_kept_until_the_destination_itself_is_a_neighbour() {
+fn a_working_route_is_kept_until_its_destination_is_a_neighbour() {
     let (mut bench, ours) = Bench::carrying();
     let (dest, spare) = (bench.addr(DEST), bench.addr(SPARE));
     let stays = [Set(FROM, 7, bench.on(HOP, ours)), Did::Bound(FROM, 7, Ok(MTU))];
@@ -579,7 +579,7 @@ fn a_session_through_others_has_a_label_while_it_is_used() {
 }
 
 #[test]
-fn keys_that_begin_to_work_give_the_sessions_of_their_link_a_label() {
+fn keys_that_work_give_sessions_of_their_link_a_label() {
     let mut bench = Bench::meshed();
     let (dest, hop, link) = (bench.addr(DEST), bench.addr(HOP), bench.link(HOP));
     bench.node.with_peer(hop, |_, peer| peer.link.lose_hop());

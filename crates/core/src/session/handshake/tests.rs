@@ -163,7 +163,7 @@ fn crossed(setup_first: bool, confirmed: bool, restarted: bool) -> EpochId {
 }
 
 #[test]
-fn of_two_handshakes_that_cross_the_one_of_the_smaller_address_serves() {
+fn the_smaller_address_wins_crossed_handshakes() {
     assert_eq!(crossed(true, false, false), EpochId(0));
     assert_eq!(crossed(true, true, false), EpochId(0));
     // A later setup is a rekey, and the setup of another process has to succeed in any case.

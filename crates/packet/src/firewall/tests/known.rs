@@ -35,7 +35,7 @@ fn flow(protocol: u8, local: SocketAddr, remote: SocketAddr, by_peer: bool) -> K
 }
 
 #[test]
-fn what_this_host_began_before_goes_on() {
+fn earlier_flows_of_this_host_continue() {
     for protocol in [TCP, UDP] {
         let mut node = node(vec![flow(protocol, at(ME, 4000), at(PEER, 80), false)]);
         assert_eq!(node.receive(1, &to_me(protocol, (80, 4000), ACK)), Ok(()));
@@ -47,7 +47,7 @@ fn what_this_host_began_before_goes_on() {
 }
 
 #[test]
-fn what_a_peer_began_before_is_decided_about_again() {
+fn earlier_flows_of_a_peer_are_decided_about_again() {
     let mut node = node(vec![flow(TCP, at(ME, 22), at(PEER, 5000), true)]);
     let (ssh, answer) = (to_me(TCP, (5000, 22), ACK), from_me(TCP, (22, 5000), ACK));
     // The host retransmits first, which makes the flow none of its own.

@@ -15,7 +15,7 @@ fn ask(id: u64) -> Asked {
 }
 
 #[test]
-fn attempts_have_fresh_ids_at_1_2_4_and_8_seconds_and_then_it_failed() {
+fn attempts_at_1_2_4_and_8_seconds_have_fresh_ids_and_then_fail() {
     let mut host = Host::new(|a| a.link(addr(A), true, &[]));
     let start = host.now;
     let mut ids = BTreeSet::new();
@@ -226,7 +226,7 @@ fn path_mtu_is_lowered_by_both_links_of_a_node_on_the_way() {
 }
 
 #[test]
-fn an_origin_that_asks_again_and_again_is_heard_twice_in_two_seconds() {
+fn repeated_requests_of_an_origin_pass_twice_in_two_seconds() {
     let mut host = Host::new(|a| a.link(addr(A), true, &[]).link(addr(B), true, &[]));
     let passed = |host: &mut Host, id| asked(&host.request(addr(A), &ask(id))).len();
     assert_eq!(
@@ -338,7 +338,7 @@ fn an_answer_to_a_request_that_went_nowhere_is_nobodys() {
 }
 
 #[test]
-fn what_is_old_is_forgotten() {
+fn old_requests_are_forgotten() {
     let mut host = Host::new(|a| a.link(addr(A), true, &[]).link(addr(B), true, &[]));
     let empty = host.lookups.bytes();
     (0..50).for_each(|id| drop(host.request(addr(A), &Asked::new(id, addr(ORIGIN), addr(100 + id as u8)))));

@@ -67,7 +67,7 @@ fn a_flood_does_not_keep_others_from_being_heard() {
 }
 
 #[test]
-fn a_flood_for_nodes_that_do_not_exist_leaves_room_for_those_that_do() {
+fn a_flood_for_absent_nodes_leaves_room_for_real_ones() {
     // Both arrive through the same neighbour.
     let mut host = between();
     for n in 0..100 {
@@ -125,7 +125,7 @@ fn no_neighbour_holds_more_than_its_share() {
 }
 
 #[test]
-fn whoever_asks_often_for_a_target_does_not_keep_others_from_it() {
+fn frequent_requests_for_a_target_do_not_block_other_origins() {
     // FIPS forwards one request for a target in two seconds, of all origins together.
     let mut host = between();
     for id in 0..50 {
@@ -154,7 +154,7 @@ fn a_request_with_our_own_id_does_not_divert_our_answer() {
 }
 
 #[test]
-fn a_request_in_our_name_or_with_the_coordinates_of_another_goes_nowhere() {
+fn requests_in_our_name_or_with_wrong_coordinates_are_dropped() {
     let mut host = between();
     let ours = Asked::new(1, host.around.me, addr(TARGET));
     assert_eq!(host.request(addr(HOSTILE), &ours), []);
@@ -176,7 +176,7 @@ fn a_request_in_our_name_or_with_the_coordinates_of_another_goes_nowhere() {
 }
 
 #[test]
-fn a_wrong_origin_teaches_nothing_without_an_answer_and_nothing_proven_with() {
+fn a_false_origin_is_learned_only_with_an_answer_and_unproven() {
     let target = identity(9);
     let mut host = Host::new(|a| a.link(addr(HOSTILE), true, &[]).link(addr(ONWARD), true, &[])).knows(target.public());
     let learned = |outputs: &[LookupOutput]| {
@@ -303,7 +303,7 @@ fn old_answers_played_again_are_not_believed() {
 }
 
 #[test]
-fn answers_in_our_name_or_from_where_the_request_came_are_dropped() {
+fn answers_in_our_name_or_from_the_asker_are_dropped() {
     let target = identity(9);
     let mut host = Host::new(|a| a.link(addr(HOSTILE), true, &[]).link(addr(ONWARD), true, &[]));
     let me = host.around.me;

@@ -14,7 +14,7 @@ fn ask(id: u64) -> Asked {
 }
 
 #[test]
-fn l9_a_usable_direct_route_does_not_keep_a_lookup_from_starting() {
+fn l9_a_usable_direct_route_does_not_prevent_a_lookup() {
     let mut host = Host::new(|a| {
         a.link(addr(TARGET), true, &[addr(TARGET)])
             .link(addr(A), true, &[addr(TARGET)])
@@ -24,7 +24,7 @@ fn l9_a_usable_direct_route_does_not_keep_a_lookup_from_starting() {
 }
 
 #[test]
-fn l9_a_stale_direct_route_without_a_filter_asks_any_neighbour_at_once() {
+fn l9_a_stale_direct_route_without_filter_asks_any_neighbour() {
     let mut host = Host::new(|a| a.link(addr(TARGET), true, &[addr(TARGET)]).link(addr(A), false, &[]));
     assert_eq!(asked(&host.want(addr(TARGET))), [addr(TARGET), addr(A)]);
 }
@@ -36,7 +36,7 @@ fn l10_the_target_gets_it_as_a_tree_neighbour() {
 }
 
 #[test]
-fn l10_the_target_gets_it_as_a_neighbour_outside_the_tree_and_without_a_filter() {
+fn l10_a_target_outside_tree_and_filters_gets_it_as_a_neighbour() {
     // FIPS would hand it to B, whose filter is forged.
     let mut host = Host::new(|a| {
         a.link(addr(A), true, &[])
@@ -47,7 +47,7 @@ fn l10_the_target_gets_it_as_a_neighbour_outside_the_tree_and_without_a_filter()
 }
 
 #[test]
-fn l10_a_target_that_does_not_answer_is_sought_through_others_as_well() {
+fn l10_a_silent_target_is_sought_through_others_as_well() {
     let mut host = Host::new(|a| {
         a.link(addr(A), true, &[])
             .link(addr(B), true, &[addr(TARGET)])
@@ -135,7 +135,7 @@ fn l11_our_own_request_that_comes_back_is_an_echo() {
 }
 
 #[test]
-fn l11_filters_that_point_back_to_the_asker_end_a_first_request_and_not_a_second() {
+fn l11_filters_back_to_the_asker_end_only_the_first_request() {
     let mut host = Host::new(|a| a.link(addr(A), true, &[addr(TARGET)]).link(addr(B), true, &[]));
     assert_eq!(host.request(addr(A), &ask(1)), []);
     assert_eq!(host.lookups.counters().dead_ends, 1);
@@ -207,7 +207,7 @@ fn l11_an_answer_in_passing_teaches_the_way_to_both_ends() {
 }
 
 #[test]
-fn what_a_node_on_the_way_can_verify_it_calls_proven() {
+fn a_forwarder_calls_an_answer_proven_if_it_can_verify_it() {
     let target = identity(9);
     let mut host =
         Host::new(|a| a.link(addr(A), true, &[]).link(addr(B), true, &[target.node_addr()])).knows(target.public());

@@ -36,7 +36,7 @@ fn walk(net: &Net, from: usize, to: usize) -> Vec<usize> {
 }
 
 #[test]
-fn after_convergence_the_first_attempt_finds_everyone_and_asks_nobody_in_vain() {
+fn converged_filters_find_each_node_at_first_without_waste() {
     for seed in 0..4 {
         let mut net = Net::new(seed, 40, &random(seed, 40), Filters::Perfect);
         for (from, to) in (0..40).map(|i| (i, (i * 7 + 3) % 40)).filter(|(a, b)| a != b) {
@@ -64,7 +64,7 @@ fn after_convergence_the_first_attempt_finds_everyone_and_asks_nobody_in_vain() 
 }
 
 #[test]
-fn without_filters_everyone_is_found_all_the_same() {
+fn every_node_is_found_without_filters() {
     for (size, links) in [(30, line(30)), (30, ring(30)), (17, star(17)), (40, random(5, 40))] {
         let mut net = Net::new(7, size, &links, Filters::Empty);
         for (from, to) in [(0, size - 1), (size - 1, 0), (1, size / 2)] {
@@ -95,7 +95,7 @@ fn a_hub_finds_the_way_among_more_leaves_than_it_may_ask() {
 }
 
 #[test]
-fn a_neighbour_that_claims_everything_and_answers_nothing_stops_no_lookup() {
+fn a_silent_neighbour_that_claims_all_stops_no_lookup() {
     // The attacker, 0, is linked to all nodes of a line, and all filters but its own are empty.
     let size = 6;
     let mut links: Vec<_> = (2..size).map(|i| (i - 1, i)).collect();
@@ -112,7 +112,7 @@ fn a_neighbour_that_claims_everything_and_answers_nothing_stops_no_lookup() {
 }
 
 #[test]
-fn a_neighbour_that_claims_everything_is_one_of_several_after_convergence() {
+fn a_neighbour_that_claims_all_is_one_of_several_that_are_asked() {
     for seed in 0..8 {
         let mut net = Net::new(seed, 30, &random(seed, 30), Filters::Perfect);
         let liar = net.neighbours(3)[0];
@@ -173,7 +173,7 @@ fn requests_lost_on_the_way_are_made_up_for() {
 }
 
 #[test]
-fn nobody_beyond_the_ttl_hears_of_a_request() {
+fn a_request_goes_no_further_than_its_ttl() {
     let mut net = Net::new(1, 80, &line(80), Filters::Empty);
     net.members.iter_mut().for_each(|m| m.around.coords.truncate(1));
     net.want(0, 65);
@@ -186,7 +186,7 @@ fn nobody_beyond_the_ttl_hears_of_a_request() {
 }
 
 #[test]
-fn who_is_not_there_fails_and_is_forgotten() {
+fn a_lookup_of_an_absent_node_fails_and_is_forgotten() {
     let mut links = random(2, 20);
     links.retain(|(a, b)| *a != 19 && *b != 19);
     let mut net = Net::new(2, 20, &links, Filters::Empty);
@@ -267,7 +267,7 @@ proptest! {
 
     /// Filters that are merely out of date, in a mesh without loss.
     #[test]
-    fn who_is_linked_is_found_without_filters(seed in any::<u64>(), size in 2..24usize, to in any::<prop::sample::Index>()) {
+    fn any_linked_node_is_found_without_filters(seed in any::<u64>(), size in 2..24usize, to in any::<prop::sample::Index>()) {
         let mut net = Net::new(seed, size, &random(seed, size), Filters::Empty);
         let to = 1 + to.index(size - 1);
         net.want(0, to);

@@ -108,7 +108,7 @@ fn crooked_paths_are_refused_and_absurd_ones_lead_nowhere() {
 }
 
 #[test]
-fn worse_roots_and_longer_ways_move_nobody() {
+fn worse_roots_and_longer_paths_change_nothing() {
     let mut f = attacked();
     let liar = f.addr(1);
     for (sequence, above) in [&[][..], &[addr(2)], &[addr(4), addr(3), addr(1)], &[addr(2), addr(1)]]
@@ -122,7 +122,7 @@ fn worse_roots_and_longer_ways_move_nobody() {
 }
 
 #[test]
-fn an_invented_root_moves_us_as_the_rules_demand_and_goes_with_its_inventor() {
+fn an_invented_root_goes_with_the_neighbour_that_invented_it() {
     let mut f = attacked();
     assert_eq!(f.says(60_000, 1, &[addr(0)]), moved(true, true));
     assert!(f.follows(1), "version 1 trusts what a neighbour says of those above it");
@@ -141,7 +141,7 @@ fn a_place_next_to_the_root_is_believed_but_not_at_once() {
 }
 
 #[test]
-fn an_invented_root_fools_a_mesh_only_while_its_inventor_is_linked() {
+fn an_invented_root_lasts_only_while_its_inventor_is_linked() {
     let mut net = Net::new(12, 3, 0);
     for node in 1..12 {
         net.link(node, node / 2);

@@ -45,7 +45,7 @@ fn loss_delays_agreement_and_does_not_prevent_it() {
 }
 
 #[test]
-fn a_line_longer_than_a_datagram_holds_falls_into_trees_that_rest() {
+fn a_line_too_long_for_a_datagram_settles_in_several_trees() {
     let (mut net, order) = Net::line(200, 6, 0);
     net.run(120_000);
     let before: Vec<_> = net.trees.iter().map(|tree| tree.coords().to_vec()).collect();
@@ -81,7 +81,7 @@ fn a_partition_makes_two_trees_and_healing_makes_one() {
 }
 
 #[test]
-fn the_root_dies_and_nobody_remembers_it() {
+fn a_dead_root_is_forgotten_by_all_nodes() {
     for seed in 0..4 {
         let mut net = Net::random(50, 60, seed, 0);
         net.run(30_000);
