@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document() {
+    fn bytes_that_are_no_document_are_refused() {
         let answer = |number| [&[VERSION, ANSWER][..], &[0; 16], key(1).as_bytes(), &[number]].concat();
         assert!(Document::decode(&answer(10)).is_ok());
         assert_eq!(Document::decode(&answer(11)), Err(DocumentError::Field("reason")));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_member_cannot_offer() {
+    fn reserved_subnets_cannot_be_offered() {
         let of = |text: &str| not_offered(&text.parse().unwrap());
         for text in [
             "192.168.7.0/24",

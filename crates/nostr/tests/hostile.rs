@@ -57,7 +57,7 @@ fn decrypted(world: &World) -> u64 {
 }
 
 #[test]
-fn ten_thousand_offers_a_second_of_strangers_cost_a_bounded_number_of_decryptions() {
+fn ten_thousand_offers_a_second_cost_bounded_decryptions() {
     let mut world = victim();
     // Distinct events are costly to make: the node has forgotten the first when they come again.
     let events: Vec<String> = (0..2_000).map(|n| passed_on(&offer(&world, 9, 9, n))).collect();
@@ -133,7 +133,7 @@ fn an_offer_is_answered_once() {
 }
 
 #[test]
-fn a_copy_with_another_content_does_not_keep_the_genuine_message_out() {
+fn an_altered_copy_does_not_keep_the_genuine_message_out() {
     let mut world = victim();
     let genuine = offer(&world, 2, 2, 1);
     let other = offer(&world, 9, 9, 2);
@@ -214,7 +214,7 @@ fn a_forged_answer_ends_no_offer() {
 }
 
 #[test]
-fn forged_adverts_cost_a_bounded_number_of_signatures_and_lead_nowhere() {
+fn forged_adverts_cost_bounded_checks_and_give_no_address() {
     let mut world = World::new(1, 2);
     world.set_up(0, &[]);
     let (now, peers) = (world.time(0), [(identity(2).public(), true)].into());

@@ -52,7 +52,7 @@ fn no_offer_goes_in_a_session_that_has_ended() {
 
 /// Nodes of nvpn repeat an offer until its answer comes.
 #[test]
-fn an_offer_that_comes_again_gets_the_same_answer_and_no_second_punch() {
+fn a_repeated_offer_gets_the_same_answer_and_no_second_punch() {
     let mut world = two();
     world.run(5_000);
     let (now, key) = (world.time(1), world.key(0));
@@ -98,7 +98,7 @@ fn a_long_list_of_addresses_is_cut_to_what_fits() {
 }
 
 #[test]
-fn what_is_no_document_of_a_peer_is_counted_and_nothing_else() {
+fn bytes_that_are_no_document_are_counted_and_ignored() {
     let mut world = two();
     let (now, key) = (world.time(1), world.key(0));
     let good = offer(&world, "good", &own(0));

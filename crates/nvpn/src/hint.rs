@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_to_no_other_host_is_left_out() {
+    fn hints_that_lead_to_no_other_host_are_left_out() {
         let key = format!("npub1{}:7", "q".repeat(58));
         for text in [
             "",

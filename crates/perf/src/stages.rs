@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_peer_reports_is_sanitised() {
+    fn reports_of_the_peer_are_sanitised() {
         let many: Vec<(String, u64)> = (0..100).map(|n| (format!("{n}\n"), 1)).collect();
         let many: Vec<(&str, u64)> = many.iter().map(|(name, ms)| (name.as_str(), *ms)).collect();
         let end = EndpointStages {

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_for_a_lane_that_is_behind_are_bounded_in_bytes_and_tables_change_all_the_same() {
+    fn a_lane_that_is_behind_has_bounded_messages_and_new_tables() {
         let mut commands = Commands::default();
         let message = || {
             Command::Send(SendCommand::Transmit {

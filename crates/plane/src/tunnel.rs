@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_full_interface_refuses_for_a_while_is_written() {
+    fn packets_refused_by_a_full_interface_are_written_later() {
         let fake = Fake::default();
         fake.failures.replace([WOULD_BLOCK; 50].into());
         let (mut tunnel, mut io) = (Tunnel::new(&fake, 4), io());

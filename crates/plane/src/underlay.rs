@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_socket_or_the_device_refuses_for_a_while_arrives_in_order() {
+    fn datagrams_refused_for_a_while_arrive_in_order() {
         let fake = Fake::default();
         fake.failures.replace(
             [
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_lasts_costs_a_second_once_and_each_datagram_is_counted() {
+    fn a_lasting_refusal_costs_one_second_and_counts_each_datagram() {
         for code in [WOULD_BLOCK, NO_BUFFERS, NO_MEMORY] {
             let fake = Fake::default();
             fake.always.set(Some(code));

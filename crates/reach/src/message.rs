@@ -340,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_is_emitted_unchanged(mut bytes in proptest::collection::vec(any::<u8>(), 19..700), count in 0u8..40) {
+        fn parsed_messages_are_emitted_unchanged(mut bytes in proptest::collection::vec(any::<u8>(), 19..700), count in 0u8..40) {
             (bytes[0], bytes[18]) = (CANDIDATES, count);
             bytes.resize(HEADER + usize::from(count) * CANDIDATE, 7);
             // Reserved bits are not kept.

@@ -180,7 +180,7 @@ mod tests {
     const HOST: &[&str] = &["192.168.1.2:2121", "198.51.100.1:2121"];
 
     #[test]
-    fn what_observers_say_decides() {
+    fn observers_decide_the_kind_of_mapping() {
         for (observed, mapping) in [
             (&[][..], Mapping::Unknown),
             (&["203.0.113.1:5000"], Mapping::Unknown),

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_translated_only_for_a_node_with_ipv6_alone_behind_nat64() {
+    fn addresses_are_translated_only_for_ipv6_only_nodes_with_nat64() {
         let [v4, v6] = [at("11.0.0.7:2121"), at("[64:ff9b::b00:7]:2121")];
         let mut nat64 = Nat64::default();
         nat64.note_link(at("[2d00:11::7]:2121"));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_contained_is_judged_as_itself() {
+    fn a_contained_address_is_judged_as_itself() {
         let mut nat64 = Nat64::default();
         nat64.note_link(at("[64:ff9b::b00:7]:2121"));
         let loopback = nat64.inward(at("[64:ff9b::7f00:1]:2121"));

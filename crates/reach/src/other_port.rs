@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_loses_all_peers_waits_no_longer_than_one_that_is_alone() {
+    fn a_loss_of_all_peers_does_not_lengthen_the_wait() {
         let mut port = OtherPort::default();
         tried(&mut port, 1_000, 3_600_000, Unanswered::Some);
         let times = tried(&mut port, 3_600_000, 4_000_000, Unanswered::All);

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_observers_see_comes_first() {
+    fn the_address_that_most_observers_see_comes_first() {
         let mut own = Own::default();
         let seen = ["203.0.113.9:1", "203.0.113.8:2", "203.0.113.7:3", "203.0.113.7:3"];
         for (n, text) in seen.iter().enumerate() {

@@ -74,7 +74,7 @@ fn a_link_ends_it() {
 }
 
 #[test]
-fn what_is_not_probed_is_not_probed() {
+fn refused_targets_of_a_punch_are_not_probed() {
     let mut node = Node::new();
     let own = at("192.168.1.2:2121");
     let targets = [own, at("127.0.0.1:1"), at("[fd00::1]:1"), at("203.0.113.5:0")];

@@ -106,7 +106,7 @@ fn failed_attempts_come_again_with_growing_pauses() {
 
 /// If no link follows on what was found, another attempt does; if one does, none.
 #[test]
-fn what_was_found_ends_attempts_when_a_link_follows() {
+fn a_found_address_ends_attempts_only_with_a_link() {
     for linked in [false, true] {
         let mut node = Node::with_peer(1);
         let key = node.answer(1, token(0), target());

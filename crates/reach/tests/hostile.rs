@@ -114,7 +114,7 @@ fn many_targets_of_one_peer_delay_no_other_peer() {
 }
 
 #[test]
-fn what_must_not_be_probed_is_not() {
+fn forbidden_addresses_are_not_probed() {
     let mut node = Node::with_peer(1);
     let texts = [
         ("[fd12::1]:2121", Refused::Mesh),
@@ -179,7 +179,7 @@ fn what_must_not_be_probed_is_not() {
 }
 
 #[test]
-fn what_has_no_valid_token_gets_no_answer() {
+fn a_probe_without_a_valid_token_gets_no_answer() {
     let mut node = Node::with_peer(1);
     let target = at("203.0.113.5:2121");
     let key = node.answer(1, token(0), vec![told(target)]);
@@ -235,7 +235,7 @@ fn what_has_no_valid_token_gets_no_answer() {
 }
 
 #[test]
-fn a_probe_brings_one_answer_of_its_length_and_a_bounded_number_in_all() {
+fn a_probe_gets_one_answer_of_its_length_and_all_are_bounded() {
     let mut node = Node::with_peer(1);
     let key = node.answer(1, token(0), Vec::new());
     let from = SocketAddr::from((VICTIM, 5));

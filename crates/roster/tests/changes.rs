@@ -674,7 +674,7 @@ fn a_removal_leaves_restated_records_about_equals() {
 /// A thief signs just below the highest version, and the next record of an honest administrator would be the
 /// last one that there is.
 #[test]
-fn nobody_is_led_to_the_end_of_the_versions() {
+fn no_signer_is_led_to_the_last_version() {
     let base = [founding(1, None), grant(1, 2, 1), member(1, 7, 1)];
     for version in [1 << 63, u64::MAX - 1, u64::MAX] {
         let set = set(&[

@@ -94,7 +94,7 @@ fn ten_thousand_free_records_cost_no_verification() {
 }
 
 #[test]
-fn records_of_unproven_signers_in_one_message_count_by_their_chain() {
+fn records_of_unproven_signers_count_by_their_chain() {
     // Each signer has its rights by a record behind its own, and the founder's comes last.
     let chain: Vec<Arc<Record>> = [
         vec![

@@ -106,7 +106,7 @@ fn a_full_set_keeps_what_counts() {
 
 /// An administrator that fills the set leaves room for the records of its seniors, by which it is removed.
 #[test]
-fn who_fills_the_set_can_be_removed() {
+fn an_administrator_that_fills_the_set_can_be_removed() {
     let room = 64 << 10;
     let mut set = RecordSet::with_room(id(), room);
     for record in [founding(1, None), grant(1, 2, 1), grant(2, 3, 1)] {

@@ -234,7 +234,7 @@ fn only_the_founder_names_a_successor() {
 }
 
 #[test]
-fn the_founder_admits_its_successor_and_the_successor_says_nothing_of_the_founder() {
+fn a_successor_decides_nothing_about_its_founder() {
     let records = [
         founding(1, Some(2)),
         member(1, 2, 1),
@@ -321,7 +321,7 @@ fn a_successor_that_has_taken_over_names_its_own() {
 
 /// A node that has given up its rights does not get them back by its own key, whatever the versions.
 #[test]
-fn what_an_admin_has_given_up_its_key_does_not_take_back() {
+fn a_key_does_not_take_back_rights_that_it_gave_up() {
     let records = [
         founding(1, None),
         grant(1, 2, 1),
@@ -429,7 +429,7 @@ fn routes_and_exits_are_those_of_members() {
 }
 
 #[test]
-fn what_became_of_a_record_is_said() {
+fn insertion_says_if_a_record_was_kept() {
     let mut set = set(&[founding(1, None), member(1, 7, 2)]);
     assert_eq!(set.insert(&member(1, 7, 2)), Insertion::Known);
     assert_eq!(set.insert(&member(1, 7, 1)), Insertion::Older);

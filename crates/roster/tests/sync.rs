@@ -371,7 +371,7 @@ fn a_joiner_gets_the_whole_network() {
 }
 
 #[test]
-fn what_proves_nothing_goes_no_further() {
+fn records_that_prove_nothing_are_not_passed_on() {
     let mut world = World::new(3, 0, &network(3));
     let void: Vec<Arc<Record>> = (10..20).map(|by| member(by, 60, 1)).collect();
     let records = void.iter().map(|record| record.event().to_json()).collect();

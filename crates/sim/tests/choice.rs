@@ -124,7 +124,7 @@ fn both_ends_go_to_the_local_network_whichever_of_them_knows_it() {
 }
 
 #[test]
-fn a_cut_network_is_left_within_one_and_a_half_seconds_and_returned_to() {
+fn a_cut_network_is_left_within_1500_ms_and_returned_to() {
     for seed in 0..20 {
         let mut net = Net::new(seed, [15, 1]);
         net.meet([true, true]);

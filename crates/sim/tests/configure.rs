@@ -30,7 +30,7 @@ fn linked(world: &World, at: HostId) -> bool {
 }
 
 #[test]
-fn no_packet_passes_after_a_removal_and_all_after_it_is_added_again() {
+fn no_packet_passes_between_the_removal_and_return_of_a_peer() {
     for seed in 0..10 {
         let (mut world, a, b) = World::pair(seed, Config::default());
         world.send(a, b, 0, 100);

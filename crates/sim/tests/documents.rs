@@ -330,7 +330,7 @@ fn a_document_keeps_its_session() {
 
 /// Messages for services that nothing listens for, and a flood of those that something does.
 #[test]
-fn a_flood_of_service_messages_is_bounded_and_keeps_nothing_else_out() {
+fn a_flood_of_service_messages_keeps_nothing_else_out() {
     let mut service = Service::pair(8, Conditions::default());
     service.send(&document(1_000));
     service.run(1_000);

@@ -133,7 +133,7 @@ fn without_a_common_cipher_there_are_none() {
 
 /// Dropping fast frames, including a withheld confirm, costs no packet: none has carried data yet.
 #[test]
-fn fast_frames_that_do_not_get_through_are_a_downgrade_that_is_told() {
+fn blocked_fast_frames_are_a_downgrade_that_is_reported() {
     for (seed, from) in [(1, None), (2, Some(0)), (3, Some(1))] {
         let quick = config(|c| c.rekey = 30_000);
         let (mut world, a, b) = World::pair(seed, quick);
@@ -307,7 +307,7 @@ fn a_node_that_requires_them_and_has_them_is_not_affected() {
 }
 
 #[test]
-fn who_requires_them_sends_nothing_else() {
+fn a_node_that_requires_fast_frames_sends_nothing_else() {
     let mut world = World::new(10);
     let (a, b) = (
         world.add_host(Config::default()),
@@ -330,7 +330,7 @@ fn who_requires_them_sends_nothing_else() {
 /// Data waits while fast frames are dropped, and is then sent in them, with the newest of the
 /// packets that waited.
 #[test]
-fn what_waited_for_fast_frames_goes_in_them() {
+fn packets_that_wait_for_fast_frames_are_sent_in_them() {
     let quick = config(|c| c.rekey = 30_000);
     let (mut world, a, b) = World::pair(11, quick);
     require_fast(&mut world, a, b);

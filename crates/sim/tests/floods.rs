@@ -79,7 +79,7 @@ fn pair_and_liar(seed: u64, direct: bool) -> (World, [HostId; 4]) {
 
 /// Fifty frames a second in each direction that no key opens, with other traffic and without.
 #[test]
-fn frames_without_keys_make_no_new_ones_while_a_session_is_heard() {
+fn keyless_frames_cause_no_rekey_while_a_session_is_heard() {
     for (seed, direct, delay) in [(1, true, 20), (2, true, 300), (3, false, 20)] {
         let (mut world, [a, b, r, m]) = pair_and_liar(seed, direct);
         world.conditions.delay = delay;
@@ -110,7 +110,7 @@ fn frames_without_keys_make_no_new_ones_while_a_session_is_heard() {
 }
 
 #[test]
-fn frames_without_keys_make_an_idle_pair_shake_hands_ever_more_seldom() {
+fn keyless_frames_make_idle_pairs_shake_hands_ever_more_seldom() {
     let (mut world, [a, b, r, m]) = pair_and_liar(4, true);
     let ends = [addr(&world, a), addr(&world, b)];
     let before = rekeys(&world, b);

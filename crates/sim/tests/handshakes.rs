@@ -195,7 +195,7 @@ fn opens_in_time(direct: bool, near: bool, delay: u64, floods: &[Flood]) {
 }
 
 #[test]
-fn forged_setups_do_not_keep_a_session_between_neighbours_from_opening() {
+fn forged_setups_do_not_prevent_a_session_of_neighbours() {
     opens_in_time(true, false, 20, &[Flood::Setups, Flood::All]);
 }
 
@@ -273,7 +273,7 @@ fn nor_from_afar() {
 }
 
 #[test]
-fn floods_do_not_keep_a_session_from_getting_new_keys_nor_cost_a_packet() {
+fn floods_prevent_no_new_session_keys_and_cost_no_packet() {
     for direct in [true, false] {
         let rekeys = [Flood::None, Flood::All].map(|flood| {
             let mut net = Net::new(5, direct, false, 20);

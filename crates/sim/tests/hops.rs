@@ -213,7 +213,7 @@ fn a_flood_of_requests_costs_a_bounded_number_of_messages() {
 }
 
 #[test]
-fn a_request_about_a_path_that_is_not_in_use_gets_no_answer_and_enters_no_route() {
+fn a_request_about_an_unused_path_has_no_answer_and_no_route() {
     let (mut world, hosts) = running(6, meshed());
     let (a, relay) = (hosts[0], hosts[1]);
     let sent = tap(&mut world, relay);

@@ -70,7 +70,7 @@ fn overdue(world: &World, host: HostId) -> usize {
 }
 
 #[test]
-fn an_idle_link_sends_one_datagram_in_20_s_at_the_most_and_stays_up() {
+fn an_idle_link_stays_up_with_one_datagram_in_20_s() {
     for seed in 0..5 {
         let (mut world, a, b, sent) = idle(seed, config(), [KeepaliveIntervals::default(); 2]);
         let begun = world.now();
@@ -162,7 +162,7 @@ fn each_end_has_an_interval_of_its_own() {
 }
 
 #[test]
-fn a_peer_that_is_gone_is_noticed_after_its_interval_and_with_payload_as_before() {
+fn a_lost_peer_is_noticed_after_its_interval_or_by_payload() {
     let (mut world, a, b, _) = idle(3, config(), [KeepaliveIntervals::default(); 2]);
     world.run(5 * MINUTE);
     world.kill(b);

@@ -142,7 +142,7 @@ fn refused(world: &mut World, host: HostId, socket: u8, datagram: &Datagram, fra
 /// Replays all frames of two epochs and several phases: in their own lane, by the sockets of
 /// others, which hand them over to the owner, and under the indices of others.
 #[test]
-fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
+fn a_frame_opens_once_and_only_in_its_own_lane() {
     const LANES: u8 = 4;
     let (mut world, ends) = pair(6, [LANES; 2], often);
     let tap = Tap::on(&mut world);
@@ -201,7 +201,7 @@ fn a_frame_of_one_lane_opens_in_no_other_and_in_its_own_never_again() {
 /// Withheld frames arrive at other lanes first, and then at a socket that is not theirs: each opens
 /// once.
 #[test]
-fn what_was_held_back_opens_once_whichever_lane_sees_it_first() {
+fn delayed_frames_open_once_in_whatever_lane_they_arrive_first() {
     const LANES: u8 = 4;
     let (mut world, [a, b]) = pair(7, [LANES; 2], |_| {});
     assert_eq!(stream(&mut world, a, b, 100), (100, 100));

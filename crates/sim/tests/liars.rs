@@ -252,7 +252,7 @@ fn false_observations_and_sightings_lead_no_path_astray() {
 /// A liar passes on what it has forged about others, and what they have said before they moved. The two are cut off from
 /// each other and move meanwhile, so that only what members pass on leads them to each other.
 #[test]
-fn a_liar_about_others_moves_nobody_and_keeps_nobody_apart() {
+fn a_liar_about_others_neither_moves_nor_separates_them() {
     const LIAR: usize = 4;
     for seed in 0..10 {
         let mut fleet = Fleet::joined(seed, 5);

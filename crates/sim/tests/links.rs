@@ -146,7 +146,7 @@ fn a_flood_in_the_name_of_a_known_address_delays_no_known_peer() {
 /// An observer answers each msg1 itself before the peer can, from the peer's address, 40 times a
 /// ms.
 #[test]
-fn forged_answers_cost_little_and_do_not_keep_the_genuine_one_out() {
+fn forged_answers_do_not_keep_the_genuine_one_out() {
     let [quiet, flooded] = [false, true].map(linked_beside_forged_answers);
     assert!(flooded <= quiet + WITHIN, "{flooded} ms, {quiet} without a flood");
 }
@@ -318,7 +318,7 @@ fn recordings_that_are_news_keep_no_place_for_good() {
 /// at both ends, so that rekeys may fail; copies of each handshake message arrive from other
 /// addresses.
 #[test]
-fn a_forged_frame_under_the_index_of_a_rekey_ends_no_link_that_works() {
+fn forged_frames_under_the_index_of_a_rekey_end_no_link() {
     for (flood, seed) in [(false, 111), (true, 112), (true, 113)] {
         let mut world = World::new(seed);
         let rekey = Config {

@@ -185,7 +185,7 @@ fn the_admission_of_strangers_is_a_setting() {
 }
 
 #[test]
-fn a_stranger_that_goes_while_it_is_dialled_leaves_nothing_behind() {
+fn a_stranger_that_goes_while_dialled_leaves_nothing_behind() {
     for seed in 0..4 {
         let mut world = World::new(seed);
         let (host, stranger) = (world.add_host(meshed()), world.add_host(meshed()));

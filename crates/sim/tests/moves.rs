@@ -44,7 +44,7 @@ fn moves(world: &World, host: HostId) -> usize {
 type Tap = Rc<RefCell<Vec<(SocketAddr, SocketAddr, Vec<u8>)>>>;
 
 #[test]
-fn a_peer_aims_no_more_at_a_victim_than_three_times_what_it_sends_itself() {
+fn a_peer_aims_at_a_victim_three_times_its_own_bytes_at_most() {
     let (mut world, a, b) = settled(181);
     let (dst, victim) = (world.host(b).addr, addr("203.0.113.77:53"));
     let (hit, held): (Rc<Cell<usize>>, Tap) = Default::default();
@@ -154,7 +154,7 @@ fn rebind(mut world: World, (a, b): (HostId, HostId), fips: bool) -> (World, usi
 }
 
 #[test]
-fn a_move_under_load_costs_no_more_than_the_packets_on_their_way() {
+fn a_move_under_load_costs_only_the_packets_in_flight() {
     for seed in 0..5 {
         let (world, a, b) = settled(seed);
         let (world, towards, from) = rebind(world, (a, b), false);
@@ -170,7 +170,7 @@ fn a_move_under_load_costs_no_more_than_the_packets_on_their_way() {
 }
 
 #[test]
-fn a_download_goes_on_after_a_round_trip_when_its_receiver_moves() {
+fn a_download_resumes_a_round_trip_after_its_receiver_moves() {
     // One small packet up for two large ones down, as TCP does.
     let (mut world, a, b) = settled(3);
     let before = world.host(a).received.len();
@@ -312,7 +312,7 @@ fn a_new_address_that_nothing_reaches_is_not_used() {
 }
 
 #[test]
-fn a_peer_that_answers_no_probes_is_followed_at_three_times_its_rate_and_then_by_a_handshake() {
+fn a_peer_that_answers_no_probes_is_followed_by_a_handshake() {
     for seed in 0..5 {
         let (world, a, b) = settled(51 + seed);
         // As much is received as is to be sent, so all of it may be sent.
@@ -337,7 +337,7 @@ fn a_peer_that_answers_no_probes_is_followed_at_three_times_its_rate_and_then_by
 }
 
 #[test]
-fn a_node_that_says_that_it_moves_is_followed_though_its_old_address_still_works() {
+fn an_announced_move_is_followed_while_the_old_address_works() {
     let (mut world, a, b) = settled(61);
     let (old, at_b, new) = (world.host(a).addr, world.host(b).addr, addr("198.51.100.7:4000"));
     let (out, back): (Tap, Tap) = Default::default();

@@ -31,7 +31,7 @@ fn lossy() -> Conditions {
 }
 
 #[test]
-fn members_that_joined_by_one_inviter_agree_and_reach_each_other() {
+fn members_of_one_inviter_agree_and_reach_each_other() {
     let mut fleet = Fleet::joined(1, 5);
     fleet.run_until(10_000, |fleet| fleet.agree(&[0, 1, 2, 3, 4]));
     for (from, to) in [(1, 2), (2, 1), (3, 4), (4, 0)] {
@@ -128,7 +128,7 @@ fn two_sides_of_a_partition_agree_when_it_ends() {
 /// Each of two administrators that do not reach each other takes in a machine by the name `nas`. Behind the partition the
 /// one that the founder took in has it, and nothing that happens to it moves the other one.
 #[test]
-fn a_name_that_two_administrators_gave_moves_once_and_never_again() {
+fn a_name_given_by_two_administrators_moves_once() {
     for seed in 0..SEEDS {
         let mut fleet = Fleet::joined(seed, 4);
         fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();

@@ -120,7 +120,7 @@ fn ask(world: &mut World, from: HostId, to: HostId, of: HostId, at: SocketAddr) 
 }
 
 #[test]
-fn a_neighbour_says_where_it_sees_a_node_to_those_who_know_the_host() {
+fn sightings_of_a_node_go_to_those_that_know_the_host() {
     let (mut world, [a, b, r]) = around_a_relay(4);
     let outer = observed(&world, b)[0];
     // Another port of the same host is as good.
@@ -136,7 +136,7 @@ fn a_neighbour_says_where_it_sees_a_node_to_those_who_know_the_host() {
 }
 
 #[test]
-fn sightings_that_were_not_asked_for_count_for_nothing_and_requests_have_a_rate() {
+fn unrequested_sightings_are_ignored_and_requests_have_a_rate() {
     let (mut world, [a, b, r]) = around_a_relay(5);
     let victim = Sighting {
         of: world.host(b).node_addr(),

@@ -256,7 +256,7 @@ fn a_lost_rekey_message_of_any_kind_loses_no_data() {
 }
 
 #[test]
-fn a_link_whose_first_open_crossed_can_be_opened_anew_from_one_side() {
+fn a_link_whose_first_open_crossed_reopens_from_one_side() {
     // Only the node with the larger address can dial, and its present keys are from the handshake
     // that it lost.
     for seed in 0..12 {
@@ -346,7 +346,7 @@ fn a_killed_peer_is_back_within_five_seconds_of_its_return() {
 }
 
 #[test]
-fn a_peer_that_stopped_in_good_order_is_reached_again_after_its_restart() {
+fn a_peer_that_stopped_in_order_is_reached_after_its_restart() {
     let (mut world, a, b) = World::pair(13, Config::default());
     stream(&mut world, a, b, 5, 100);
     world.host_mut(b).node.shut_down();
@@ -368,7 +368,7 @@ fn a_peer_that_stopped_in_good_order_is_reached_again_after_its_restart() {
 }
 
 #[test]
-fn a_peer_that_is_long_gone_is_dialled_seldom_until_packets_wait_for_it() {
+fn a_peer_long_gone_is_dialled_seldom_until_packets_wait() {
     let (mut world, a, b) = World::pair(14, Config::default());
     stream(&mut world, a, b, 5, 100);
     world.kill(b);
@@ -483,7 +483,7 @@ fn an_idle_pair_costs_little_and_stays_linked() {
 }
 
 #[test]
-fn a_session_that_fell_idle_is_not_reopened_by_the_other_ends_reports() {
+fn an_idle_session_is_not_reopened_by_reports_of_the_other_end() {
     // The peer keeps its session longer, as a FIPS daemon does, and sends in it.
     let mut world = World::new(15);
     let a = world.add_host(Config::default());

@@ -82,7 +82,7 @@ fn loss_does_not_look_like_a_smaller_path() {
 }
 
 #[test]
-fn what_a_smaller_path_swallows_is_sent_smaller_within_seconds() {
+fn packets_too_large_for_a_path_shrink_within_seconds() {
     let (mut world, a, b) = pair(3, u16::MAX);
     assert_eq!(stream(&mut world, a, b, 200, LARGE), 200);
     world.conditions = narrow(1_372);

@@ -104,7 +104,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
 /// datagrams that the core can process. The links of the other neighbours come up, rekey and
 /// forward without any effect.
 #[test]
-fn one_neighbours_flood_loses_nobody_elses_proofs_and_reports() {
+fn a_neighbours_flood_loses_no_proofs_or_reports_of_others() {
     let mut world = World::new(151);
     world.check_every = 1_000;
     let rekeyed = Config {

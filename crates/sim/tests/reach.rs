@@ -248,7 +248,7 @@ fn all_pairs_with_traffic_that_may_be_direct_are() {
 
 #[test]
 #[ignore = "takes a minute: .ci/long sim"]
-fn of_a_thousand_nodes_all_pairs_with_traffic_that_may_be_direct_are() {
+fn all_pairs_of_a_thousand_nodes_become_direct_if_they_may() {
     pairs_with_traffic(1_000);
 }
 

@@ -129,7 +129,7 @@ fn a_weft_node_is_known_as_one_before_fast_frames_pass() {
 
 /// Packets from before the session that then had to wait for its fast frames are counted once.
 #[test]
-fn what_waits_for_required_fast_frames_through_others_is_counted() {
+fn packets_that_wait_for_relayed_fast_frames_are_counted_once() {
     let (mut world, h) = line(9, 3);
     let key = world.host(h[2]).key;
     world.host_mut(h[0]).node.require_fast(&key, true);
@@ -291,7 +291,7 @@ fn lost_messages_delay_and_cost_nothing() {
 /// A direct link comes up, goes down, and comes up again under a stream: only packets in flight
 /// when it goes down are lost.
 #[test]
-fn between_direct_and_relayed_nothing_is_lost_but_what_is_in_flight() {
+fn a_change_between_direct_and_relayed_loses_only_in_flight() {
     for seed in 0..5 {
         let (mut world, h) = net(seed, &[meshed(); 3], &[(0, 1), (2, 1)]);
         let (a, b) = (h[0], h[2]);
@@ -328,7 +328,7 @@ fn between_direct_and_relayed_nothing_is_lost_but_what_is_in_flight() {
 /// Frames that arrive through relays prove nothing about the direct path, which is probed by
 /// itself.
 #[test]
-fn what_swallows_direct_fast_frames_does_not_swallow_data() {
+fn a_black_hole_of_direct_fast_frames_loses_no_data() {
     let (mut world, h) = net(1, &[meshed(); 3], &[(0, 1), (2, 1)]);
     let (a, b) = (h[0], h[2]);
     world.run(5_000);

@@ -64,7 +64,7 @@ fn the_ends_find_what_the_links_behind_the_first_relay_take() {
 }
 
 #[test]
-fn what_a_link_behind_the_relay_swallows_is_sent_smaller_within_seconds() {
+fn packets_too_large_behind_the_relay_shrink_within_seconds() {
     let (mut world, hosts) = chain(2, 4);
     let (a, b) = (hosts[0], hosts[3]);
     stream(&mut world, a, b, 200, 100);

@@ -77,7 +77,7 @@ fn payload_is_packets_in_both_directions_lately() {
 /// From the first handshake to a peer that is gone: the words that people see, and the time in
 /// each.
 #[test]
-fn the_standing_of_a_peer_and_the_time_in_it_follow_what_happens() {
+fn the_standing_of_a_peer_and_its_time_follow_events() {
     for (seed, config) in (1..).zip(configs()) {
         let (mut world, a, b) = World::pair(seed, config);
         let seen = |world: &World| {
@@ -120,7 +120,7 @@ fn the_standing_of_a_peer_and_the_time_in_it_follow_what_happens() {
 }
 
 #[test]
-fn where_nothing_comes_back_status_says_so_within_ten_seconds_and_until_it_is_mended() {
+fn status_says_that_nothing_comes_back_within_10_s_until_mended() {
     for (seed, config) in (1..).zip(configs()) {
         let (mut world, a, b) = World::pair(seed, config);
         world.run(2_000);
@@ -160,7 +160,7 @@ fn where_nothing_comes_back_status_says_so_within_ten_seconds_and_until_it_is_me
 }
 
 #[test]
-fn where_what_we_send_does_not_arrive_status_says_so_within_ten_seconds() {
+fn status_says_within_10_s_that_sent_packets_do_not_arrive() {
     for (seed, config) in (1..).zip(configs()) {
         let (mut world, a, b) = World::pair(seed, config);
         world.run(2_000);
@@ -180,7 +180,7 @@ fn where_what_we_send_does_not_arrive_status_says_so_within_ten_seconds() {
 
 /// An nvpn daemon agrees on keys and reports, and forwards no packet.
 #[test]
-fn a_peer_that_holds_a_session_and_carries_nothing_is_never_shown_as_passing() {
+fn a_peer_that_forwards_nothing_is_never_shown_as_passing() {
     for (seed, fast) in [(1, false), (2, true)] {
         let config = Config {
             fast,
@@ -258,7 +258,7 @@ fn trickle(world: &mut World, a: HostId, b: HostId, seconds: u64) {
 }
 
 #[test]
-fn link_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so_before() {
+fn status_warns_before_unreplaced_link_keys_end() {
     for (seed, config) in (1..).zip(configs()) {
         let (mut world, a, b) = World::pair(seed, config);
         world.run(2_000);
@@ -300,7 +300,7 @@ fn link_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so_be
 }
 
 #[test]
-fn session_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so_before() {
+fn status_warns_before_unreplaced_session_keys_end() {
     for (seed, config) in (1..).zip(configs()) {
         let (mut world, a, b) = World::pair(seed, config);
         world.run(2_000);
@@ -337,7 +337,7 @@ fn session_keys_that_cannot_be_replaced_end_at_their_last_age_and_status_says_so
 }
 
 #[test]
-fn a_clock_that_jumped_brings_new_keys_at_once_and_costs_no_packet() {
+fn a_clock_jump_brings_new_keys_and_costs_no_packet() {
     for (seed, config) in (1..).zip(configs()) {
         for delay in [0, 20] {
             let (mut world, a, b) = World::pair(seed, config);
@@ -361,7 +361,7 @@ fn a_clock_that_jumped_brings_new_keys_at_once_and_costs_no_packet() {
 }
 
 #[test]
-fn two_running_nodes_with_one_key_are_named_by_others_and_know_it_themselves() {
+fn two_nodes_with_one_key_are_named_by_others_and_themselves() {
     for (seed, config) in (1..).zip(configs()) {
         let (mut world, a, b) = World::pair(seed, config);
         world.run(2_000);
@@ -499,7 +499,7 @@ fn beside(seed: u64, config: Config, bad: bool) -> (usize, [u64; 4], Option<u32>
 }
 
 #[test]
-fn one_bad_authenticated_peer_is_not_noticed_by_a_good_one_beside_it() {
+fn a_bad_authenticated_peer_does_not_affect_a_good_one() {
     for (seed, mut config) in (1..).zip(configs()) {
         config.rekey = 20_000;
         let (alone, rekeys, rtt, events) = beside(seed, config, false);

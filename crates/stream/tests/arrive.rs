@@ -188,7 +188,7 @@ fn the_same_inputs_give_the_same_outputs() {
 
 /// Documents of ours are bounded in number and bytes, and none is taken that cannot be kept.
 #[test]
-fn what_is_sent_is_bounded() {
+fn sent_documents_are_bounded() {
     let mut documents = Documents::new(PORT, Limits::default(), [1; 16]);
     let sent: Vec<_> = (0..9).map(|_| documents.send(0, 1, vec![0; 10])).collect();
     assert!(sent[..8].iter().all(Result::is_ok));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_accepted_unless_the_owner_says_so_and_for_how_long() {
+    fn requests_are_accepted_only_while_the_owner_allows_them() {
         let mut requests = Requests::default();
         assert_eq!(verdict(&mut requests, 0, 1_000), Verdict::Closed);
         assert!(!requests.welcome_guests(1_000) && requests.accepted_for(1_000).is_none());

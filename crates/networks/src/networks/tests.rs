@@ -270,7 +270,7 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_says_why() {
+fn a_join_that_does_not_fit_is_refused_with_the_reason() {
     let mut world = World::new(3, &[(0, 1), (0, 2)]);
     world.create(0);
     let (used, revoked) = (world.invite(0, 1, 1), world.invite(0, 1, 2));

@@ -202,7 +202,7 @@ fn further_addresses_than_eight_are_left_out() {
 
 proptest! {
     #[test]
-    fn what_is_read_is_kept_as_it_came(
+    fn places_that_are_read_keep_their_bytes(
         places in proptest::collection::vec((0_u8..6, proptest::collection::vec((0_u8..6, 0_usize..40), 0..4)), 0..10),
     ) {
         let mut bytes = Vec::new();

@@ -139,7 +139,7 @@ proptest! {
     }
 
     #[test]
-    fn what_can_be_read_is_written_as_it_was(places: Vec<u8>, cut in 0_usize..200) {
+    fn a_readable_presence_is_written_unchanged(places: Vec<u8>, cut in 0_usize..200) {
         let mut sent = raw(&places);
         sent.truncate(sent.len().saturating_sub(cut));
         if let Ok((read, age)) = Presence::read(&sent) {

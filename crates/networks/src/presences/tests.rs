@@ -161,7 +161,7 @@ fn a_node_that_knows_one_learns_of_all_and_of_each_move() {
 }
 
 #[test]
-fn what_did_not_arrive_is_sent_again() {
+fn lost_presences_are_sent_again() {
     let mut mesh = Mesh::new(3);
     mesh.link(&[(0, 1), (1, 2)]);
     (0..3).for_each(|node| mesh.moved(node, &format!("192.0.2.{node}:1")));
@@ -213,7 +213,7 @@ fn a_change_costs_one_document_a_pair_and_pause() {
 }
 
 #[test]
-fn what_is_forged_replayed_old_or_of_another_network_changes_nothing() {
+fn forged_replayed_old_or_foreign_presences_change_nothing() {
     let mut store = store(0);
     assert!(take(&mut store, 2, &[presence(1, 100)], 0));
     let before = versions(&store);

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_let_in() {
+    fn only_peers_or_all_nodes_of_the_mesh_are_admitted() {
         let peer = config(PerfAllow::Peers).peers[0].key.node_addr().to_ipv6();
         let stranger: IpAddr = "fd00::1".parse().unwrap();
         let elsewhere: [IpAddr; 2] = ["2001:db8::1".parse().unwrap(), "192.0.2.1".parse().unwrap()];

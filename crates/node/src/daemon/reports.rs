@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn threads_that_flood_cost_no_proof_and_no_other_neighbours_report() {
+    async fn flooding_threads_lose_no_proofs_and_no_others_reports() {
         let reports = Reports::new();
         let floods: Vec<_> = (0..3_u8)
             .map(|lane| {

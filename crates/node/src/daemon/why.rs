@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handshake_for_end_to_end_keys_that_is_not_answered_is_named() {
+    fn an_unanswered_session_handshake_is_named() {
         let mut linked = peer(&["192.0.2.2:2121"]);
         linked.state = PeerState::Linked;
         for (waiting, words) in [

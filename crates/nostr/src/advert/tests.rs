@@ -67,7 +67,7 @@ fn the_event_is_that_of_fips() {
 }
 
 #[test]
-fn a_node_behind_a_nat_takes_offers_if_it_has_relays_and_servers() {
+fn a_node_behind_a_nat_takes_offers_with_relays_and_servers() {
     let at = |text: &str| text.parse().unwrap();
     let own = |reflexive: Option<&str>, local: &[&str]| Own {
         reflexive: reflexive.map(at),
@@ -95,7 +95,7 @@ fn a_node_behind_a_nat_takes_offers_if_it_has_relays_and_servers() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_not_advertised() {
+fn unreachable_endpoints_are_not_advertised() {
     let private = Advert {
         endpoints: vec![udp("192.168.1.2:2121"), udp("203.0.113.1:1")],
         ..advert()
@@ -253,7 +253,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_read_can_be_published(text in "[a-z0-9.:]{1,20}", tcp: bool) {
+    fn endpoints_that_were_read_can_be_published(text in "[a-z0-9.:]{1,20}", tcp: bool) {
         let transport = if tcp { "tcp" } else { "udp" };
         if let Ok(endpoints) = endpoints(&format!("{{\"transport\":\"{transport}\",\"addr\":\"{text}\"}}")) {
             let advert = Advert { endpoints, ..advert() };

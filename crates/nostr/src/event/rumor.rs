@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_made() {
+    fn rumors_that_cannot_be_read_are_not_made() {
         let content = "\u{b}".into();
         assert_eq!(
             Rumor::new([7; 32], Unsigned { content, ..body() }),

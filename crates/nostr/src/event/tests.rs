@@ -106,7 +106,7 @@ fn an_altered_event_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_read_cannot_be_signed() {
+fn events_that_cannot_be_read_cannot_be_signed() {
     let long = Unsigned {
         content: "x".repeat(MAX_EVENT),
         ..unsigned()

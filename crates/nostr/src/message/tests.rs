@@ -23,7 +23,7 @@ fn refused(text: &str) -> MessageError {
 }
 
 #[test]
-fn what_a_client_sends() {
+fn messages_of_a_client_have_the_form_of_nip_01() {
     // The order of fields means nothing.
     let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     let key = "1b84c5567b126440995d3ed5aaba0565d71e1834604819ff9c17f5e9d5dd078f";
@@ -62,7 +62,7 @@ fn what_a_client_sends() {
 }
 
 #[test]
-fn what_a_relay_sends() {
+fn messages_of_a_relay_are_parsed() {
     let event = signed("x".into());
     let parsed = RelayMessage::parse(&format!(" [ \"EVENT\" , \"s\" , {} ] ", event.to_json()));
     let Ok(RelayMessage::Event {

@@ -129,7 +129,7 @@ fn sealed(key: &ConversationKey, plain: &[u8]) -> String {
 }
 
 #[test]
-fn what_a_holder_of_the_key_seals_wrongly_is_refused() {
+fn plaintext_that_is_sealed_wrongly_is_refused() {
     let key = ConversationKey(Zeroizing::new([7; 32]));
     let mut plain = [0; 34];
     plain[1] = 2;

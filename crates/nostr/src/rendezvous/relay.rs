@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_minute_and_are_short_again_after_a_connection() {
+    fn pauses_grow_to_a_minute_and_are_short_after_a_connection() {
         let mut relay = Relay::new();
         assert!(relay.connects(0) && !relay.connects(0));
         let mut now = 0;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscription_that_the_relay_ends_is_opened_again_once_a_minute() {
+    fn a_subscription_that_a_relay_ends_is_reopened_once_a_minute() {
         let mut relay = Relay::new();
         relay.open(0);
         relay.end_subscription(5);

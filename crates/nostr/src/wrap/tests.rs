@@ -60,7 +60,7 @@ fn open(outer: &Unverified) -> Result<Opened, WrapError> {
 }
 
 #[test]
-fn a_message_arrives_and_names_its_sender_to_the_recipient_alone() {
+fn a_message_names_its_sender_to_the_recipient_alone() {
     let event = wrapped("offer");
     let outer = read(&event);
     assert_eq!(outer.clone().verify(), Ok(event.clone()));
@@ -89,7 +89,7 @@ fn two_messages_have_nothing_in_common() {
 }
 
 #[test]
-fn what_is_not_a_message_has_its_error() {
+fn events_that_are_not_messages_have_their_error() {
     let of = |content: &str, kind, p: u8| {
         let body = Unsigned {
             created_at: NOW,
@@ -114,7 +114,7 @@ fn what_is_not_a_message_has_its_error() {
 }
 
 #[test]
-fn what_a_sender_forges_has_its_error() {
+fn forgeries_of_a_sender_have_their_error() {
     let good = around(&sealed(1, SEAL, &rumor(1, RUMOR)).to_json());
     assert_eq!(open(&good).unwrap().text, "text");
     // A seal in the name of another key: its signature fails.

@@ -43,7 +43,7 @@ fn small_frames_have_the_bytes_of_nvpn() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_frames_are_read_again() {
     let event = list(1, 100, &[1, 20]);
     let roster_of = |event: &Event| SharedRoster::read(event).unwrap();
     let unverified = || Box::new(Unverified::read(event.to_json().as_bytes()).unwrap());
@@ -103,7 +103,7 @@ fn what_is_written_is_read_again() {
 }
 
 #[test]
-fn the_roster_of_four_hundred_members_fits_and_that_of_five_hundred_does_not() {
+fn a_roster_of_400_members_fits_and_one_of_500_does_not() {
     let len = |members: u16| {
         let keys: Vec<u8> = (1..=250).collect();
         let event = list(1, 100, &keys);
@@ -120,7 +120,7 @@ fn the_roster_of_four_hundred_members_fits_and_that_of_five_hundred_does_not() {
 }
 
 #[test]
-fn unknown_fields_and_entries_that_cannot_be_read_are_passed_over() {
+fn unknown_fields_and_unreadable_entries_are_passed_over() {
     let read = frame(
         r#"{"later":{"a":[1]},"v":1,"frame":{"later":2,"kind":"capabilities","network_id":"Mine","capabilities":{
         "advertised_routes":["::/0","10.7.0.1/16","x"],

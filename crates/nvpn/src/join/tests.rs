@@ -64,7 +64,7 @@ fn each_cause_has_its_error() {
 }
 
 #[test]
-fn who_joins_takes_a_fresh_list_that_answers_the_request() {
+fn a_joiner_takes_a_fresh_list_that_answers_its_request() {
     let pending = Pending {
         device: identity(20).public(),
         secret: Secret::new("s".to_owned()),
@@ -95,7 +95,7 @@ fn who_joins_takes_a_fresh_list_that_answers_the_request() {
 
 /// A stranger can compute the token, and sign a list that names itself as administrator.
 #[test]
-fn by_hand_only_the_administrator_that_the_device_was_told_of_counts() {
+fn without_an_invite_only_the_expected_administrator_counts() {
     let (admin, device) = (identity(1).public(), identity(20).public());
     let token = || Secret::new(manual_token(&NetworkId::new("ab12").unwrap(), &admin, &device));
     let pending = Pending {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_is_not_used_does_not_grow_and_nonsense_is_ignored() {
+    fn an_unused_window_does_not_grow_and_nonsense_is_ignored() {
         let mut window = Window::default();
         window.take(0, 2);
         window.hear(MS, said(0, 2, 0));

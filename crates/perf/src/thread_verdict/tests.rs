@@ -108,7 +108,7 @@ fn not_the_packet_path() {
 }
 
 #[test]
-fn a_cpu_that_was_the_bottleneck_is_recognised_from_a_lower_share() {
+fn a_cpu_bottleneck_is_recognised_from_a_lower_share() {
     let busy = end([lane(&[("open", 70)])]);
     assert_eq!(
         judged(Some(&busy), Some(&receiver()), Bottleneck::ClientCpu).by,
@@ -198,7 +198,7 @@ fn the_busiest_of_several() {
 }
 
 #[test]
-fn what_was_not_measured() {
+fn ends_that_were_not_measured_are_named() {
     let neither = judged(None, None, Bottleneck::Window);
     assert_eq!(neither.by, By::Unknown);
     assert_eq!(neither.text, "unknown: neither end measured its packet threads");

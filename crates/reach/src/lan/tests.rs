@@ -47,7 +47,7 @@ fn members_recognise_which_member_it_is() {
 }
 
 #[test]
-fn what_is_no_announcement_has_its_reason() {
+fn entries_that_are_no_announcement_have_their_reason() {
     let nonce = entry("n", "0202020202020202");
     assert_eq!(read(std::slice::from_ref(&nonce)), Err(BadAnnouncement::Version));
     assert_eq!(read(&[entry("v", "2"), nonce.clone()]), Err(BadAnnouncement::Version));

@@ -160,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_is_emitted_unchanged(mut bytes in proptest::collection::vec(any::<u8>(), 20..40), count in 0u8..10) {
+        fn parsed_requests_are_emitted_unchanged(mut bytes in proptest::collection::vec(any::<u8>(), 20..40), count in 0u8..10) {
             (bytes[0], bytes[19]) = (REQUEST, count);
             bytes.resize(HEADER + usize::from(count) * DELAY, 1);
             // Delays below 512.

@@ -213,7 +213,7 @@ fn a_node_that_strangers_reach_need_not_send() {
 }
 
 #[test]
-fn what_lets_other_ports_of_the_same_host_in_is_not_open() {
+fn a_nat_that_admits_other_ports_of_a_host_is_not_open() {
     let mut world = World::new(Filter {
         any_port: true,
         lifetime: 60_000,
@@ -224,7 +224,7 @@ fn what_lets_other_ports_of_the_same_host_in_is_not_open() {
 }
 
 #[test]
-fn what_is_found_grows_and_ends_with_the_network() {
+fn a_found_lifetime_grows_and_ends_with_the_network() {
     let mut world = World::new(NAT);
     world.run(SETTLED + 60_000);
     assert_eq!(world.lifetime(), Some(Lifetime::AtLeast(45)));
@@ -241,7 +241,7 @@ fn what_is_found_grows_and_ends_with_the_network() {
 }
 
 #[test]
-fn a_finding_that_is_wrong_is_dropped_and_distrusted_for_longer_each_time() {
+fn a_wrong_finding_is_distrusted_for_longer_each_time() {
     let mut world = World::new(NAT);
     for hours in [1, 2, 4] {
         world.run(WHOLE);
@@ -258,7 +258,7 @@ fn a_finding_that_is_wrong_is_dropped_and_distrusted_for_longer_each_time() {
 }
 
 #[test]
-fn a_peer_that_goes_away_is_no_sign_of_a_nat_and_what_was_lost_is_found_later() {
+fn a_peer_that_goes_away_is_no_sign_of_a_nat() {
     let mut world = World::new(NAT);
     world.run(SETTLED + 30_000);
     let now = world.now;
@@ -285,7 +285,7 @@ fn a_peer_that_goes_away_is_no_sign_of_a_nat_and_what_was_lost_is_found_later() 
 }
 
 #[test]
-fn a_shorter_lifetime_takes_the_place_of_one_that_was_found_before() {
+fn a_shorter_lifetime_replaces_an_earlier_finding() {
     let mut world = World::new(Filter {
         lifetime: 200_000,
         ..NAT

@@ -106,7 +106,7 @@ fn an_old_answer_is_renewed_as_soon_as_it_is_of_use() {
 }
 
 #[test]
-fn a_server_that_stops_answering_is_forgotten_and_asked_ever_more_seldom() {
+fn a_silent_server_is_forgotten_and_asked_ever_more_seldom() {
     let mut servers = servers();
     servers.set_wanted(0, true);
     servers.set(0, &named(&[(NAME, &["192.0.2.7:3478"])]));

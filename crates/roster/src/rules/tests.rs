@@ -236,7 +236,7 @@ fn words() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_parses_has_a_text_that_parses(text in words()) {
+    fn a_parsed_rule_has_a_text_that_parses(text in words()) {
         if let Ok(rule) = text.parse::<Rule>() {
             prop_assert_eq!(rule.to_string().parse(), Ok(rule));
         }

@@ -252,7 +252,7 @@ fn a_founder_takes_its_rank_back_with_its_key() {
 
 /// What an administrator has revoked stays so when it leaves.
 #[test]
-fn nobody_leaves_an_invite_open_that_it_has_revoked() {
+fn a_revoked_invite_stays_revoked_after_its_revoker_leaves() {
     let mut world = World::of_three();
     world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
     let code = world.invite(0, 3, 7);

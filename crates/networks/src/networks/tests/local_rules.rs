@@ -111,7 +111,7 @@ fn a_tag_with_a_network_is_of_that_network() {
 }
 
 #[test]
-fn what_a_rule_does_not_say_is_said_to_its_user() {
+fn unclear_local_rules_are_explained_to_the_user() {
     let lines = |both, rule: &str| unclear(&world(both).nodes[OWN], &rules(&[rule])).join("\n");
     for clear in [
         "deny from tag:family to any",

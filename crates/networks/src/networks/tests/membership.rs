@@ -331,7 +331,7 @@ fn a_new_machine_takes_the_place_of_an_old_one() {
 }
 
 #[test]
-fn a_fixed_address_moves_with_the_place_also_to_a_node_that_asks() {
+fn a_fixed_address_moves_to_the_replacing_node() {
     let mut world = World::with_members(1);
     let fixed = "10.44.7.7".parse().unwrap();
     let body = weft_roster::record::Member {
@@ -385,7 +385,7 @@ fn a_replacement_that_cannot_be_changes_nothing() {
 /// The key of a member is all that a new machine needs: any member has the records, and no decision
 /// of an administrator is asked for. The founder is the administrator again.
 #[test]
-fn a_member_on_a_new_machine_gets_its_network_back_from_any_member() {
+fn a_member_on_a_new_machine_gets_its_network_from_any_member() {
     let mut world = World::new(3, &[(0, 1), (0, 2), (1, 2)]);
     world.create(0);
     let code = world.invite(0, 2, 1);

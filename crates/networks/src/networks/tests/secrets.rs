@@ -83,7 +83,7 @@ fn a_revoked_administrator_ends_the_secret() {
 }
 
 #[test]
-fn a_network_without_secret_gets_one_from_an_administrator_that_is_up() {
+fn a_network_without_secret_gets_one_from_any_administrator_up() {
     for up in [0, 1] {
         let mut world = World::of_members(3);
         world.change_at(0, "node-1", MemberChange::MakeAdmin);
@@ -102,7 +102,7 @@ fn a_network_without_secret_gets_one_from_an_administrator_that_is_up() {
 }
 
 #[test]
-fn two_removals_at_one_time_end_with_a_secret_that_neither_node_has() {
+fn two_concurrent_removals_end_with_a_secret_that_neither_has() {
     let mut world = World::of_members(5);
     world.change_at(0, "node-1", MemberChange::MakeAdmin);
     world.run(10_000);

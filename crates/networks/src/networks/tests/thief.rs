@@ -59,7 +59,7 @@ fn is_admin(world: &World, at: usize) -> bool {
 }
 
 #[test]
-fn what_a_removed_administrator_has_signed_is_shown_first() {
+fn records_of_an_administrator_are_named_before_its_removal() {
     for change in [
         MemberChange::RevokeAdmin,
         MemberChange::Remove,

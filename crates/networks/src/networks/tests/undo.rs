@@ -183,7 +183,7 @@ fn a_change_that_is_not_saved_is_undone_in_each_command() {
 }
 
 #[test]
-fn what_an_undone_change_has_written_is_written_again() {
+fn files_of_an_undone_change_are_written_again() {
     let mut world = world();
     let before = world.nodes[0].before();
     change(&mut world, "node-1", MemberChange::Rename(name("desk"))).unwrap();
