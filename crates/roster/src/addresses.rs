@@ -27,24 +27,24 @@ fn address(digest: &[u8; 32]) -> Ipv4Addr {
     Ipv4Addr::new(10, 44, digest[0] % 254 + 1, digest[1] % 254 + 1)
 }
 
-/// The address that a key has in a network, in 10.44.0.0/16: the first two bytes of a hash of both,
-/// each modulo 254, plus 1.
+/// Derives the address that a key has in a network, in 10.44.0.0/16: the first two bytes of a hash
+/// of both, each modulo 254, plus 1.
 #[must_use]
 pub fn derived(network: &str, key: &PublicKey) -> Ipv4Addr {
     address(&digest(network, key))
 }
 
-/// Whether an administrator may fix this address: one of the ranges for private use (RFC 1918) or of
-/// the range for carriers (RFC 6598). With one of the Internet, an administrator would have members
-/// send there what is meant for another host.
+/// Returns true if an administrator may fix this address: it is in one of the ranges for private use (RFC 1918) or in
+/// the range for carriers (RFC 6598). With one of the Internet, an administrator would have members send there what
+/// is meant for another host.
 #[must_use]
 pub const fn may_be_fixed(address: Ipv4Addr) -> bool {
     let [first, second, ..] = address.octets();
     address.is_private() || first == 100 && second & 0xc0 == 64
 }
 
-/// Whether an address is that of a host in 10.44.0.0/16, in which all networks have theirs: not one
-/// whose last byte is 0 or 255, as those of networks and of broadcasts are.
+/// Returns true if an address is that of a host in 10.44.0.0/16, in which all networks have theirs:
+/// not one whose last byte is 0 or 255, as those of networks and of broadcasts are.
 #[must_use]
 pub const fn is_of_networks(address: Ipv4Addr) -> bool {
     matches!(address.octets(), [10, 44, _, 1..=254])
@@ -103,8 +103,8 @@ pub fn settle<'a>(network: &str, members: impl IntoIterator<Item = (&'a PublicKe
     addresses
 }
 
-/// An address in 10.44.0.0/16 that `key` may have fixed: the derived one, or a further hash, the
-/// first that `taken` does not hold. `None` if all that are tried are taken.
+/// Finds an address in 10.44.0.0/16 that `key` may have fixed: the derived one, or a further hash,
+/// the first that `taken` does not hold. Returns `None` if all that it tries are taken.
 #[must_use]
 pub fn free(network: &str, key: &PublicKey, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let mut digest = digest(network, key);

@@ -79,7 +79,8 @@ pub struct Keep {
 }
 
 impl Revocation<'_> {
-    /// Whether a record about the rights of `subject` stays, although its signer has none any more.
+    /// Returns true if a record about the rights of `subject` stays, although its signer has none
+    /// any more.
     fn keeps(&self, signer: &PublicKey, subject: &PublicKey, record: &Record) -> bool {
         if record.removed() {
             return self.keep.rest && self.lost.contains(signer);
@@ -91,7 +92,7 @@ impl Revocation<'_> {
 }
 
 impl Admins {
-    /// The administrators that records make.
+    /// Determines the administrators that records make.
     pub(crate) fn settle(slots: &Slots, revoked: Option<Revocation<'_>>) -> Self {
         let mut admins = Self::default();
         let Some(founder) = founder(slots) else {
@@ -182,32 +183,32 @@ impl Admins {
         next
     }
 
-    /// The head: the founder, or the successor that has taken over from it.
+    /// Returns the head: the founder, or the successor that has taken over from it.
     #[must_use]
     pub fn head(&self) -> Option<&PublicKey> {
         self.heads.last()
     }
 
-    /// Whether a key is that of the head.
+    /// Returns true if a key is that of the head.
     #[must_use]
     pub fn is_head(&self, key: &PublicKey) -> bool {
         self.head() == Some(key)
     }
 
-    /// The node that the record of the head names as its successor.
+    /// Returns the node that the record of the head names as its successor.
     #[must_use]
     pub fn successor(&self) -> Option<&PublicKey> {
         let first = self.of.iter().filter(|(_, admin)| admin.rank == 0);
         first.map(|(key, _)| key).find(|key| !self.is_head(key))
     }
 
-    /// Whether a key is that of the founder.
+    /// Returns true if a key is that of the founder.
     #[must_use]
     pub fn is_founder(&self, key: &PublicKey) -> bool {
         self.founder.as_ref() == Some(key)
     }
 
-    /// Whether a record, a removal or not, counts whose signer may have no rank: the resignation of its
+    /// Returns true if a record or removal counts without regard to the rank of its signer: a resignation of its
     /// signer, and what heads, earlier ones, too, say about the network and about the rights of each other.
     pub(crate) fn counts_of_former(&self, signer: &PublicKey, key: &RecordKey, removed: bool) -> bool {
         let is_head = |key: &PublicKey| self.heads.contains(key);
@@ -219,7 +220,7 @@ impl Admins {
         }
     }
 
-    /// The rank of a key; `None` if it is no administrator.
+    /// Returns the rank of a key; `None` if it is no administrator.
     #[must_use]
     pub fn rank(&self, key: &PublicKey) -> Option<Rank> {
         self.of.get(key).map(|admin| admin.rank)
@@ -240,9 +241,8 @@ fn undecided(slots: &Slots) -> Undecided<'_> {
     open
 }
 
-/// The record by which `head` has handed over to `successor`: of its resignation and what the successor says
-/// about its rights the latest one, if that removes them and is later than what the head says about the
-/// network.
+/// Finds the record by which `head` has handed over to `successor`: of its resignation and what the successor says
+/// about its rights the latest one, if that removes them and is later than what the head says about the network.
 fn handover<'a>(slots: &'a Slots, head: &PublicKey, successor: &PublicKey) -> Option<&'a Arc<Record>> {
     let slot = slots.get(&RecordKey::Admin(*head))?;
     let records = [head, successor].into_iter().filter_map(|signer| slot.get(signer));
@@ -254,13 +254,13 @@ fn handover<'a>(slots: &'a Slots, head: &PublicKey, successor: &PublicKey) -> Op
     (latest.removed() && latest.version() > network.version()).then_some(latest)
 }
 
-/// What a signer says about the network.
+/// Returns the record of a signer about the network.
 pub(crate) fn network_of<'a>(slots: &'a Slots, signer: &PublicKey) -> Option<&'a Arc<Record>> {
     let kept = slots.get(&RecordKey::Network)?.get(signer)?;
     Some(&kept.best)
 }
 
-/// The successor that a node names. It counts if the node is the head.
+/// Returns the successor that a node names. It counts if the node is the head.
 pub(crate) fn successor_of(slots: &Slots, head: &PublicKey) -> Option<PublicKey> {
     match network_of(slots, head)?.body() {
         Body::Network(network) => network.successor.filter(|successor| successor != head),
@@ -268,7 +268,7 @@ pub(crate) fn successor_of(slots: &Slots, head: &PublicKey) -> Option<PublicKey>
     }
 }
 
-/// The founder. Of several keys, which takes a collision of 128 bits, the lowest.
+/// Returns the founder: of several keys, which takes a collision of 128 bits, the lowest.
 fn founder(slots: &Slots) -> Option<PublicKey> {
     let mut records = slots.get(&RecordKey::Network)?.iter();
     records.find(|(_, kept)| kept.best.founds()).map(|(signer, _)| *signer)

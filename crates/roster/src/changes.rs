@@ -32,7 +32,7 @@ pub struct Again {
 }
 
 impl Again {
-    /// The record to sign.
+    /// Drafts the record to sign.
     #[must_use]
     pub fn draft(&self) -> Draft {
         let draft = match self.record.body() {
@@ -66,8 +66,8 @@ pub enum ChangeError {
 }
 
 impl RecordSet {
-    /// The version with which a record about `key` that `signer` signs now comes into force: one
-    /// more than the highest of those that could prevent it.
+    /// Returns the version with which a record about `key` that `signer` signs now comes into
+    /// force: one more than the highest of those that could prevent it.
     ///
     /// Records of signers that are no administrators do not count, nor do, about administrators,
     /// those of their juniors and equals, so a version of 2^64 - 1 blocks a key only until its signer
@@ -114,7 +114,7 @@ impl RecordSet {
         Ok(next.max(self.above_resignation(key)))
     }
 
-    /// The least version of a grant that undoes the resignation of a node. If that has the highest version,
+    /// Returns the least version of a grant that undoes the resignation of a node. If that has the highest version,
     /// an equal one is enough.
     fn above_resignation(&self, key: &RecordKey) -> u64 {
         let RecordKey::Admin(subject) = key else { return 0 };
@@ -123,7 +123,7 @@ impl RecordSet {
         resignation.map_or(0, |kept| kept.best.version().saturating_add(1))
     }
 
-    /// The version of the next record about the network by `head`, the head or an earlier one that takes its
+    /// Returns the version of the next record about the network by `head`, the head or an earlier one that takes its
     /// place back, which names `successor`. Records of a successor that it drops do not count, whatever their
     /// versions, and no earlier handover counts again.
     ///
@@ -163,10 +163,10 @@ impl RecordSet {
         }
     }
 
-    /// The records that `by` signs before it removes the administrator `admin`, so that of what the
-    /// administrator has signed that stays which `keep` says: grants first, then all other records that
-    /// would no longer be in force, removals among them. Members that do not stay are removed, and
-    /// invites that do not stay are revoked.
+    /// Lists the records that `by` signs before it removes the administrator `admin`, so that of what the
+    /// administrator has signed that stays which `keep` says: grants first, then all other records that would no
+    /// longer be in force, removals among them. Members that do not stay are removed, and invites that do not stay
+    /// are revoked.
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
@@ -175,9 +175,9 @@ impl RecordSet {
         Demotion::of(self, (admin, by), keep).list()
     }
 
-    /// The records that the head, or an earlier one, signs together with `network`, its next record about the
-    /// network, which names another successor or none. If the rights of the former one end, the list is that
-    /// of [`resign_list`](Self::resign_list).
+    /// Lists the records that the head, or an earlier one, signs together with `network`, its next record about the
+    /// network, which names another successor or none. If the rights of the former one end, the list is that of
+    /// [`resign_list`](Self::resign_list).
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
@@ -200,8 +200,8 @@ impl RecordSet {
         Ok(list)
     }
 
-    /// The successor that `network`, the next record about the network of the head or an earlier one, names no
-    /// longer, if rights end with that: its own, and those that it or its own successors have given.
+    /// Returns the successor that `network`, the next record about the network of the head or an earlier one, names
+    /// no longer, if rights end with that: its own, and those that it or its own successors have given.
     #[must_use]
     pub fn falls_with(&self, network: &Arc<Record>) -> Option<PublicKey> {
         let former = successor_of(self.slots(), network.signer())?;
@@ -212,31 +212,31 @@ impl RecordSet {
         admins.any(|key| after.admins().rank(key).is_none()).then_some(former)
     }
 
-    /// The record in force for `key` once `by` has ended the rights of `admin`, and has signed nothing again.
+    /// Returns the record in force for `key` once `by` has ended the rights of `admin`, and has signed nothing again.
     #[must_use]
     pub fn in_force_without(&self, key: &RecordKey, admin: &PublicKey, by: &PublicKey) -> Option<&Arc<Record>> {
         let after = demotion::without(self, (admin, by), &Keep::default());
         in_force(&after, key, self.slots().get(key)?.values().map(|kept| &kept.best))
     }
 
-    /// The successor that `head` names; it counts if `head` is the head.
+    /// Returns the successor that `head` names; it counts if `head` is the head.
     #[must_use]
     pub fn named_by(&self, head: &PublicKey) -> Option<PublicKey> {
         successor_of(self.slots(), head)
     }
 
-    /// The records in force that end with the rights of `admin` if `by` ends them and signs none again: what
-    /// it has signed, and what those have signed that it made administrators. A record counts as kept if
-    /// another one says the same. Unless `admin` itself resigns, members are in the list that others took in by
-    /// invites of these, and what others have restated of their records ([`Record::of`]).
+    /// Lists the records in force that end with the rights of `admin` if `by` ends them and signs none again: what it
+    /// has signed, and what those have signed that it made administrators. A record counts as kept if another one
+    /// says the same. Unless `admin` itself resigns, members are in the list that others took in by invites of these,
+    /// and what others have restated of their records ([`Record::of`]).
     #[must_use]
     pub fn resting_on(&self, admin: &PublicKey, by: &PublicKey) -> Vec<Arc<Record>> {
         let nothing = Keep::default();
         Demotion::of(self, (admin, by), &nothing).resting()
     }
 
-    /// The records about `subject` that `by` signs again when it makes `subject` an administrator:
-    /// those of signers that are not senior enough to make statements about it then.
+    /// Lists the records about `subject` that `by` signs again when it makes `subject` an
+    /// administrator: those of signers that are not senior enough to make statements about it then.
     ///
     /// # Errors
     /// [`ChangeError`], as for [`next_version`](Self::next_version).
@@ -276,8 +276,8 @@ impl RecordSet {
 /// The highest version above which a node signs a record of its own because of another one.
 const MAX_FOLLOWED: u64 = 1 << 63;
 
-/// The version of the next record of `signer` above one that counts. No one else brings a node near the end of
-/// the versions, where its own next record would find none.
+/// Returns the version of the next record of `signer` above one that counts. No one else brings a node near the end
+/// of the versions, where its own next record would find none.
 fn next_above(record: &Record, signer: &PublicKey) -> Result<u64, ChangeError> {
     let exhausted = ChangeError::Exhausted(*record.signer());
     let own = record.signer() == signer;

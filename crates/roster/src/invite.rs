@@ -44,8 +44,8 @@ impl Seed {
         Self(Zeroizing::new(bytes))
     }
 
-    /// The invite key pair: SHA-256(`"weft invite key 1"` || seed || n) as secret key, n being the
-    /// lowest byte, from 0, that gives one.
+    /// Derives the invite key pair: SHA-256(`"weft invite key 1"` || seed || n) as secret key, n
+    /// being the lowest byte, from 0, that gives one.
     #[must_use]
     pub fn key_pair(&self) -> Identity {
         let mut n = 0_u8;

@@ -58,7 +58,7 @@ pub enum RecordKeyError {
 }
 
 impl RecordKey {
-    /// The node that the record is about, if it is about one's membership, routes or exit.
+    /// Returns the node that the record is about, if it is about one's membership, routes or exit.
     #[must_use]
     pub const fn subject(&self) -> Option<&PublicKey> {
         match self {
@@ -67,13 +67,14 @@ impl RecordKey {
         }
     }
 
-    /// Whether the record says who is an administrator.
+    /// Returns true if the record says who is an administrator.
     #[must_use]
     pub const fn is_about_rights(&self) -> bool {
         matches!(self, Self::Network | Self::Admin(_))
     }
 
-    /// The node that the record is about, if it is about one's rights, membership, routes or exit.
+    /// Returns the node that the record is about, if it is about one's rights, membership, routes
+    /// or exit.
     #[must_use]
     pub const fn about(&self) -> Option<&PublicKey> {
         match self {
@@ -144,7 +145,7 @@ impl FromStr for RecordKey {
 }
 
 impl RecordKey {
-    /// The first part of the text.
+    /// Returns the first part of the text.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {

@@ -32,8 +32,8 @@ pub enum MembershipError {
     Event(#[from] EventError),
 }
 
-/// The administrator that signs membership events: the most senior one of those that are up, of
-/// several the one with the lowest key.
+/// Returns the administrator that signs membership events: the most senior one of those that are
+/// up, of several the one with the lowest key.
 #[must_use]
 pub fn signer(state: &State, is_up: impl Fn(&PublicKey) -> bool) -> Option<PublicKey> {
     let admins = state.admins.of.iter().filter(|(key, _)| is_up(key));
@@ -41,7 +41,7 @@ pub fn signer(state: &State, is_up: impl Fn(&PublicKey) -> bool) -> Option<Publi
     admins.map(place).min().map(|(_, key)| key)
 }
 
-/// The membership event of a network.
+/// Signs the membership event of a network.
 ///
 /// `now` is in seconds since 1970. The time of the event is its version for nvpn, so it is at least
 /// one more than that of the one before, `last`.

@@ -125,13 +125,14 @@ impl Name {
         }
     }
 
-    /// The text.
+    /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The name with a hyphen and a number behind it, cut to the length of a label: `nas-2`.
+    /// Returns the name with a hyphen and a number behind it, cut to the length of a label:
+    /// `nas-2`.
     #[must_use]
     pub fn numbered(&self, number: usize) -> Self {
         let behind = format!("-{number}");
@@ -139,15 +140,15 @@ impl Name {
         Self(stem + &behind)
     }
 
-    /// Whether this name is `other` with a number behind it.
+    /// Returns true if this name is `other` with a number behind it.
     #[must_use]
     pub fn is_numbered(&self, other: &Self) -> bool {
         let number = self.0.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
         number.is_some_and(|number| other.numbered(number) == *self)
     }
 
-    /// A name that was written before, by this version or an earlier one, as it was checked. Earlier
-    /// versions took names that look like something else: these count as no name.
+    /// Accepts a checked name that was written before, by this version or an earlier one. Earlier versions took names
+    /// that look like something else: these count as no name.
     ///
     /// # Errors
     /// [`NameError`], other than `Looks`.
@@ -158,13 +159,13 @@ impl Name {
         }
     }
 
-    /// The numbered names, from 2 on.
+    /// Returns the numbered names, from 2 on.
     pub fn numbers(&self) -> impl Iterator<Item = Self> {
         (2..).map(|number| self.numbered(number))
     }
 }
 
-/// What commands and systems read a label as, if it has the form of a key, an identifier or an address.
+/// Returns what commands and systems read a label as, if it has the form of a key, an identifier or an address.
 fn other_kind(text: &str) -> Option<&'static str> {
     let digits = |text: &str, hex: bool| {
         let is_digit = |c: char| c.is_ascii_digit() || (hex && c.is_ascii_hexdigit());
@@ -214,8 +215,8 @@ pub struct Claim<'a> {
     pub rank: Rank,
 }
 
-/// The name of each member such that no two are equal, and the members whose name is not the one of
-/// their record.
+/// Determines a name for each member such that no two are equal, and the members whose name is not
+/// the one of their record.
 ///
 /// Administrators give no name twice, but two that do not know of each other may. Of members with one
 /// name, that whose record the more senior administrator signed has it, then that with the lower key.

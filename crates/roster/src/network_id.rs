@@ -29,13 +29,13 @@ pub struct NetworkId([u8; 16]);
 pub struct NetworkIdError;
 
 impl NetworkId {
-    /// The identifier of the network that `founder` founds with `nonce`.
+    /// Computes the identifier of the network that `founder` founds with `nonce`.
     #[must_use]
     pub fn new(founder: &PublicKey, nonce: &Nonce) -> Self {
         Self::of_bytes(founder.as_bytes(), nonce)
     }
 
-    /// [`new`](Self::new) with the bytes of a key, which need not be one.
+    /// Computes the identifier, as [`new`](Self::new), from bytes that need not be a key.
     pub(crate) fn of_bytes(founder: &[u8; 32], nonce: &Nonce) -> Self {
         let hash = Sha256::new()
             .chain_update(DOMAIN)
@@ -53,7 +53,7 @@ impl NetworkId {
         Self(bytes)
     }
 
-    /// The 16 bytes.
+    /// Returns the 16 bytes.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
@@ -61,7 +61,7 @@ impl NetworkId {
 }
 
 impl fmt::Display for NetworkId {
-    /// 32 hexadecimal digits in lower case.
+    /// Writes 32 hexadecimal digits in lower case.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&HEXLOWER.encode(&self.0))
     }

@@ -95,8 +95,8 @@ impl Record {
         Self::verify_if(Unverified::read(json)?, |_| Ok(()))
     }
 
-    /// [`parse`](Self::parse), which refuses another network than `network` before it verifies the
-    /// signature.
+    /// Parses as [`parse`](Self::parse), and refuses another network than `network` before it
+    /// verifies the signature.
     ///
     /// # Errors
     /// As for [`parse`](Self::parse), and [`RecordError::OtherNetwork`].
@@ -104,7 +104,7 @@ impl Record {
         Self::verify_of(network, Unverified::read(json)?)
     }
 
-    /// [`parse_of`](Self::parse_of) of an event that is read already.
+    /// Verifies an event that is read already, as [`parse_of`](Self::parse_of).
     ///
     /// # Errors
     /// As for [`parse_of`](Self::parse_of).
@@ -158,55 +158,55 @@ impl Record {
         })
     }
 
-    /// The event that the record is.
+    /// Returns the event that the record is.
     #[must_use]
     pub const fn event(&self) -> &Event {
         &self.event
     }
 
-    /// The identifier of the event.
+    /// Returns the identifier of the event.
     #[must_use]
     pub const fn id(&self) -> &[u8; 32] {
         self.event.id()
     }
 
-    /// The key that signed.
+    /// Returns the key that signed.
     #[must_use]
     pub const fn signer(&self) -> &PublicKey {
         self.event.signer()
     }
 
-    /// The network that the record is of.
+    /// Returns the network that the record is of.
     #[must_use]
     pub const fn network(&self) -> NetworkId {
         self.network
     }
 
-    /// What the record is about.
+    /// Returns the key that the record is about.
     #[must_use]
     pub const fn key(&self) -> &RecordKey {
         &self.key
     }
 
-    /// The version: among records with equal rights the highest is in force.
+    /// Returns the version: among records with equal rights the highest is in force.
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether the record removes what earlier versions added.
+    /// Returns true if the record removes what earlier versions added.
     #[must_use]
     pub const fn removed(&self) -> bool {
         self.removed
     }
 
-    /// What the record says.
+    /// Returns the content of the record.
     #[must_use]
     pub const fn body(&self) -> &Body {
         &self.body
     }
 
-    /// The proof that a member had an invite code.
+    /// Returns the proof that a member had an invite code.
     #[must_use]
     pub const fn proof(&self) -> Option<&Proof> {
         match &self.body {
@@ -215,7 +215,7 @@ impl Record {
         }
     }
 
-    /// The signers whose records this one restates, with another name or tag, or for another rank: the tags
+    /// Returns the signers whose records this one restates, with another name or tag, or for another rank: the tags
     /// `of`. The signer says so, and may leave some out.
     pub fn of(&self) -> impl Iterator<Item = PublicKey> {
         let tags = self.event.body().tags.iter();
@@ -225,32 +225,32 @@ impl Record {
         })
     }
 
-    /// Length in bytes of JSON.
+    /// Returns the length in bytes of JSON.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the record has no bytes, which is never the case.
+    /// Returns true if the record has no bytes, which is never the case.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether the record proves its signer to be the founder of the network.
+    /// Returns true if the record proves its signer to be the founder of the network.
     #[must_use]
     pub const fn founds(&self) -> bool {
         matches!(&self.body, Body::Network(Network { founder: Some(_), .. }))
     }
 
-    /// Whether the record ends the rights of its signer.
+    /// Returns true if the record ends the rights of its signer.
     #[must_use]
     pub fn resigns(&self) -> bool {
         self.removed && matches!(&self.key, RecordKey::Admin(subject) if subject == self.signer())
     }
 
-    /// Whether another record about the same key has the same effect where both are in force. What proves
-    /// the founder and names its successor has its effect in any case.
+    /// Returns true if another record about the same key has the same effect when both are in force. What proves the
+    /// founder and names its successor has its effect in any case.
     pub(crate) fn says_the_same_as(&self, other: &Self) -> bool {
         let same = match (&self.body, &other.body) {
             (Body::Network(one), Body::Network(other)) => one.name == other.name && one.inside == other.inside,
@@ -259,14 +259,14 @@ impl Record {
         self.removed() == other.removed() && (same || self.removed())
     }
 
-    /// Whether this version of Weft understands all that the record says. Only rules can contain
+    /// Returns true if this version of Weft understands the whole record. Only rules can contain
     /// what it does not.
     #[must_use]
     pub const fn understood(&self) -> bool {
         !matches!(&self.body, Body::Rules(RuleList::NotUnderstood))
     }
 
-    /// The place of this record among those of its signer about its key.
+    /// Returns the place of this record among those of its signer about its key.
     #[must_use]
     pub fn precedence(&self) -> Precedence<'_> {
         let id = Reverse(self.event.id());
@@ -335,7 +335,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// A record of `network` about `key` that says `body`.
+    /// Drafts a record of `network` about `key` that says `body`.
     #[must_use]
     pub fn new(network: NetworkId, key: RecordKey, version: u64, body: &Body) -> Self {
         Self {
@@ -348,7 +348,7 @@ impl Draft {
         }
     }
 
-    /// What `record` says, with another version: to be signed by another administrator. Tags that
+    /// Drafts `record` again with another version, for another administrator to sign. Tags that
     /// this version of Weft does not know stay.
     #[must_use]
     pub fn again(record: &Record, version: u64) -> Self {
@@ -364,8 +364,8 @@ impl Draft {
         }
     }
 
-    /// `record` with another body, for instance another name. Tags that this version of Weft does
-    /// not know stay.
+    /// Drafts `record` with another body, for instance another name. Tags that this version of Weft
+    /// does not know stay.
     #[must_use]
     pub fn changed(record: &Record, version: u64, body: &Body) -> Self {
         let mut draft = Self::again(record, version);
@@ -396,7 +396,7 @@ impl Draft {
         self
     }
 
-    /// The same record as a removal. What it says stays: the proof of a member and the uses of an
+    /// Makes the draft a removal. What it says stays: the proof of a member and the uses of an
     /// invite count beyond the removal.
     #[must_use]
     pub fn removal(mut self) -> Self {

@@ -101,7 +101,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Whether the number in an IP header means this protocol.
+    /// Returns true if the number in an IP header means this protocol.
     #[must_use]
     pub const fn matches(self, number: u8) -> bool {
         match self {
@@ -112,7 +112,7 @@ impl Protocol {
         }
     }
 
-    /// Whether the protocol has ports.
+    /// Returns true if the protocol has ports.
     #[must_use]
     pub const fn has_ports(self) -> bool {
         matches!(self, Self::Tcp | Self::Udp)
@@ -189,7 +189,7 @@ impl fmt::Display for Rule {
 }
 
 impl Target {
-    /// Whether an address behind some member is in the set.
+    /// Returns true if an address behind some member is in the set.
     fn holds_address(&self, address: IpAddr) -> bool {
         match self {
             Self::Route(prefix) => prefix.contains(address),

@@ -99,13 +99,13 @@ pub struct Counts {
 }
 
 impl RecordSet {
-    /// The empty set of a network.
+    /// Creates the empty set of a network.
     #[must_use]
     pub fn new(network: NetworkId) -> Self {
         Self::with_room(network, MAX_SET)
     }
 
-    /// An empty set of at most `max_bytes`.
+    /// Creates an empty set of at most `max_bytes`.
     #[must_use]
     pub fn with_room(network: NetworkId, max_bytes: usize) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl RecordSet {
         }
     }
 
-    /// The set of records that this node has kept.
+    /// Creates the set of the records that this node has kept.
     #[must_use]
     pub fn of_file(network: NetworkId, records: &[Arc<Record>]) -> Self {
         let mut set = Self::new(network);
@@ -132,25 +132,25 @@ impl RecordSet {
         set
     }
 
-    /// The network.
+    /// Returns the network.
     #[must_use]
     pub const fn network(&self) -> NetworkId {
         self.network
     }
 
-    /// The administrators that the records make.
+    /// Returns the administrators that the records make.
     #[must_use]
     pub const fn admins(&self) -> &Admins {
         &self.admins
     }
 
-    /// Bytes of JSON of all records.
+    /// Returns the size of all records in bytes of JSON.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// What was refused, removed and verified so far.
+    /// Returns the counts of records refused, removed and verified so far.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
@@ -164,20 +164,20 @@ impl RecordSet {
         &self.slots
     }
 
-    /// All records that are kept.
+    /// Returns all records that are kept.
     pub fn records(&self) -> impl Iterator<Item = &Arc<Record>> {
         let kept = self.slots.values().flat_map(BTreeMap::values);
         kept.flat_map(|kept| [&kept.best].into_iter().chain(&kept.understood))
     }
 
-    /// The records that count: those of administrators, and the resignations of former ones. Two
-    /// sets in which these are equal have equal states, whatever else is in them.
+    /// Returns the records that count: those of administrators, and the resignations of former
+    /// ones. Two sets in which these are equal have equal states, whatever else is in them.
     pub fn live(&self) -> impl Iterator<Item = &Arc<Record>> {
         let kept = self.slots.values().flat_map(BTreeMap::values);
         kept.map(|kept| &kept.best).filter(|record| self.is_live(record))
     }
 
-    /// Whether a record counts. That which proves the founder does in any case.
+    /// Returns true if a record counts. One that proves the founder counts in any case.
     #[must_use]
     pub fn is_live(&self, record: &Record) -> bool {
         if record.founds() {
@@ -191,7 +191,7 @@ impl RecordSet {
         self.admins.counts_of_former(signer, key, record.removed())
     }
 
-    /// The record that is in force for a key, also one that removes.
+    /// Returns the record that is in force for a key, also one that removes.
     #[must_use]
     pub fn in_force(&self, key: &RecordKey) -> Option<&Arc<Record>> {
         let slot = self.slots.get(key)?;
@@ -258,7 +258,7 @@ impl RecordSet {
         kept.flat_map(|kept| [&kept.best].into_iter().chain(&kept.understood))
     }
 
-    /// Whether a record can change who is an administrator.
+    /// Returns true if a record can change who is an administrator.
     fn decides_admins(&self, record: &Record) -> bool {
         match record.key() {
             RecordKey::Network if record.founds() => true,
@@ -334,9 +334,9 @@ impl RecordSet {
         }
     }
 
-    /// The bytes up to which a record finds room. Each rank has less than the one before, down to three quarters,
-    /// so that an administrator that fills the set can be removed. The last part is for records about rights, and
-    /// the part in front of it for other removals.
+    /// Returns the number of bytes up to which a record finds room. Each rank has less than the one before, down
+    /// to three quarters, so that an administrator that fills the set can be removed. The last part is for records about
+    /// rights, and the part in front of it for other removals.
     fn room_of(&self, record: &Record) -> usize {
         let rank = self.admins.rank(record.signer()).filter(|_| !self.is_file);
         let Some(rank) = rank.map(usize::from) else {
@@ -351,7 +351,8 @@ impl RecordSet {
         self.max_bytes - part * 4 * rank.min(4) - kept
     }
 
-    /// Whether a signer has signed so many records about rights that a further one is not taken.
+    /// Returns true if a signer has signed so many records about rights that a further one is not
+    /// taken.
     fn is_beyond_rights(&self, record: &Record) -> bool {
         let new = matches!(record.key(), RecordKey::Admin(_)) && self.kept(record).is_none();
         new && self
@@ -390,7 +391,7 @@ impl Kept {
         }
     }
 
-    /// This with another record of the same signer and key, and the bytes that leave; the error
+    /// Returns this with another record of the same signer and key, and the number of bytes that leave. The error
     /// means that the record is not better than what is kept.
     fn with(&self, record: &Arc<Record>) -> Result<(Self, usize), ()> {
         let understood = self

@@ -111,7 +111,7 @@ pub enum InviteClosed {
 }
 
 impl State {
-    /// The state of a set.
+    /// Computes the state of a set.
     #[must_use]
     pub fn of(set: &RecordSet) -> Self {
         let winners = Winners::of(set, set.admins());
@@ -150,9 +150,9 @@ impl State {
         }
     }
 
-    /// The first 8 bytes of SHA-256 of the identifiers of the records that removed members, in the
-    /// order of the members' keys, then of the keys of over-used nodes, ascending: the nodes from
-    /// which a new secret is kept.
+    /// Returns the first 8 bytes of SHA-256 of the identifiers of the records that removed members,
+    /// in the order of the members' keys, then of the keys of over-used nodes, ascending: the nodes
+    /// from which a new secret is kept.
     #[must_use]
     pub fn exclusions(&self) -> [u8; 8] {
         let removed = self.removed.values().map(|removal| *removal.id());
@@ -165,8 +165,8 @@ impl State {
         std::array::from_fn(|at| digest[at])
     }
 
-    /// Whether an administrator has to make a new secret: there is none, or its signer did not know
-    /// of all removals, so that a removed node may have it.
+    /// Returns true if an administrator has to make a new secret: there is none, or its signer did
+    /// not know of all removals, so that a removed node may have it.
     #[must_use]
     pub fn lacks_secret(&self) -> bool {
         self.secret
@@ -174,9 +174,9 @@ impl State {
             .is_none_or(|secret| secret.exclusions != self.exclusions())
     }
 
-    /// Whether an administrator may admit `member` by an invite at the time `now`, in seconds since
-    /// 1970. A node that was removed needs an administrator that admits it without an invite: its
-    /// code may still have uses, and it still has the code.
+    /// Returns the invite if an administrator may admit `member` by it at the time `now`, in
+    /// seconds since 1970. A node that was removed needs an administrator that admits it without an
+    /// invite: its code may still have uses, and it still has the code.
     ///
     /// # Errors
     /// [`InviteClosed`].
@@ -187,8 +187,8 @@ impl State {
         self.open_invite(invite, now)
     }
 
-    /// Whether an administrator may admit a node by an invite at the time `now`, in seconds since
-    /// 1970: what its record says then.
+    /// Returns what the record of an invite says, if an administrator may admit a node by it at the
+    /// time `now`, in seconds since 1970.
     ///
     /// # Errors
     /// [`InviteClosed`].
@@ -210,7 +210,7 @@ impl State {
     }
 }
 
-/// The record in force for a key, of those that administrators signed.
+/// Returns the record in force for a key, of those that administrators signed.
 ///
 /// About an administrator only its own records and those of its seniors count; about the successor
 /// those of the head, too, which names it. The order is version, removal, seniority, lower
@@ -234,7 +234,7 @@ pub(crate) fn in_force<'a>(
     best.map(|(_, record)| record)
 }
 
-/// The order of records by administrators about a key.
+/// Returns the order of records by administrators about a key.
 fn order(rank: Rank, record: &Record) -> (u64, bool, Reverse<Rank>, Reverse<&[u8; 32]>) {
     (record.version(), record.removed(), Reverse(rank), Reverse(record.id()))
 }
@@ -243,7 +243,7 @@ fn order(rank: Rank, record: &Record) -> (u64, bool, Reverse<Rank>, Reverse<&[u8
 pub(crate) struct Winners<'a>(pub(crate) BTreeMap<&'a RecordKey, &'a Arc<Record>>);
 
 impl<'a> Winners<'a> {
-    /// The records in force if the administrators are `admins`.
+    /// Selects the records in force if the administrators are `admins`.
     pub(crate) fn of(set: &'a RecordSet, admins: &Admins) -> Self {
         let found = set.slots().iter().filter_map(|(key, slot)| {
             let best = slot.values().map(|kept| &kept.best);
@@ -252,7 +252,7 @@ impl<'a> Winners<'a> {
         Self(found.collect())
     }
 
-    /// The records in force that are no removals.
+    /// Returns the records in force that are no removals.
     fn present(&self) -> impl Iterator<Item = (&'a RecordKey, &'a Record)> {
         let records = self.0.iter().map(|(key, record)| (*key, &***record));
         records.filter(|(_, record)| !record.removed())
@@ -282,8 +282,8 @@ impl<'a> Winners<'a> {
         self.0.iter().filter_map(invite).collect()
     }
 
-    /// Members, removed nodes, and those whose invite had no use left for them. Counts the uses of
-    /// the invites: a removed member has used its invite, too.
+    /// Collects members, removed nodes, and those whose invite had no use left for them. Counts the
+    /// uses of the invites: a removed member has used its invite, too.
     fn members(&self, invites: &mut BTreeMap<[u8; 32], OpenInvite>) -> Membership {
         let (mut members, mut removed) = (BTreeMap::new(), BTreeMap::new());
         let mut by_invite: BTreeMap<[u8; 32], BTreeMap<[u8; 32], PublicKey>> = BTreeMap::new();
@@ -323,7 +323,7 @@ impl<'a> Winners<'a> {
         (members, removed, over_used)
     }
 
-    /// The names that the records of members give them.
+    /// Returns the names that the records of members give them.
     fn claims<'b>(
         &'b self,
         members: &'b BTreeMap<PublicKey, Member>,
@@ -386,8 +386,8 @@ type Membership = (
     BTreeMap<PublicKey, [u8; 32]>,
 );
 
-/// The place of a member among those that an invite admitted: SHA-256(invite key || member key),
-/// which no order of arrival changes.
+/// Returns the place of a member among those that an invite admitted: SHA-256(invite key || member
+/// key), which no order of arrival changes.
 fn use_order(invite: &[u8; 32], member: &PublicKey) -> [u8; 32] {
     let hash = Sha256::new().chain_update(invite).chain_update(member.as_bytes());
     hash.finalize().into()
@@ -414,8 +414,8 @@ fn refuse_invites(invites: &mut BTreeMap<[u8; 32], OpenInvite>) -> usize {
     beyond.count()
 }
 
-/// The rules in force: those of the best record, or, if it contains what is not understood, of the
-/// best one that does not. `None` if there is none.
+/// Returns the rules in force: those of the best record, or, if this node does not understand it,
+/// of the best one that it understands. `None` if there is none.
 fn rules(set: &RecordSet) -> Option<Vec<Rule>> {
     let Some(slot) = set.slots().get(&RecordKey::Rules) else {
         return Some(Vec::new());

@@ -126,7 +126,7 @@ impl From<EventError> for SyncError {
 }
 
 impl Sync {
-    /// The synchronisation at the node `own`, without peers.
+    /// Creates the synchronisation at the node `own`, without peers.
     #[must_use]
     pub const fn new(own: PublicKey) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Sync {
         }
     }
 
-    /// A node can be reached now. It gets a digest if it is a member.
+    /// Notes that a node can be reached. It gets a digest if it is a member.
     pub fn connect(&mut self, peer: PublicKey, now: u64) {
         if self.peers.contains_key(&peer) {
             return;
@@ -158,7 +158,7 @@ impl Sync {
         self.digest_soon(now);
     }
 
-    /// A node can be reached no more. What it may send is kept until it would be all again.
+    /// Notes that a node can no longer be reached. Its budget is kept until it would be full again.
     pub fn disconnect(&mut self, peer: &PublicKey, now: u64) {
         let Some(gone) = self.peers.remove(peer) else { return };
         self.gone
@@ -168,14 +168,14 @@ impl Sync {
         }
     }
 
-    /// A node has restarted, and may have lost what it was sent. It gets a digest if it is a member.
+    /// Notes that a node has restarted, and may have lost what it was sent. It gets a digest if it is a member.
     pub fn handle_restart(&mut self, peer: &PublicKey) {
         if let Some(peer) = self.peers.get_mut(peer) {
             (peer.entitled, peer.dismissed, peer.due) = (false, false, Some(0));
         }
     }
 
-    /// A record is new in the set: made here, or received from `from`.
+    /// Passes on a record that is new in the set: made here, or received from `from`.
     pub fn push(&mut self, record: &Arc<Record>, from: Option<&PublicKey>, state: &State, now: u64) {
         for partner in self.partners(state) {
             if Some(&partner) != from
@@ -261,7 +261,7 @@ impl Sync {
         Ok(())
     }
 
-    /// The time of the next message, if nothing else happens.
+    /// Returns the time of the next message, if nothing else happens.
     #[must_use]
     pub fn timeout(&self) -> Option<u64> {
         if self.peers.is_empty() {
@@ -275,8 +275,8 @@ impl Sync {
             .min()
     }
 
-    /// The next message to send at the time `now`. The caller asks until there is none, also when
-    /// the state has changed.
+    /// Returns the next message to send at the time `now`. The caller asks until there is none,
+    /// also when the state has changed.
     pub fn poll(&mut self, set: &RecordSet, state: &State, now: u64) -> Option<(PublicKey, Message)> {
         if now >= self.digest.0 {
             self.send_digest(set, state, now);
@@ -309,8 +309,8 @@ impl Sync {
         self.digest = (self.digest.0.min(now + FIRST_DIGEST), FIRST_DIGEST);
     }
 
-    /// A partner has just sent a digest, and the session with it is up. The digest of this node goes along
-    /// if this partner is next, and half of the interval is over.
+    /// Makes the digest of this node due, after one of a partner to which the session is up, if this partner is next
+    /// and half of the interval is over.
     pub fn join_digest(&mut self, from: &PublicKey, state: &State, now: u64) {
         let (due, interval) = self.digest;
         if due <= now.saturating_add(interval / 2) && self.next_partner(state) == Some(*from) {
@@ -318,7 +318,7 @@ impl Sync {
         }
     }
 
-    /// The partner that gets the next digest.
+    /// Returns the partner that gets the next digest.
     fn next_partner(&self, state: &State) -> Option<PublicKey> {
         let partners = self.partners(state);
         let behind = |last: &PublicKey| partners.range(*last..).find(|key| *key != last);
@@ -339,8 +339,8 @@ impl Sync {
         self.last = partner;
     }
 
-    /// The members that get what is new from here: all of few, and of many on the ring of keys those 1,
-    /// 2, 4, 8 ... places on.
+    /// Returns the members that get what is new from here: all of few, and of many on the ring of keys those 1, 2, 4,
+    /// 8 ... places on.
     fn partners(&self, state: &State) -> BTreeSet<PublicKey> {
         let ring = self.peers.range(self.own..).chain(self.peers.range(..self.own));
         let joining = !entitled(state, &self.own);
@@ -423,7 +423,7 @@ impl Peer {
         }
     }
 
-    /// The next push, of as many records as fit.
+    /// Takes the next push, of as many records as fit.
     fn next_push(&mut self) -> Option<Message> {
         let mut len = 3;
         let mut records = Vec::new();
@@ -442,7 +442,7 @@ impl Peer {
     }
 }
 
-/// What the head says about the network, if `own` is the head.
+/// Returns the record of the head about the network, if `own` is the head.
 fn headship(set: &RecordSet, own: &PublicKey) -> Option<Message> {
     let record = network_of(set.slots(), own).filter(|_| set.admins().is_head(own))?;
     Some(Message::Records {
@@ -451,7 +451,7 @@ fn headship(set: &RecordSet, own: &PublicKey) -> Option<Message> {
     })
 }
 
-/// Whether a node gets the records of the network.
+/// Returns true if a node gets the records of the network.
 fn entitled(state: &State, key: &PublicKey) -> bool {
     state.members.contains_key(key) || state.admins.rank(key).is_some()
 }
@@ -521,7 +521,7 @@ fn live_ids(set: &RecordSet, buckets: &[u8; 32]) -> BTreeSet<[u8; 32]> {
     ids.filter(|id| has(buckets, id[0])).collect()
 }
 
-/// The identifiers in the first of some buckets, as many as fit a message.
+/// Lists the identifiers in the first of some buckets, as many as fit a message.
 fn ids_of(set: &RecordSet, buckets: &[u8; 32]) -> Message {
     let most = (MAX_MESSAGE - 33) / 32;
     let mut ids: Vec<[u8; 32]> = live_ids(set, buckets).into_iter().collect();

@@ -28,7 +28,7 @@ pub(super) struct Demotion<'a> {
     keys: BTreeSet<PublicKey>,
 }
 
-/// The administrators once `admin` is none, and `by` has signed again what `keep` says.
+/// Determines the administrators once `admin` is none, and `by` has signed again what `keep` says.
 pub(super) fn without(set: &RecordSet, (admin, by): (&PublicKey, &PublicKey), keep: &Keep) -> Admins {
     let now = set.admins();
     let settle = |keep: &Keep, lost: &BTreeSet<PublicKey>| {
@@ -63,7 +63,7 @@ impl<'a> Demotion<'a> {
         }
     }
 
-    /// The records that are signed again, or whose end is signed.
+    /// Lists the records that are signed again, or whose end is signed.
     ///
     /// # Errors
     /// [`ChangeError`]
@@ -96,7 +96,7 @@ impl<'a> Demotion<'a> {
         Ok(list)
     }
 
-    /// The records in force that end, or that may have been made by the administrator although another one has
+    /// Lists the records in force that end, or that may have been made by the administrator although another one has
     /// signed them.
     pub(super) fn resting(&self) -> Vec<Arc<Record>> {
         let (now, then) = (
@@ -121,7 +121,8 @@ impl<'a> Demotion<'a> {
         resting.map(|(_, record)| Arc::clone(record)).collect()
     }
 
-    /// What counts of the rights that keys without rights have given and, unless the rest ends, taken.
+    /// Lists the records by which keys without rights have given rights and, unless the rest ends, taken them, and
+    /// which count.
     fn rights(&self) -> Vec<&Arc<Record>> {
         let void = |record: &&Arc<Record>| self.after.rank(record.signer()).is_none();
         let grants = self.after.of.values().filter_map(|admin| admin.grant.as_ref());
@@ -141,7 +142,7 @@ impl<'a> Demotion<'a> {
         rights
     }
 
-    /// The members that others took in by an invite of which no record is in force behind the end, and that one
+    /// Lists the members that others took in by an invite of which no record is in force behind the end, and that one
     /// of the keys has signed.
     fn guests<'b>(&'b self, then: &Winners<'b>) -> Vec<&'b Arc<Record>> {
         let ends = |invite: &[u8; 32]| {
@@ -161,7 +162,7 @@ impl<'a> Demotion<'a> {
         then.0.iter().filter(guest).map(|(_, record)| *record).collect()
     }
 
-    /// What others have restated of the records of the keys, other than about seniors of the one that ends the
+    /// Lists the records in which others restate those of the keys, other than about seniors of the one that ends the
     /// rights, and about itself.
     fn restated<'b>(&'b self, then: &Winners<'b>) -> Vec<&'b Arc<Record>> {
         let of_these = |record: &Record| record.of().any(|of| self.keys.contains(&of));
@@ -182,7 +183,7 @@ impl<'a> Demotion<'a> {
         self.after.rank(key).is_some()
     }
 
-    /// What is signed of a record that ends; `None` if it is left to end, or to the record that is in force
+    /// Returns what is signed of a record that ends: `None` if it is left to end, or to the record that is in force
     /// `then`.
     fn stays(&self, again: Again, then: &Winners<'_>) -> Option<Again> {
         let key = again.record.key();
@@ -204,7 +205,7 @@ impl<'a> Demotion<'a> {
     }
 }
 
-/// `admin`, and the keys that have or had rights by it, and have none `after` it.
+/// Returns `admin`, and the keys that have or had rights by it, and have none `after` it.
 fn keys(set: &RecordSet, admin: &PublicKey, after: &Admins) -> BTreeSet<PublicKey> {
     let mut given: BTreeMap<&PublicKey, Vec<&PublicKey>> = BTreeMap::new();
     for (key, slot) in set.slots() {

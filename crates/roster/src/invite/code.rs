@@ -83,8 +83,8 @@ pub enum CodeError {
 }
 
 impl Code {
-    /// The code as text, in upper case, in a string that wipes itself. With one IPv4 address and an
-    /// entry point with IPv4 it has 189 characters.
+    /// Encodes the code as text, in upper case, in a string that wipes itself. With one IPv4
+    /// address and an entry point with IPv4 it has 189 characters.
     #[must_use]
     pub fn encode(&self) -> Zeroizing<String> {
         let bytes = self.to_bytes();
@@ -93,7 +93,7 @@ impl Code {
         text
     }
 
-    /// The addresses of the inviter that the text has.
+    /// Returns the addresses of the inviter that the text has.
     #[must_use]
     pub fn held(&self) -> Vec<SocketAddr> {
         [false, true].map(|ipv6| self.held_of(ipv6)).concat()
@@ -192,7 +192,7 @@ impl Shape {
         self.0 >> 4 & 3
     }
 
-    /// Whether bits are set that this version does not use.
+    /// Returns true if bits are set that this version does not use.
     const fn is_reserved(self) -> bool {
         self.0 >> 6 != 0 || self.entry() == 3
     }
@@ -207,7 +207,7 @@ impl Shape {
     }
 }
 
-/// The text behind the command that it was given with. A code begins with its version, as the letter A.
+/// Removes the command that the text was given with. A code begins with its version, as the letter A.
 fn without_command(text: &str) -> &str {
     let mut rest = text.trim_start();
     for word in ["sudo", "weft", "join"] {
@@ -283,7 +283,7 @@ impl Fields<'_> {
         Some(*taken)
     }
 
-    /// All fields; `None` if bytes are missing, which the length excludes.
+    /// Reads all fields. Returns `None` if bytes are missing, which the length excludes.
     fn read(mut self) -> Option<Result<Code, CodeError>> {
         let network = NetworkId::from_bytes(self.take()?);
         let inviter: [u8; 32] = self.take()?;

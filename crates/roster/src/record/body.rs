@@ -111,7 +111,7 @@ pub struct Exit {
 }
 
 impl Default for Exit {
-    /// IPv4 alone, as of a record that names none.
+    /// Returns IPv4 alone, as a record has that names no version.
     fn default() -> Self {
         Self {
             ipv4: true,
@@ -121,7 +121,7 @@ impl Default for Exit {
 }
 
 impl Exit {
-    /// The IP versions as the record names them.
+    /// Writes the IP versions as the record names them.
     const fn versions(self) -> &'static str {
         match (self.ipv4, self.ipv6) {
             (_, false) => "4",
@@ -209,7 +209,7 @@ impl Body {
         })
     }
 
-    /// The tags that say it.
+    /// Writes the body as tags.
     pub(super) fn tags(&self) -> Tags {
         let mut out = Out(Vec::new());
         match self {
@@ -251,7 +251,7 @@ impl Body {
     }
 }
 
-/// The tags that [`Body::tags`] writes for a key.
+/// Returns the tags that [`Body::tags`] writes for a key.
 pub(super) const fn known_tags(key: &RecordKey) -> &'static [&'static str] {
     match key {
         RecordKey::Network => &["name", "inside", "founder", "successor"],
@@ -281,7 +281,7 @@ impl Out {
     }
 }
 
-/// All tags of a name: their values.
+/// Returns the values of all tags of a name.
 fn named<'a>(tags: &'a Tags, name: &'static str) -> impl Iterator<Item = &'a [String]> {
     tags.iter().filter_map(move |tag| match tag.split_first() {
         Some((first, values)) if first == name => Some(values),
@@ -289,7 +289,7 @@ fn named<'a>(tags: &'a Tags, name: &'static str) -> impl Iterator<Item = &'a [St
     })
 }
 
-/// The values of the one tag of a name.
+/// Returns the values of the one tag of a name.
 fn single<'a>(tags: &'a Tags, name: &'static str) -> Result<Option<&'a [String]>, TagError> {
     let mut found = named(tags, name);
     let first = found.next();
@@ -306,12 +306,12 @@ fn value<'a>(values: &'a [String], name: &'static str) -> Result<&'a str, TagErr
     }
 }
 
-/// The value of a tag that occurs exactly once.
+/// Returns the value of a tag that occurs exactly once.
 pub(super) fn required<'a>(tags: &'a Tags, name: &'static str) -> Result<&'a str, TagError> {
     value(single(tags, name)?.ok_or(TagError::Missing(name))?, name)
 }
 
-/// Whether a tag without value occurs.
+/// Returns true if a tag without value occurs.
 pub(super) fn flag(tags: &Tags, name: &'static str) -> Result<bool, TagError> {
     match single(tags, name)? {
         None => Ok(false),
@@ -320,7 +320,7 @@ pub(super) fn flag(tags: &Tags, name: &'static str) -> Result<bool, TagError> {
     }
 }
 
-/// A number in the one spelling that it has: without sign, and without zeros in front.
+/// Parses a number in the one spelling that it has: without sign, and without zeros in front.
 pub(super) fn decimal(text: &str) -> Option<u64> {
     let number: u64 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)
@@ -333,7 +333,7 @@ fn parsed<T>(tags: &Tags, name: &'static str, parse: fn(&str) -> Option<T>) -> R
     parse(value(values, name)?).map(Some).ok_or(TagError::Value(name))
 }
 
-/// The name. A record with a name that looks like something else is valid for the rest that it says.
+/// Reads the name. A record with a name that looks like something else is valid for the rest that it says.
 fn name(tags: &Tags, check: fn(&str) -> Result<Name, NameError>) -> Result<Option<Name>, TagError> {
     let Some(values) = single(tags, "name")? else {
         return Ok(None);
@@ -391,8 +391,8 @@ fn proof(tags: &Tags) -> Result<Option<Proof>, TagError> {
     }
 }
 
-/// Rules are understood as a whole or not at all: one that is left out could open what a later one
-/// was to close, or the other way round.
+/// Reads rules as a whole or not at all: a rule that is left out could open what a later one was to
+/// close, or the other way round.
 fn rules(tags: &Tags) -> Result<RuleList, TagError> {
     let mut rules = Vec::new();
     let mut understood = true;

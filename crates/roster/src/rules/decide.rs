@@ -100,7 +100,7 @@ impl Table {
 }
 
 impl Rule {
-    /// Whether the rule is about a flow at the time `now`, in seconds since 1970.
+    /// Returns true if the rule is about a flow at the time `now`, in seconds since 1970.
     #[must_use]
     pub fn matches(&self, flow: &Flow<'_>, now: u64) -> bool {
         let service = |service: &Service| service.matches(flow, self.policy);

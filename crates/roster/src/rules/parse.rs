@@ -210,7 +210,7 @@ fn range(text: &str) -> Result<(u16, u16), RuleError> {
     }
 }
 
-/// A number of digits alone; the parser of the standard library takes a sign, too.
+/// Parses a number of digits alone; the parser of the standard library takes a sign, too.
 fn decimal(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok() } else { None }

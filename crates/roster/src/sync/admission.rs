@@ -61,7 +61,7 @@ pub(super) fn take(
     }
 }
 
-/// The record that an event is, if its signature holds.
+/// Verifies the signature of an event. Returns its record.
 fn prove(set: &mut RecordSet, event: Unverified, proven: &Proven) -> Result<Arc<Record>, SyncError> {
     if let Some(record) = proven.get(&event)? {
         return Ok(Arc::clone(record));
@@ -70,7 +70,7 @@ fn prove(set: &mut RecordSet, event: Unverified, proven: &Proven) -> Result<Arc<
     Ok(Arc::new(Record::verify_of(set.network(), event)?))
 }
 
-/// Whether there is a record among these that has a say.
+/// Returns true if one of these records has a say.
 pub(super) fn any_has_a_say(set: &RecordSet, events: &[Unverified]) -> bool {
     let signers = Signers::of(set);
     events.iter().any(|event| signers.have_a_say(event))
@@ -112,7 +112,7 @@ impl Signers {
         }
     }
 
-    /// Whether an event would prove its signer to be the founder if its signature holds.
+    /// Returns true if an event would prove its signer to be the founder if its signature holds.
     fn founds(&self, event: &Unverified) -> bool {
         let nonce = event.body().tag_value("founder");
         let nonce = nonce.and_then(weft_nostr::hex::decode);

@@ -17,7 +17,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// A full bucket at the time `now`, in ms.
+    /// Creates a full bucket at the time `now`, in ms.
     pub(super) const fn full(now: u64) -> Self {
         Self {
             left: BURST,
@@ -25,7 +25,7 @@ impl Budget {
         }
     }
 
-    /// Whether it is full at the time `now`.
+    /// Returns true if it is full at the time `now`.
     pub(super) fn is_full(&self, now: u64) -> bool {
         let passed = now.saturating_sub(self.since);
         self.left.saturating_add(passed.saturating_mul(REFILL)) >= BURST

@@ -50,7 +50,7 @@ impl Dismissal {
     }
 }
 
-/// What makes the head of now the head: what each head says about the network, and how it handed over.
+/// Lists the records that make the present head the head: those of each head about the network, and each handover.
 fn heads(set: &RecordSet, admins: &Admins) -> Vec<Arc<Record>> {
     let networks = admins.heads.iter().filter_map(|head| network_of(set.slots(), head));
     networks.chain(&admins.handovers).cloned().collect()

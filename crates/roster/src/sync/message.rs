@@ -58,7 +58,7 @@ pub enum MessageError {
 }
 
 impl Message {
-    /// The message in bytes.
+    /// Encodes the message.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -116,7 +116,7 @@ impl Message {
     }
 }
 
-/// Whether a bucket is among those of a bit field.
+/// Returns true if a bucket is among those of a bit field.
 #[must_use]
 pub(super) fn has(buckets: &[u8; 32], bucket: u8) -> bool {
     buckets[usize::from(bucket / 8)] >> (bucket % 8) & 1 != 0

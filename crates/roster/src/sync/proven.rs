@@ -36,7 +36,7 @@ pub struct Proven {
 }
 
 impl Sync {
-    /// The records of a message that [`receive`](Self::receive) would verify; `None` if there are none, or if
+    /// Returns the records of a message that [`receive`](Self::receive) would verify; `None` if there are none, or if
     /// it would refuse the message.
     #[must_use]
     pub fn unproven(
@@ -92,7 +92,7 @@ impl Unproven {
 }
 
 impl Proven {
-    /// The record that an event is, if its signature was verified.
+    /// Returns the record that an event is, if its signature was verified.
     ///
     /// # Errors
     /// [`SyncError`] about the record that ended the verification, for one that was not verified then.
