@@ -141,7 +141,7 @@ pub enum DaemonError {
 }
 
 impl DaemonError {
-    /// The exit code of the process: 1, because none of these is an error of usage.
+    /// Returns the exit code of the process: 1, because none of these is an error of usage.
     #[must_use]
     pub const fn exit_code(&self) -> u8 {
         1
@@ -205,8 +205,8 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     })
 }
 
-/// The users that may connect to the control socket, and the owners among them. All users reach
-/// only the socket of a directory of its own.
+/// Determines the users that may connect to the control socket, and the owners among them. All
+/// users reach only the socket of a directory of its own.
 fn control_access(config: &Config, state: &StateDir) -> weft_control::Access {
     let group = group_id(weft_control::OWNERS_GROUP).unwrap_or_else(|error| {
         tracing::info!(%error, "groups cannot be read, so none owns the daemon");

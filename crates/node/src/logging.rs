@@ -6,7 +6,8 @@ use std::io::{self, IsTerminal as _};
 use tracing_subscriber::EnvFilter;
 use weft_config::log::{LogFilter, LogFormat};
 
-/// An error and its causes, in one line. A cause that the text contains already is not repeated.
+/// Writes an error and its causes in one line. A cause that the text contains already is not
+/// repeated.
 #[must_use]
 pub fn causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| error.source());

@@ -45,12 +45,12 @@ impl Daemon {
     }
 }
 
-/// The address at which a node answers.
+/// Returns the address at which a node answers.
 fn answering(asked_at: &[AskedAtStatus]) -> Option<&AskedAtStatus> {
     asked_at.iter().find(|at| at.state == AskedAtState::Answers)
 }
 
-/// A row for each address of a node that is asked; the one in use alone, once it answers. `addresses`: those
+/// Makes a row for each address of a node that is asked; the one in use alone, once it answers. `addresses`: those
 /// that the user gave.
 fn rows(
     key: &PublicKey,
@@ -98,7 +98,8 @@ fn in_words(silence: Option<Silence>) -> (AskedAtState, String) {
     (state, why.to_owned())
 }
 
-/// What would help. Addresses of one state have one advice, so that a reader gets it once.
+/// Returns the advice that would help. Addresses of one state have one advice, so that a reader
+/// gets it once.
 fn advice(state: AskedAtState, at: SocketAddr) -> Option<String> {
     let advice = match state {
         AskedAtState::Answers => return None,

@@ -42,14 +42,14 @@ impl Facts {
         Some(silence)
     }
 
-    /// The reason for the state of a peer, as text for the user.
+    /// Returns the reason for the state of a peer, as text for the user.
     pub(super) fn why(&self, peer: &CorePeer, now: u64) -> String {
         let mut peer = peer.clone();
         let silence = self.judge(&mut peer, now);
         self.why_judged(&peer, silence)
     }
 
-    /// The same for a peer that [`judge`](Self::judge) has looked at, with its result.
+    /// Returns the same for a peer that [`judge`](Self::judge) has looked at, with its result.
     pub(super) fn why_judged(&self, peer: &CorePeer, silence: Option<u64>) -> String {
         let Some(silence) = silence else {
             return why(peer, &self.inquiries);
@@ -66,12 +66,13 @@ impl Facts {
     }
 }
 
-/// When something of a peer was last received; 0: never.
+/// Returns the time at which something of a peer was last received; 0: never.
 fn heard(peer: &CorePeer, now: u64) -> u64 {
     peer.heard.map_or(0, |ago| now.saturating_sub(ago))
 }
 
-/// Whether only an answer tells that a peer is there. A link without a session has its heartbeats.
+/// Returns true if only an answer tells that a peer is there. A link without a session has its
+/// heartbeats.
 fn can_be_asked(peer: &CorePeer) -> bool {
     match peer.state {
         PeerState::Session | PeerState::Payload => true,
@@ -149,7 +150,7 @@ impl Daemon {
         }
     }
 
-    /// The reason why no answer to an echo came, as text for the user.
+    /// Returns the reason why no answer to an echo came, as text for the user.
     pub(super) fn why_no_echo(&self, peer: &CorePeer) -> String {
         let now = boottime_ms();
         let [own, other] = [self.networks.own(), &peer.key].map(|key| self.network_name(key));
@@ -170,7 +171,7 @@ impl Daemon {
         }
     }
 
-    /// The name of a member in a network of this node, or its npub.
+    /// Returns the name of a member in a network of this node, or its npub.
     fn network_name(&self, key: &PublicKey) -> String {
         let mut names = self
             .networks

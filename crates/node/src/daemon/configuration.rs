@@ -58,7 +58,7 @@ pub(super) struct Read {
 }
 
 impl Read {
-    /// The configuration.
+    /// Parses the configuration.
     pub(super) fn parse(&self, path: &Path) -> Result<Config, ConfigError> {
         let operator = |_: &str| self.operator.clone().map_err(io::Error::other);
         Config::parse_with(&self.text, path, &operator)

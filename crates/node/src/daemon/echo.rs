@@ -41,7 +41,7 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
-    /// `token` is random, so that answers to other echoes do not match.
+    /// Creates an empty list. `token` is random, so that answers to other echoes do not match.
     pub(super) fn new(token: u64) -> Self {
         Self {
             token,
@@ -50,7 +50,7 @@ impl Echoes {
         }
     }
 
-    /// The token that distinguishes these echoes from others.
+    /// Returns the token that distinguishes these echoes from others.
     pub(super) fn token(&self) -> u64 {
         self.token
     }
@@ -76,7 +76,7 @@ impl Echoes {
         })
     }
 
-    /// The echo that an answer belongs to.
+    /// Takes the echo that an answer belongs to.
     pub(super) fn answered(&mut self, peer: NodeAddr, seq: u16) -> Option<Waiting> {
         if self.waiting.get(&seq)?.peer != peer {
             return None;
@@ -90,7 +90,7 @@ impl Echoes {
         self.waiting.remove(&seq)
     }
 
-    /// The earliest time limit of an echo.
+    /// Returns the earliest time limit of an echo.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.waiting.values().map(|w| w.until).min()
     }

@@ -109,24 +109,24 @@ impl Exits {
         }
     }
 
-    /// Whether the system keeps all packets in that do not go by the exit.
+    /// Returns true if the system drops all packets that do not go through the exit.
     pub(super) fn is_strict(&self) -> bool {
         self.now.used.is_some_and(|exit| exit.strict)
     }
 
-    /// Whether the system has carried the last orders out, or refused them.
+    /// Returns true if the system has carried the last orders out, or refused them.
     pub(super) fn is_settled(&self) -> bool {
         let orders = self.orders.borrow();
         let done = orders.used == self.now.used && orders.served == self.now.served;
         done || self.now.refused.iter().any(Option::is_some)
     }
 
-    /// Whether packets go by an exit, for IPv4 and for IPv6.
+    /// Returns for IPv4 and for IPv6 whether packets go through an exit.
     pub(super) fn carried(&self) -> [bool; 2] {
         self.now.used.map_or([false; 2], |exit| [exit.ipv4, exit.ipv6])
     }
 
-    /// What this node forwards as exit.
+    /// Returns the IP versions that this node forwards as exit.
     pub(super) fn served(&self) -> Option<Exit> {
         self.now.served.as_ref().map(|served| Exit {
             ipv4: served.ipv4,
@@ -206,8 +206,7 @@ impl Daemon {
         self.ask_exit(boottime_ms());
     }
 
-    /// Whether what the system has to do for exits is something else than before: the exit can be reached,
-    /// or cannot any more.
+    /// Returns true if the exit has become reachable or unreachable, so that the orders for the system change.
     pub(super) fn exit_changes(&self) -> bool {
         let pass = |key: &PublicKey| self.passes(key).is_ok();
         let used = used(&self.configuration.config, &self.networks, self.desired.exit, pass);
@@ -230,7 +229,8 @@ impl Daemon {
         self.events.hurry(std::time::Instant::now());
     }
 
-    /// Why packets do not pass by the exit, apart from what the system refuses.
+    /// Returns the reason why packets do not pass through the exit, apart from refusals of the
+    /// system.
     fn obstacle(&self) -> Option<String> {
         let config = &self.configuration.config;
         let Some((key, _)) = self.desired.exit else {
@@ -245,7 +245,7 @@ impl Daemon {
         self.passes(&key).err()
     }
 
-    /// Whether packets of subnets pass to a peer, or why not.
+    /// Returns an error with the reason if packets of subnets do not pass to a peer.
     pub(super) fn passes(&self, key: &PublicKey) -> Result<(), String> {
         let name = self.facts.name(key);
         let Some(peer) = &self.node.status_of(boottime_ms(), key.node_addr()) else {
@@ -295,7 +295,7 @@ impl Daemon {
         self.node.want_session(now, &key);
     }
 
-    /// The status of the exit of this node.
+    /// Returns the status of the exit of this node.
     pub(super) fn exit_status(&self, now: u64) -> Option<ExitStatus> {
         let config = &self.configuration.config;
         let named = config.tun.exit.as_ref()?;
@@ -337,7 +337,8 @@ impl Daemon {
         })
     }
 
-    /// Why the rules let nothing of this node pass by the exit: neither web pages nor queries for names.
+    /// Returns the reason if the rules let nothing of this node pass through the exit: neither web pages nor queries
+    /// for names.
     fn denied(&self, exit: PublicKey) -> Option<String> {
         const ASKED: [(u8, u16); 4] = [
             (PROTOCOL_TCP, 443),
@@ -363,8 +364,8 @@ impl Daemon {
         others.then(|| format!("the rules let nothing of this machine pass by it ({reason})"))
     }
 
-    /// What keeps packets from passing that goes to the exit, as looks have shown: at the exit, on the way to
-    /// it, or on this host.
+    /// Returns the fault that looks have found and that keeps packets from passing: at the exit, on the path to it,
+    /// or on this host.
     fn exit_fault(&self, exit: PublicKey, now: u64) -> Option<String> {
         let name = self.facts.name(&exit);
         let peer = self.node.status_of(now, exit.node_addr());
@@ -398,7 +399,7 @@ impl Daemon {
         silent.or_else(here).or_else(there)
     }
 
-    /// The status of this node as exit.
+    /// Returns the status of this node as exit.
     pub(super) fn serves_status(&self) -> Option<ServesStatus> {
         if !self.configuration.config.tun.advertise_exit {
             return None;
@@ -426,7 +427,8 @@ impl Daemon {
         })
     }
 
-    /// Whether members may send to all addresses of an IP version by this node, and why.
+    /// Returns whether members may send to all addresses of an IP version through this node, and
+    /// why.
     pub(super) fn serving(&self, all: Subnet) -> (bool, String) {
         let served = self
             .exits
@@ -444,7 +446,8 @@ impl Daemon {
         }
     }
 
-    /// Whether packets of this node to all addresses of an IP version go by this member, and why.
+    /// Returns whether packets of this node to all addresses of an IP version go through this
+    /// member, and why.
     pub(super) fn use_of_exit(&self, all: Subnet, member: &PublicKey) -> (bool, String) {
         let mut chosen = self.desired.members.subnets();
         match self.exit_status(boottime_ms()) {

@@ -49,13 +49,13 @@ impl Exits {
         }
     }
 
-    /// Whether the exit may still answer.
+    /// Returns true if the exit may still answer.
     pub(super) fn awaits_state(&self, now: u64) -> bool {
         let asked = self.checks.asked.as_ref();
         asked.is_some_and(|asked| asked.open && now < asked.at + PATIENCE)
     }
 
-    /// What an exit has said about itself, and how long ago it had looked, in ms.
+    /// Returns the state that an exit has reported of itself, and the age of its look, in ms.
     pub(super) fn state_of(&self, now: u64, exit: &PublicKey) -> Option<(ExitState, u64)> {
         let asked = self.checks.asked.as_ref().filter(|asked| asked.exit == *exit)?;
         let (state, at) = asked.said?;
@@ -120,7 +120,7 @@ impl Daemon {
         }
     }
 
-    /// The state of this node as exit. One that serves no longer forwards nothing.
+    /// Returns the state of this node as exit. One that serves no longer forwards nothing.
     fn exit_state(&self) -> ExitState {
         let age = self.faults.age(Instant::now()).unwrap_or(Duration::MAX);
         let mut state = ExitState {

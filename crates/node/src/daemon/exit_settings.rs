@@ -31,7 +31,7 @@ impl Daemon {
         }
     }
 
-    /// What becomes of packets to all other addresses, in one line.
+    /// Says in one line what becomes of packets to all other addresses.
     fn note_of_exit(&self) -> String {
         let config = &self.configuration.config;
         match self.exit_status(boottime_ms()) {

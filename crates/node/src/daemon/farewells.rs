@@ -24,7 +24,7 @@ impl Farewells {
         self.documents.extend(network.map(|network| (document, network)));
     }
 
-    /// The network that a document has taken leave of, which has arrived.
+    /// Notes that a document has arrived. Returns the network that is left by it.
     pub(super) fn arrived(&mut self, document: DocumentId) -> Option<NetworkId> {
         self.documents.remove(&document)
     }
@@ -34,7 +34,7 @@ impl Farewells {
         self.waiting.push((network, reply));
     }
 
-    /// The clients that wait for a network that is left.
+    /// Takes the clients that wait for a network that is left.
     fn end(&mut self, left: NetworkId) -> Vec<Reply> {
         self.documents.retain(|_, network| *network != left);
         let ended = self.waiting.extract_if(.., |(network, _)| *network == left);

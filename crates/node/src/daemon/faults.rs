@@ -68,7 +68,7 @@ impl Faults {
         self.found.recv().await
     }
 
-    /// Whether a look is under way.
+    /// Returns true if a look is under way.
     pub(super) const fn is_under_way(&self) -> bool {
         self.began.is_some()
     }
@@ -90,30 +90,30 @@ impl Faults {
         self.last.as_ref().map_or(&[], |last| &last.found.examined.faults)
     }
 
-    /// The fault that keeps packets of others from a subnet behind this host, or from all addresses of a
+    /// Returns the fault that keeps packets of others from a subnet behind this host, or from all addresses of a
     /// version.
     pub(super) fn about(&self, to: Subnet) -> Option<&Fault> {
         let to = to.to_string();
         self.all().iter().find(|fault| fault.to.as_ref() == Some(&to))
     }
 
-    /// The fault that a check has found.
+    /// Returns the fault that a check has found.
     pub(super) fn of(&self, check: &str) -> Option<&Fault> {
         self.all().iter().find(|fault| fault.check == check)
     }
 
-    /// Whether members that use this exit find no names.
+    /// Returns true if members that use this exit find no names.
     pub(super) fn is_nameless(&self) -> bool {
         self.of(RESOLVER).is_some()
     }
 
-    /// The age of the last look.
+    /// Returns the age of the last look.
     pub(super) fn age(&self, now: Instant) -> Option<Duration> {
         let last = self.last.as_ref()?;
         Some(now.saturating_duration_since(last.began))
     }
 
-    /// The status; `None` without a look.
+    /// Returns the status; `None` without a look.
     pub(super) fn status(&self) -> Option<FaultsStatus> {
         let last = self.last.as_ref()?;
         Some(FaultsStatus {
@@ -127,7 +127,7 @@ impl Faults {
 /// Why members get no answer to their queries at an address of this exit, if so.
 type Names = Option<String>;
 
-/// `names`: while this node is an exit.
+/// Looks for faults of this host. `names`: given while this node is an exit.
 async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>, names: Option<Names>) -> Found {
     let host = async {
         let began = Instant::now();
@@ -153,7 +153,8 @@ async fn look(wanted: Wanted, broker: Option<Client>, probe: Option<LoopProbe>, 
     found
 }
 
-/// Whether members that use this exit find no names: they cannot ask it, or no server of this host answers.
+/// Finds the fault that members that use this exit resolve no names: they cannot ask it, or no server of this host
+/// answers.
 async fn nameless(names: Names, broker: Option<&Client>) -> Option<Fault> {
     let fault = |what: String, fix: &str| Fault {
         check: RESOLVER.to_owned(),
@@ -189,7 +190,7 @@ async fn nameless(names: Names, broker: Option<&Client>) -> Option<Fault> {
     Some(fault(what, fix))
 }
 
-/// Whether a server to which this node passes queries on sends them back.
+/// Finds the fault that a server to which this node forwards queries sends them back.
 async fn sent_back(probe: Option<LoopProbe>) -> Option<Fault> {
     let server = probe?.run().await.ok()??;
     Some(Fault {
@@ -232,7 +233,7 @@ impl Daemon {
         self.answer_ready();
     }
 
-    /// Whether the table of flows had no room since the last look.
+    /// Finds the fault that the table of flows had no room since the last look.
     fn full_table(&mut self) -> Option<Fault> {
         let counters = self.facts.counters(&self.node, &self.lanes.snapshots());
         let refused = counters.get(FLOWS_FULL).copied().unwrap_or(0);
@@ -248,12 +249,12 @@ impl Daemon {
         })
     }
 
-    /// Whether others send to subnets behind this host.
+    /// Returns true if others send to subnets behind this host.
     pub(super) fn has_subnets_behind(&self) -> bool {
         self.behind().next().is_some()
     }
 
-    /// The subnets behind this host that others send to.
+    /// Returns the subnets behind this host that others send to.
     fn behind(&self) -> impl Iterator<Item = Subnet> {
         let config = &self.configuration.config;
         let approved = self.networks.own_routes();
@@ -262,7 +263,7 @@ impl Daemon {
         config.tun.routes.iter().chain(offered).copied()
     }
 
-    /// What this node expects of its host.
+    /// Returns the facts that this node expects of its host.
     fn expected(&self) -> Wanted {
         let mut ports: Vec<u16> = self.facts.listen.iter().map(std::net::SocketAddr::port).collect();
         ports.sort_unstable();

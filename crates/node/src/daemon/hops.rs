@@ -39,7 +39,7 @@ impl HopInquiry {
 }
 
 impl HopInquiries {
-    /// When something is due.
+    /// Returns the time at which something is due.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let due = |inquiry: &HopInquiry| inquiry.begun + Duration::from_micros(inquiry.hops.deadline());
         self.0.iter().map(due).min()

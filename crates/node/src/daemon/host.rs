@@ -87,12 +87,12 @@ impl HostWatch {
         self.at = Some(self.at.map_or(at, |before| before.min(at)));
     }
 
-    /// When to react to changes.
+    /// Returns the time at which to react to changes.
     pub(super) const fn deadline(&self) -> Option<Instant> {
         self.at
     }
 
-    /// When to look at the interface, in ms.
+    /// Returns the time at which to look at the interface, in ms.
     pub(super) const fn timeout(&self) -> u64 {
         self.keeper.timeout()
     }

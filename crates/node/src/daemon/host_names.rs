@@ -35,7 +35,7 @@ impl HostLookups {
         self.answers.recv().await
     }
 
-    /// A way to ask for names of other things than peers.
+    /// Returns a client that asks for names of other things than peers.
     pub(super) fn client(&self) -> Lookups {
         self.lookups.clone()
     }

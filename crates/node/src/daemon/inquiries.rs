@@ -127,13 +127,14 @@ impl Inquiries {
     }
 }
 
-/// At least two handshake messages were sent without an answer. Between two attempts none is under way.
+/// Returns true if at least two handshake messages were sent without an answer. Between two attempts none is under
+/// way.
 fn is_silent(peer: &PeerStatus) -> bool {
     let no_link = peer.link_age.is_none() && (peer.state == PeerState::Linking || peer.path.is_some());
     no_link && (peer.failures > 0 || peer.dialing.is_some_and(|(sends, _)| sends > 1))
 }
 
-/// The text of a finding about an address, for the user.
+/// Returns the text of a finding about an address, for the user.
 pub(super) fn in_words(silence: Silence, address: SocketAddr) -> String {
     let ip = address.ip();
     match silence {

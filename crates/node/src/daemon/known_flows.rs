@@ -43,7 +43,7 @@ pub(super) struct KnownFlows {
 }
 
 impl KnownFlows {
-    /// `at_start`: what was asked for before the daemon runs.
+    /// Starts with `at_start`, the flows that were asked for before the daemon runs.
     pub(super) fn new(broker: Option<&Broker>, at_start: Option<Vec<Flow>>) -> Self {
         let (done, answers) = mpsc::channel(1);
         Self {
@@ -104,7 +104,7 @@ fn or_none(listed: Result<Vec<Flow>, String>) -> Vec<Flow> {
     })
 }
 
-/// The addresses of this node and behind it; for an exit, which has all addresses behind it, those of its
+/// Returns the addresses of this node and behind it; for an exit, which has all addresses behind it, those of its
 /// members.
 fn interest(desired: &Desired, config: &Config, me: NodeAddr) -> Interest {
     let own = Subnet::host(IpAddr::V6(me.to_ipv6()));
@@ -126,7 +126,8 @@ fn interest(desired: &Desired, config: &Config, me: NodeAddr) -> Interest {
 }
 
 impl Daemon {
-    /// The flows that go on under new rules. `None`: they are asked for, and the rules wait.
+    /// Returns the flows that continue under new rules. `None`: they are asked for, and the rules
+    /// wait.
     pub(super) fn flows_before(&mut self, new: &Desired) -> Option<firewall::KnownFlows> {
         if new.rules.peers.is_none() || self.node.has_rules() {
             return Some(firewall::KnownFlows::default());

@@ -43,7 +43,7 @@ pub(super) struct Lan {
 }
 
 impl Lan {
-    /// Nothing is announced before [`Daemon::announce`].
+    /// Creates the state. Nothing is announced before [`Daemon::announce`].
     pub(super) fn new() -> Self {
         let mut name = [0; 8];
         // A constant name would only be recognised again.
@@ -66,19 +66,19 @@ impl Lan {
         }
     }
 
-    /// When a peer is to be dialled, or a service to be looked at, in ms.
+    /// Returns the time at which a peer is to be dialled, or a service to be looked at, in ms.
     pub(super) fn timeout(&self) -> Option<u64> {
         let unlooked = self.seen.iter().any(|(_, looked)| !looked);
         let look = unlooked.then(|| self.sightings.next_look(boottime_ms()));
         self.sightings.timeout().into_iter().chain(look).min()
     }
 
-    /// When mDNS is tried again.
+    /// Returns the time at which mDNS is tried again.
     pub(super) fn again(&self) -> Option<Instant> {
         self.again
     }
 
-    /// The link of a peer may have changed.
+    /// Notes that the link of a peer may have changed.
     pub(super) fn note(&mut self, peer: PublicKey) {
         self.changed.insert(peer);
     }
@@ -214,7 +214,7 @@ impl Daemon {
         }
     }
 
-    /// The members of the networks of this node that the announcement may be.
+    /// Returns the members of the networks of this node that the announcement may be.
     fn members_of(&self, seen: &Seen) -> Vec<PublicKey> {
         let entries = seen.entries.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
         let announcement = match Announcement::read(entries) {
@@ -232,12 +232,12 @@ impl Daemon {
         found.iter().filter_map(|key| PublicKey::from_bytes(key).ok()).collect()
     }
 
-    /// Whether a socket of this node sends to addresses of this IP version.
+    /// Returns true if a socket of this node sends to addresses of this IP version.
     fn is_served(&self, at: SocketAddr) -> bool {
         self.facts.listen.iter().any(|listen| listen.is_ipv4() == at.is_ipv4())
     }
 
-    /// Whether a node has a link.
+    /// Returns true if a node has a link.
     pub(super) fn is_linked(&self, key: &PublicKey) -> bool {
         let peer = self.node.status_of(boottime_ms(), key.node_addr());
         peer.is_some_and(|peer| peer.link_age.is_some())
@@ -264,7 +264,7 @@ impl Daemon {
     }
 }
 
-/// What FIPS announces of a node, once for each scope: instance and entries.
+/// Returns what FIPS announces of a node, once for each scope: instance and entries.
 fn fips_entries(key: &PublicKey) -> impl Iterator<Item = (String, Vec<(String, String)>)> {
     let npub = key.to_string();
     SCOPES.into_iter().map(move |(suffix, scope)| {
@@ -275,13 +275,13 @@ fn fips_entries(key: &PublicKey) -> impl Iterator<Item = (String, Vec<(String, S
     })
 }
 
-/// The key that a service of FIPS names.
+/// Returns the key that a service of FIPS names.
 fn npub(seen: &Seen) -> Option<PublicKey> {
     let (_, value) = seen.entries.iter().find(|(key, _)| key == "npub")?;
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// The port that is announced, that of the first socket, and the addresses: none means all.
+/// Returns the port that is announced, that of the first socket, and the addresses: none means all.
 fn served(listen: &[SocketAddr]) -> (u16, Vec<IpAddr>) {
     let port = listen.first().map_or(0, SocketAddr::port);
     let same_port = listen.iter().filter(|at| at.port() == port);

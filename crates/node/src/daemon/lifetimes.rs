@@ -74,14 +74,14 @@ impl Lifetimes {
         self.state.handle_message(now, peer.node_addr(), bytes)
     }
 
-    /// The network of this host has changed.
+    /// Handles a change of the network of this host.
     pub(super) fn handle_network_change(&mut self, now: u64) {
         self.state.handle_network_change(now);
         // Another address that a peer sees now follows from the change, and not from a NAT that forgets.
         self.neighbours.values_mut().for_each(|neighbour| neighbour.sees = None);
     }
 
-    /// When something is due, in ms.
+    /// Returns the time at which something is due, in ms.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.state.poll_timeout()
     }
@@ -110,13 +110,13 @@ impl Lifetimes {
         }
     }
 
-    /// Other peers than before are members.
+    /// Handles a change of the members.
     pub(super) fn handle_members(&mut self) {
         self.changed
             .extend(self.neighbours.values().map(|neighbour| neighbour.key));
     }
 
-    /// How often idle links in a scope send something, in s.
+    /// Returns the interval at which idle links in a scope send something, in s.
     fn interval(&self, scope: Scope) -> u16 {
         let found = self
             .state
@@ -211,7 +211,7 @@ impl Daemon {
         }
     }
 
-    /// Which datagrams reach the ordinary socket of a version of IP, and the name of the neighbour that has
+    /// Returns which datagrams reach the ordinary socket of a version of IP, and the name of the neighbour that has
     /// helped to find out.
     pub(super) fn filtering(&self, v6: bool) -> Option<(Filtering, String)> {
         let scope = if v6 { Scope::Ipv6 } else { Scope::Ipv4 };
@@ -224,7 +224,7 @@ impl Daemon {
         by.map_or_else(|| "a neighbour".to_owned(), |by| self.facts.name(&by.key))
     }
 
-    /// How often idle links send something, and why.
+    /// Returns the intervals at which idle links send something, and the reasons.
     pub(super) fn keepalives(&self) -> Vec<KeepaliveStatus> {
         Scope::ALL.map(|scope| self.keepalive(scope)).into()
     }

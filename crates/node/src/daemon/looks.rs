@@ -24,7 +24,7 @@ struct Waiting {
 }
 
 impl Looks {
-    /// When a request has waited long enough.
+    /// Returns the time at which a request has waited long enough.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.0.iter().map(|waiting| waiting.until).min()
     }

@@ -83,7 +83,7 @@ impl Daemon {
         }
     }
 
-    /// Whether packets of this node go to an approved subnet by this member, and why.
+    /// Returns whether packets of this node go to an approved subnet through this member, and why.
     fn use_of(&self, subnet: Subnet, member: &PublicKey) -> (bool, String) {
         if !self.configuration.config.networks.accept_routes {
             return (

@@ -93,7 +93,7 @@ fn request_list(networks: &Networks, now: u64) -> RequestList {
     }
 }
 
-/// How far a request of this node is.
+/// Describes the progress of a request of this node.
 pub(super) fn asked_status(admin: &PublicKey, asked: &Asked) -> AskedStatus {
     AskedStatus {
         npub: admin.to_string(),

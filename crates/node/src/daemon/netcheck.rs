@@ -39,7 +39,7 @@ struct Probe {
 }
 
 impl Netcheck {
-    /// When it ends at the latest.
+    /// Returns the time at which it ends at the latest.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.ends
     }

@@ -12,7 +12,7 @@ use weft_roster::network_id::NetworkId;
 use super::membership::asked_status;
 use super::saving::Saving;
 
-/// All networks, or one of them.
+/// Lists all networks, or one of them.
 pub(super) fn network_list(
     (networks, saving): (&Networks, &Saving),
     only: Option<NetworkId>,
@@ -122,7 +122,7 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
     }
 }
 
-/// Why the records of a network cannot be read, and what brings them back.
+/// Says why the records of a network cannot be read, and what restores them.
 fn why_lost(network: &Network, saving: &Saving) -> String {
     let id = network.id();
     let why = saving
@@ -149,7 +149,7 @@ fn numbered_status(network: &Network, numbered: &Numbered) -> NumberedStatus {
     }
 }
 
-/// The addresses of members that lead to nodes of other networks.
+/// Returns the addresses of members that lead to nodes of other networks.
 fn shadowed(network: &Network, networks: &Networks) -> Vec<ShadowedStatus> {
     let each = networks.shadowed(network).into_iter();
     each.map(|shadowed| {

@@ -79,7 +79,7 @@ impl Signalling {
         }
     }
 
-    /// The addresses that peers advertise.
+    /// Returns the addresses that peers advertise.
     pub(super) fn adverts(&self) -> &BTreeMap<PublicKey, Vec<SocketAddr>> {
         &self.adverts
     }
@@ -89,12 +89,12 @@ impl Signalling {
         self.events.recv().await
     }
 
-    /// When something is due, in ms.
+    /// Returns the time at which something is due, in ms.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.state.poll_timeout()
     }
 
-    /// The link or session of a peer may have changed.
+    /// Notes that the link or session of a peer may have changed.
     pub(super) fn note(&mut self, peer: PublicKey) {
         self.changed.insert(peer);
     }
@@ -110,12 +110,12 @@ impl Signalling {
         }
     }
 
-    /// The network of this host has changed.
+    /// Handles a change of the network of this host.
     pub(super) fn handle_network_change(&mut self) {
         self.state.handle_network_change(now());
     }
 
-    /// Whether something carries offers: a relay of the configuration, or a session.
+    /// Returns true if something carries offers: a relay of the configuration, or a session.
     fn has_carrier(&self) -> bool {
         !self.urls.is_empty() || self.state.has_session()
     }
@@ -215,7 +215,7 @@ fn status(url: &RelayUrl, standing: &Standing, rtt: Option<&Duration>, now: u64)
     }
 }
 
-/// A text of a relay or library for the log.
+/// Makes a text of a relay or library fit for the log.
 fn readable(text: &str) -> String {
     weft_nostr::json::plain(text, weft_nostr::message::MAX_REASON)
 }
@@ -230,7 +230,7 @@ impl Daemon {
         self.nostr.state.set_peers(now(), &peers);
     }
 
-    /// What is known about the relays, in the order of the configuration.
+    /// Returns what is known about the relays, in the order of the configuration.
     pub(super) fn nostr_relays(&self, now: u64) -> Vec<NostrRelayStatus> {
         self.nostr.status(now).collect()
     }

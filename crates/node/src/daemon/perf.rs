@@ -248,7 +248,7 @@ impl Allowance {
         }
     }
 
-    /// Whether `peer` may begin another test; if so, takes the test's first second.
+    /// Returns true if `peer` may begin another test; if so, takes the test's first second.
     fn is_left(&mut self, peer: IpAddr) -> bool {
         self.begin(peer, self.since.elapsed())
     }
@@ -288,7 +288,7 @@ fn millis(since: Duration) -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The limits as arguments of `perf-serve`.
+/// Writes the limits as arguments of `perf-serve`.
 fn limits(limits: &Limits) -> Vec<String> {
     let Limits {
         raw,

@@ -41,7 +41,7 @@ impl PortMapping {
         self.results.recv().await
     }
 
-    /// When a job is due, in ms.
+    /// Returns the time at which a job is due, in ms.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.mapper.timeout()
     }
@@ -52,7 +52,7 @@ impl PortMapping {
         self.mapper.set_place(now, place.ok());
     }
 
-    /// The network of this host has changed.
+    /// Handles a change of the network of this host.
     pub(super) fn handle_network_change(&mut self, now: u64) {
         self.mapper.handle_network_change(now);
     }
@@ -116,7 +116,7 @@ impl Daemon {
         }
     }
 
-    /// What is known about the mapping.
+    /// Returns the status of the mapping.
     pub(super) fn mapping_status(&self) -> MappingStatus {
         let mapper = &self.mapping.mapper;
         let mapped = mapper.mapped();

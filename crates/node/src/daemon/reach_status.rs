@@ -86,7 +86,7 @@ impl Daemon {
     }
 }
 
-/// What would help, if that is known.
+/// Returns the advice that would help, if there is one.
 fn advice(peer: &PeerStatus, own: Mappings, theirs: Option<Mappings>, last: Option<&Record>) -> Option<String> {
     let relayed = matches!(peer.path, Some(Path::Relayed(_)));
     let (_, End::NoAnswer) = last?.end.filter(|_| relayed)? else {

@@ -55,7 +55,7 @@ pub(super) struct Reaching {
 }
 
 impl Reaching {
-    /// `external`: addresses at which others see this node, as its owner knows.
+    /// Creates the search. `external`: addresses at which others see this node, as its owner knows.
     pub(super) fn new(me: NodeAddr, external: &[SocketAddr]) -> Self {
         let config = weft_reach::Config::default();
         let mut reaching = Self {
@@ -79,7 +79,7 @@ impl Reaching {
         self.reach.set_mapped(now, all.collect());
     }
 
-    /// The search itself.
+    /// Returns the search itself.
     pub(super) fn reach(&self) -> &Reach {
         &self.reach
     }
@@ -99,12 +99,13 @@ impl Reaching {
         self.further.add_for_all(now, port)
     }
 
-    /// The search itself, for what gateways and servers say.
+    /// Returns the search itself, for what gateways and servers say.
     pub(super) fn reach_mut(&mut self) -> &mut Reach {
         &mut self.reach
     }
 
-    /// Whether this host has an address of IPv4 or, if `v6`, of IPv6 that other hosts may reach.
+    /// Returns true if this host has an address of IPv4 or, if `v6`, of IPv6 that other hosts may
+    /// reach.
     pub(super) fn has_version(&self, v6: bool) -> bool {
         let host = |own: &Candidate| own.kind == Kind::Host && own.at.is_ipv6() == v6;
         self.reach.candidates().iter().any(host)
@@ -118,24 +119,24 @@ impl Reaching {
         self.nat64.set_ipv4(has_ipv4);
     }
 
-    /// The network of this host has changed.
+    /// Handles a change of the network of this host.
     pub(super) fn handle_network_change(&mut self, now: u64) {
         self.reach.handle_network_change(now);
         self.other_port.handle_network_change();
     }
 
-    /// Whether a peer is reached through others.
+    /// Returns true if a peer is reached through others.
     pub(super) fn has_relayed(&self) -> bool {
         !self.relayed.is_empty()
     }
 
-    /// When something is due, in ms.
+    /// Returns the time at which something is due, in ms.
     pub(super) fn timeout(&self) -> Option<u64> {
         self.reach.poll_timeout().map(|(at, _)| at)
     }
 
-    /// The addresses of this node that members are told: those that others see and that gateways have
-    /// mapped, at most half, and those of this host.
+    /// Returns the addresses of this node that members are told: those that others see and that gateways have mapped,
+    /// at most half, and those of this host.
     pub(super) fn own_addresses(&self) -> Vec<SocketAddr> {
         let of_host = |candidate: &&Candidate| candidate.kind == Kind::Host;
         let (host, outer): (Vec<&Candidate>, Vec<&Candidate>) = self.reach.candidates().iter().partition(of_host);
@@ -149,13 +150,13 @@ impl Reaching {
         addresses
     }
 
-    /// The addresses of this node of one kind.
+    /// Returns the addresses of this node of one kind.
     pub(super) fn own_of(&self, kind: Kind) -> Vec<SocketAddr> {
         let of_kind = self.reach.candidates().iter().filter(|own| own.kind == kind);
         of_kind.map(|own| own.at).collect()
     }
 
-    /// The addresses of this node that an offer names: the one that others see, and those of this host.
+    /// Returns the addresses of this node that an offer names: the one that others see, and those of this host.
     pub(super) fn own(&self) -> Own {
         let candidates = self.reach.candidates();
         let outer = |candidate: &&Candidate| matches!(candidate.kind, Kind::Observed | Kind::Mapped);

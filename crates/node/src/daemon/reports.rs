@@ -14,7 +14,7 @@ pub(super) struct Reports {
 }
 
 impl Reports {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             queue: Mutex::new(ReportQueue::new(bounds::PROOFS)),
@@ -49,7 +49,8 @@ impl Reports {
         std::iter::from_fn(|| queue.pop()).take(most).collect()
     }
 
-    /// A panic elsewhere leaves the queue consistent: reports are added and taken in one step.
+    /// Locks the queue. A panic elsewhere leaves the queue consistent: reports are added and taken
+    /// in one step.
     fn lock(&self) -> MutexGuard<'_, ReportQueue<u8>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

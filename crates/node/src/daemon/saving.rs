@@ -37,6 +37,8 @@ pub(super) struct Saving {
 }
 
 impl Saving {
+    /// Starts the thread that writes files.
+    ///
     /// # Errors
     /// The error of the system: it starts no thread.
     pub(super) fn start(files: NetworkFiles) -> io::Result<Self> {
@@ -50,34 +52,35 @@ impl Saving {
         })
     }
 
-    /// Whether all networks are written as they are, as far as that was tried.
+    /// Returns true if all networks are written as they are, as far as that was tried.
     pub(super) fn is_sound(&self) -> bool {
         self.unsaved.is_empty()
     }
 
-    /// Whether a change is being written that can still be undone, so that the networks rest.
+    /// Returns true if a change is being written that can still be undone, so that the networks
+    /// rest.
     pub(super) fn rests(&self) -> bool {
         self.jobs.iter().any(Option::is_some)
     }
 
-    /// Why a network is not written as it is.
+    /// Returns the reason why a network is not written as it is.
     pub(super) fn why_unsaved(&self, network: &NetworkId) -> Option<&str> {
         self.unsaved.get(network).map(String::as_str)
     }
 
-    /// What is wrong with the file of a network that could not be read, as text for the user.
+    /// Says what is wrong with the file of a network that could not be read, as text for the user.
     pub(super) fn why_unusable(&self, network: &NetworkId) -> Option<String> {
         let unusable = self.unusable.get(network)?;
         let name = unusable.path.file_name().unwrap_or_default();
         Some(format!("the file {} cannot be used: {}", name.display(), unusable.why))
     }
 
-    /// When networks are written again.
+    /// Returns the time at which networks are written again.
     pub(super) fn timeout(&self) -> Option<Instant> {
         self.again
     }
 
-    /// The next job that is done.
+    /// Waits for the next job that is done.
     pub(super) async fn next(&mut self) -> Option<Done> {
         self.writer.next().await
     }
@@ -147,8 +150,10 @@ impl Daemon {
         self.saving.begin(job, Some(Box::new(finish)));
     }
 
+    /// Keeps a change whose files are written, and takes it back otherwise.
+    ///
     /// # Errors
-    /// Why a change is not saved, as text for the user.
+    /// The reason why a change is not saved, as text for the user.
     fn keep_or_undo(&mut self, before: Before, mut done: Done) -> Result<(), String> {
         let Some((id, error)) = done.failed.pop() else {
             return Ok(());

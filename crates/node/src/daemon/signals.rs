@@ -4,13 +4,13 @@ use std::future::pending;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Whether the program was started to outlive its terminal, as with `nohup`. Must be called before
-/// the process is confined.
+/// Returns true if the program was started to outlive its terminal, as with `nohup`. Must be called
+/// before the process is confined.
 pub(super) fn outlives_terminal() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 
-/// Bit 0 of `SigIgn` is SIGHUP (proc(5)).
+/// Reads bit 0 of `SigIgn`, which is SIGHUP (proc(5)).
 fn ignores_hangup(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

@@ -35,7 +35,7 @@ impl Daemon {
         active
     }
 
-    /// What the servers say, in the order of the configuration.
+    /// Returns what the servers say, in the order of the configuration.
     pub(super) fn stun_status(&self, now: u64) -> Vec<StunStatus> {
         let servers = &self.configuration.config.reach.stun;
         let of_server = |server: &PeerAddress| {
@@ -50,7 +50,7 @@ impl Daemon {
         servers.iter().flat_map(of_server).collect()
     }
 
-    /// A server whose name has no address.
+    /// Returns the status of a server whose name has no address.
     fn without_address(&self, server: &PeerAddress) -> StunStatus {
         let entry = match server {
             PeerAddress::Named { host, .. } => self.facts.hosts.entry(host),

@@ -27,7 +27,7 @@ impl Subnets {
         }
     }
 
-    /// The status of the subnets behind a peer; `None` if it has none.
+    /// Returns the status of the subnets behind a peer; `None` if it has none.
     pub(super) fn status(&self, peer: &CorePeer) -> Option<RoutesStatus> {
         let subnets = self.peers.get(&peer.key)?;
         let withheld = |subnet: &&Subnet| self.withheld.contains_key(subnet);

@@ -13,7 +13,7 @@ const PACKET: usize = 1_400;
 const PACKETS: u32 = 16;
 const ROUNDS: u32 = 8;
 
-/// The suites to offer, with their costs: all, or `only` one. Takes less than a millisecond.
+/// Measures the costs of the suites to offer: all, or `only` one. Takes less than a millisecond.
 pub(super) fn measured(only: Option<Suite>) -> SuiteCosts {
     let offered = [Suite::Aes256Gcm, Suite::ChaCha20Poly1305].into_iter();
     let offered = offered.filter(|suite| only.is_none_or(|only| only == *suite));

@@ -22,12 +22,12 @@ impl TraceTimeout {
         }
     }
 
-    /// Whether the lanes are measured at this time.
+    /// Returns true if the lanes are measured at this time.
     pub(super) fn is_on(&self, now: Instant) -> bool {
         self.ends().is_some_and(|end| now < end)
     }
 
-    /// When measuring ends without a further request.
+    /// Returns the time at which measuring ends without a further request.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.watched.max(self.tested)
     }

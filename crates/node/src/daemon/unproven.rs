@@ -16,7 +16,7 @@ const PART_OF_CORE: u32 = 50;
 const LEAST: u64 = 50;
 const MOST: u64 = 1_000;
 
-/// Diffie-Hellmans a second that use a fiftieth of a core. Takes a few milliseconds.
+/// Measures how many Diffie-Hellmans a second use a fiftieth of a core. Takes a few milliseconds.
 pub(super) fn diffie_hellmans_per_second(identity: &Identity) -> u64 {
     let remote = SecretKey::from_bytes(&[0x5a; 32]).map(|key| key.public());
     let Ok(remote) = remote else { return LEAST };
@@ -32,7 +32,7 @@ pub(super) fn diffie_hellmans_per_second(identity: &Identity) -> u64 {
     affordable((0..ROUNDS).map(|_| round()).min().unwrap_or_default())
 }
 
-/// The result if one takes this long.
+/// Returns the result if one takes this long.
 fn affordable(one: Duration) -> u64 {
     let budget = Duration::from_secs(1) / PART_OF_CORE;
     let affordable = budget.as_nanos() / one.as_nanos().max(1);

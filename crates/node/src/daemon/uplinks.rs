@@ -35,12 +35,12 @@ struct Entry {
 }
 
 impl UplinkSockets {
-    /// The UDP ports of all.
+    /// Returns the UDP ports of all.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
         self.open.values().map(|entry| entry.port)
     }
 
-    /// The interface that each is bound to.
+    /// Returns the interface that each is bound to.
     fn devices(&self) -> BTreeMap<SocketId, String> {
         self.open
             .iter()
@@ -88,7 +88,7 @@ impl UplinkSockets {
         self.open.insert(id, entry);
     }
 
-    /// The uplinks for links, in the order of the system.
+    /// Returns the uplinks for links, in the order of the system.
     fn of_links(&self, usage: UplinkUse, interfaces: &[Interface]) -> Vec<weft_core::Uplink> {
         let mut all: Vec<_> = self.open.iter().collect();
         all.sort_by_key(|(_, entry)| entry.place);

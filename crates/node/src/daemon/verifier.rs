@@ -26,6 +26,8 @@ pub(super) struct Verifier {
 }
 
 impl Verifier {
+    /// Starts the thread that verifies records.
+    ///
     /// # Errors
     /// The error of the system: it starts no thread.
     pub(super) fn start() -> io::Result<Self> {
@@ -43,7 +45,7 @@ impl Verifier {
         self.waiting.try_send((records, unproven)).is_ok()
     }
 
-    /// The next document that was looked at. It can be cancelled.
+    /// Waits for the next document that was looked at. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<(Records, Proven)> {
         self.verified.recv().await
     }

@@ -15,7 +15,7 @@ use weft_wire::Subnet;
 use super::run::Daemon;
 
 impl Daemon {
-    /// The nodes that `query` belongs to.
+    /// Finds the nodes that `query` belongs to.
     ///
     /// # Errors
     /// The [`Refusal`] to answer with: it belongs to none.
@@ -67,14 +67,14 @@ impl Known<'_> {
         nodes.map(|(key, subnet)| self.describe(&key, subnet)).collect()
     }
 
-    /// The keys of all known nodes.
+    /// Returns the keys of all known nodes.
     fn keys(&self) -> BTreeSet<PublicKey> {
         let members = self.members.iter().map(|(key, _)| *key);
         let networks = self.networks.iter().flat_map(|network| network.state().members.keys());
         members.chain(networks.copied()).chain([*self.networks.own()]).collect()
     }
 
-    /// Whether `address` is one of the node's own addresses.
+    /// Returns true if `address` is one of the node's own addresses.
     fn has(&self, key: &PublicKey, address: IpAddr) -> bool {
         let mut networks = self.networks.iter();
         let own = || self.config.tun.addresses.iter().any(|own| own.address == address);
@@ -83,7 +83,7 @@ impl Known<'_> {
             || key == self.networks.own() && own()
     }
 
-    /// The node behind which the subnet with `address` is: the longest prefix of all.
+    /// Finds the node behind which the subnet with `address` is: the longest prefix of all.
     fn behind(&self, address: IpAddr) -> Option<(PublicKey, Option<Subnet>)> {
         let own = self
             .config
@@ -113,7 +113,7 @@ impl Known<'_> {
         }
     }
 
-    /// The name of a node on this one.
+    /// Returns the name of a node on this one.
     fn name(&self, key: &PublicKey) -> Option<String> {
         let (_, row) = self.members.iter().find(|(known, _)| *known == key)?;
         row.name.as_ref().map(ToString::to_string)

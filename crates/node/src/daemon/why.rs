@@ -11,7 +11,7 @@ const PATIENCE: u64 = 3_000;
 /// Maximum number of addresses in a reason.
 const NAMED: usize = 4;
 
-/// The reason why data is sent in these frames, as text for the user.
+/// Returns the reason why data is sent in these frames, as text for the user.
 pub(super) fn why_frames(frames: Frames) -> &'static str {
     match frames {
         Frames::Fast(_) => "both ends agreed",
@@ -27,7 +27,7 @@ pub(super) fn why_frames(frames: Frames) -> &'static str {
     }
 }
 
-/// The reason why a path was replaced by the next one, as text for the user.
+/// Returns the reason why a path was replaced by the next one, as text for the user.
 pub(super) fn why_path(reason: PathReason) -> String {
     match reason {
         PathReason::LinkUp => "the link came up".to_owned(),
@@ -43,7 +43,7 @@ pub(super) fn why_path(reason: PathReason) -> String {
     }
 }
 
-/// The reason for the state of the peer, as text for the user.
+/// Returns the reason for the state of the peer, as text for the user.
 pub(super) fn why(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     let mut why = why_state(peer, inquiries);
     if peer.narrow {
@@ -121,14 +121,14 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     }
 }
 
-/// When an idle peer was last heard.
+/// Says when an idle peer was last heard.
 fn why_heard(peer: &PeerStatus) -> String {
     let heard = peer.heard.map(|ms| format!(", last heard {} s ago", ms / 1_000));
     heard.unwrap_or_default()
 }
 
-/// The reason why there is no link with a peer that is dialled; `None` if its answer may still
-/// arrive.
+/// Returns the reason why there is no link with a peer that is dialled; `None` if its answer may
+/// still arrive.
 fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
     let (sends, ms) = peer.dialing?;
     if peer.targets.is_empty() || peer.link_age.is_some() || (sends < 2 && peer.failures == 0) {
@@ -155,7 +155,7 @@ fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
     Some(parts.join("; "))
 }
 
-/// The first addresses, and the number of the others.
+/// Returns the first addresses, and the number of the others.
 fn list(addresses: &[SocketAddr]) -> String {
     let named: Vec<String> = addresses.iter().take(NAMED).map(ToString::to_string).collect();
     match addresses.len().saturating_sub(NAMED) {
@@ -164,7 +164,7 @@ fn list(addresses: &[SocketAddr]) -> String {
     }
 }
 
-/// The reason why a session without faults does not pass packets in both directions.
+/// Returns the reason why a session without faults does not pass packets in both directions.
 fn why_idle(peer: &PeerStatus) -> String {
     /// Older packets do not count as traffic.
     const LATELY: u64 = 10_000;
@@ -191,7 +191,7 @@ fn why_idle(peer: &PeerStatus) -> String {
     }
 }
 
-/// The direction in which packets do not pass, and how the node knows.
+/// Returns the direction in which packets do not pass, and how the node knows.
 pub(super) fn why_trouble(trouble: Trouble) -> &'static str {
     match trouble {
         Trouble::NothingComes => "nothing comes back although we send",
@@ -199,7 +199,7 @@ pub(super) fn why_trouble(trouble: Trouble) -> &'static str {
     }
 }
 
-/// The reason why data that needs fast frames is not sent.
+/// Returns the reason why data that needs fast frames is not sent.
 fn why_held(peer: &PeerStatus) -> &'static str {
     match peer.frames {
         Frames::Fast(_) => "the present path does not take them",
@@ -207,7 +207,7 @@ fn why_held(peer: &PeerStatus) -> &'static str {
     }
 }
 
-/// The reason why a session ended.
+/// Returns the reason why a session ended.
 pub(super) fn ended(reason: SessionDown) -> &'static str {
     match reason {
         SessionDown::Idle => "no packet passed for a while",
@@ -218,7 +218,7 @@ pub(super) fn ended(reason: SessionDown) -> &'static str {
     }
 }
 
-/// The reason why a link ended.
+/// Returns the reason why a link ended.
 pub(super) fn left(reason: LinkDown) -> String {
     match reason {
         LinkDown::Silent => "it went silent".to_owned(),

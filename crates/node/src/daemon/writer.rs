@@ -39,6 +39,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
+    /// Starts the thread that writes files.
+    ///
     /// # Errors
     /// The error of the system: it starts no thread.
     pub(super) fn start(files: NetworkFiles) -> io::Result<Self> {
@@ -60,7 +62,7 @@ impl Writer {
         debug_assert!(sent.is_some_and(|sent| sent.is_ok()));
     }
 
-    /// The next job that is done. It can be cancelled.
+    /// Waits for the next job that is done. Safe to cancel.
     pub(super) async fn next(&mut self) -> Option<Done> {
         self.done.recv().await
     }
