@@ -2,7 +2,7 @@
 //! The feature `lab`, which is on by default, adds the demo, the simulator and the lab.
 //!
 //! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration;
-//! 3 measured, but what was measured changed meanwhile; 4 waited in vain;
+//! 3 measured, but what was measured changed meanwhile; 4 timed out;
 //! 5 found something wrong with the host. An error is one line on standard error:
 //! what, where, what to do; with `--json` it is a document on standard output, too.
 

@@ -27,8 +27,8 @@ pub struct Pending {
 
 impl Pending {
     /// Keeps `text`, the present one of the configuration `path`, which is about to be changed at `now`.
-    /// Of several changes, the text before the first one is kept, and the time of the last one
-    /// counts. Returns whether none waited before.
+    /// Keeps, of several changes, the text before the first one and the time of the last one. Returns
+    /// whether none waited before.
     ///
     /// # Errors
     /// [`ConfigError`]; nothing is kept then.

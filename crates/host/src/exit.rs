@@ -32,11 +32,11 @@ use weft_wire::Subnet;
 /// How the system sends by an exit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UseExit {
-    /// IPv4 goes by the exit; otherwise IPv4 to other networks leads nowhere.
+    /// IPv4 goes through the exit; otherwise IPv4 to other networks leads nowhere.
     pub ipv4: bool,
     /// The same for IPv6.
     pub ipv6: bool,
-    /// Nothing leaves this host another way, whatever routes say and whether the exit is up.
+    /// Drops every packet that does not go through the exit, also while the exit is down.
     pub strict: bool,
     /// Local networks are reached directly.
     pub lan: bool,

@@ -4,9 +4,9 @@
 //! document: version (1), kind, network (16 bytes), body
 //! kind 1, synchronisation: a message of weft-roster's `sync`
 //! kind 2, request to join: key (32), key of the invite (32), proof (64), name (0 to 63 bytes)
-//! kind 3, answer: key of the asking node (32), 0 if it was taken in, or why not
+//! kind 3, answer: key of the asking node (32), 0 if it was admitted, or why not
 //! kind 4, request without an invite: name (0 to 63 bytes); the network is 16 zeros
-//! kind 5, verdict: 1 byte; the network is zeros unless the node was taken in
+//! kind 5, verdict: 1 byte; the network is zeros unless the node was admitted
 //! kind 6, offer of routes: subnets, at most 16, each 4 or 6, prefix length, address (4 or 16)
 //! kind 9, presences: at most 64, as in `presence`
 //! kind 10, digest of presences: 64 hashes of 8 bytes
@@ -163,7 +163,7 @@ pub struct Ask {
     pub name: Option<Name>,
 }
 
-/// The reason why a node is not taken in.
+/// The reason why a node is not admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The network does not know the invite.

@@ -217,9 +217,7 @@ pub enum NetworkError {
     #[error("{0} has no approved route {1}; `weft routes` lists them")]
     NoRoute(String, Subnet),
     /// Records of this node about this administrator do not count.
-    #[error(
-        "{0} is an administrator of the same rank or a higher one; itself or one above it decides about its routes"
-    )]
+    #[error("only {0} or a more senior administrator can change its routes")]
     Senior(String),
     /// The subnet cannot be behind a member.
     #[error("{0} is {1}; a route needs another subnet")]

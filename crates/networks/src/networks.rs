@@ -71,9 +71,9 @@ pub struct Networks {
     all: BTreeMap<NetworkId, Network>,
     /// Documents to send.
     out: Vec<(PublicKey, Vec<u8>)>,
-    /// The nodes to which answers are passed back, by network and asking node.
+    /// Forwarded requests to join, by network and joiner: the member that has forwarded them.
     passed_on: BTreeMap<(NetworkId, PublicKey), PublicKey>,
-    /// A node that was taken in by its invite, and is not told yet.
+    /// A node that was admitted by its invite, and is not told yet.
     enrolled: Option<Enrolled>,
     /// Networks that this node has left, each with whether a member has its resignation.
     left: Vec<(NetworkId, bool)>,

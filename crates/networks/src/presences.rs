@@ -29,7 +29,7 @@ const DIGEST_AGAIN: u64 = 3_600_000;
 /// The age at which a presence is forgotten, in seconds: seven days. It is news for a member that
 /// was off for a weekend, and costs attempts to link at no more than eight addresses.
 pub(super) const LIFE: u64 = 7 * 86_400;
-/// What was sent to a member within this time may turn out not to have arrived, in ms: a stream gives up
+/// The time within which a sent presence may turn out not to have arrived, in ms: a stream gives up
 /// after 40 s without progress.
 const UNSURE: u64 = 60_000;
 /// The age at which this node makes a new statement with the same addresses, in ms.
@@ -214,7 +214,7 @@ impl Presences {
     ) -> bool {
         let mut changed = false;
         for (presence, age) in presences {
-            // What is refused for nothing comes before the signature.
+            // Refusals that cost nothing come before the check of the signature.
             let known = self.kept.get(&presence.member);
             let is_news = known.is_none_or(|known| presence.is_newer(&known.presence));
             if !is_news || u64::from(age) >= LIFE || !member(&presence.member) {

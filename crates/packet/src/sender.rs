@@ -22,7 +22,7 @@ use crate::split::Splitter;
 use crate::tables::{Egress, Encapsulation, LinkKey, SessionKey, Tables};
 use crate::train::{Train, Transmit};
 
-/// What is needed to send: see the module.
+/// The borrowed parts of a lane that seal and send: see the module.
 pub(crate) struct Sender<'a, T> {
     /// The present time, in ms.
     pub(crate) now: u64,

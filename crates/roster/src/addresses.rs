@@ -72,8 +72,8 @@ pub struct Addresses {
 
 /// Gives each member an address: the fixed one, or the derived one.
 ///
-/// Of members with one address, one with a fixed address goes before those with a derived one, then
-/// the lower hash goes first. No member gets an address that none of its records and not its key
+/// Of members with one address, one with a fixed address takes precedence over those with a
+/// derived one, then the lower hash does. No member gets an address that none of its records and not its key
 /// gives, so a collision moves no member to an address that a third one may hold.
 #[must_use]
 pub fn settle<'a>(network: &str, members: impl IntoIterator<Item = (&'a PublicKey, Option<Ipv4Addr>)>) -> Addresses {

@@ -152,7 +152,7 @@ impl Admins {
         revoked: Option<Revocation<'_>>,
     ) -> Vec<PublicKey> {
         let signers: BTreeSet<&PublicKey> = layer.iter().collect();
-        // What of the revoked one stays counts as if `by` had signed it.
+        // Records of the revoked one that stay count as if `by` had signed them.
         let revoked = revoked.filter(|revoked| layer.contains(revoked.by));
         let mut next = Vec::new();
         open.retain(|subject, records| {

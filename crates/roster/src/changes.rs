@@ -103,7 +103,7 @@ impl RecordSet {
         let rivals = rivals.map(|(_, kept)| &kept.best);
         // A node gives itself no rights.
         let rivals = rivals.filter(|record| record.removed() || *record.key() != RecordKey::Admin(*record.signer()));
-        // What ends the rights of the head is later than what it says about the network.
+        // A record that ends the rights of the head is later than that of the head about the network.
         let network = key.about().filter(|subject| admins.is_head(subject));
         let network = network.filter(|_| matches!(key, RecordKey::Admin(_)));
         let network = network.and_then(|head| network_of(self.slots(), head));
@@ -139,8 +139,8 @@ impl RecordSet {
             }
             None => self.version_under(self.admins(), &key, head),
         };
-        // The name that another one has given with the highest version stays until its rights end. What the head
-        // says of its successor counts all the same.
+        // The name that another one has given with the highest version stays until its rights end. The successor
+        // that the head names counts all the same.
         let version = match version {
             Err(ChangeError::Exhausted(other)) if other != *head => {
                 let own = network_of(self.slots(), head).map_or(0, |record| record.version());

@@ -15,7 +15,7 @@
 //! - [`membership`]: the state as nvpn's event.
 //!
 //! Two nodes that have the same records have the same state, in whatever order they came: nothing
-//! here looks at a clock, and of any two records one goes first. Times are arguments, in seconds
+//! here looks at a clock, and of any two records one takes precedence. Times are arguments, in seconds
 //! since 1970, and decide only what the records say that they decide.
 //!
 //! Never here: sockets, files, clocks, threads, randomness, sessions, and the packet path, which

@@ -21,7 +21,7 @@ const RULE_WORDS: &[&str] = &["any", "exit"];
 /// How texts begin that are keys (NIP-19, NIP-49).
 const KEYS: &[&str] = &["npub1", "nsec1", "ncryptsec1"];
 
-/// What is left at least of a name with a number, in characters: numbers have five digits at most, as
+/// The least length of a name before its number, in characters: numbers have five digits at most, as
 /// there are fewer members.
 const SHORTEST_STEM: usize = MAX_LEN - 6;
 

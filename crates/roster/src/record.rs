@@ -81,9 +81,9 @@ pub enum RecordError {
 
 /// The order of two records of one signer about one key; the greater one is kept.
 ///
-/// A record that proves its signer to be the founder goes first, so that no later one can leave the
-/// network without a founder. The end of the signer's own rights goes before all else that it says about
-/// them, so that none comes back by its own key.
+/// A record that proves its signer to be the founder takes precedence, so that no later one can leave
+/// the network without a founder. The end of the signer's own rights takes precedence over all else that
+/// it says about them, so that none comes back by its own key.
 pub type Precedence<'a> = (bool, bool, u64, bool, Reverse<&'a [u8; 32]>);
 
 impl Record {
@@ -249,8 +249,8 @@ impl Record {
         self.removed && matches!(&self.key, RecordKey::Admin(subject) if subject == self.signer())
     }
 
-    /// Returns true if another record about the same key has the same effect when both are in force. What proves the
-    /// founder and names its successor has its effect in any case.
+    /// Returns true if another record about the same key has the same effect when both are in force. A record
+    /// that proves the founder and names its successor has its effect in any case.
     pub(crate) fn says_the_same_as(&self, other: &Self) -> bool {
         let same = match (&self.body, &other.body) {
             (Body::Network(one), Body::Network(other)) => one.name == other.name && one.inside == other.inside,
@@ -396,7 +396,7 @@ impl Draft {
         self
     }
 
-    /// Makes the draft a removal. What it says stays: the proof of a member and the uses of an
+    /// Makes the draft a removal. The content stays: the proof of a member and the uses of an
     /// invite count beyond the removal.
     #[must_use]
     pub fn removal(mut self) -> Self {

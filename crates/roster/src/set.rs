@@ -208,8 +208,8 @@ impl RecordSet {
         insertion
     }
 
-    /// Takes records, and says what became of each. Who is an administrator is decided once, behind the records
-    /// about that and in front of the others.
+    /// Inserts records, and says what became of each. Decides once about the administrators: after the records
+    /// about them and before the others.
     pub fn insert_all(&mut self, records: &[Arc<Record>]) -> Vec<Insertion> {
         let mut insertions = vec![Insertion::Known; records.len()];
         for about_rights in [true, false] {
@@ -361,13 +361,13 @@ impl RecordSet {
             .is_some_and(|count| *count >= MAX_RIGHTS)
     }
 
-    /// Makes room for a record that takes the place of `replaced` bytes; whether there is. Void
-    /// records go first, those of the highest identifiers before others, so that the ones that stay
-    /// do not depend on the order of arrival.
+    /// Makes room for a record that replaces `replaced` bytes. Returns true if there is room. Void
+    /// records leave first, those of the highest identifiers before others, so that the ones that
+    /// stay do not depend on the order of arrival.
     fn make_room(&mut self, record: &Record, replaced: usize) -> bool {
         let may_count = self.is_live(record) || self.decides_admins(record);
         let room = self.room_of(record);
-        // What takes no more room than the record before it finds some.
+        // A record that takes no more room than the one before it finds some.
         while record.len() > replaced && self.bytes - replaced + record.len() > room {
             let Some(last) = self.void.keys().next_back().cloned() else {
                 return false;

@@ -8,9 +8,9 @@
 //! differ. Each message is answered from the set as it is then: no state of an exchange can be left
 //! behind, and a lost message costs an exchange at most.
 //!
-//! Only records that count are exchanged ([`RecordSet::live`]), so what a signer without rights
-//! makes goes no further than the node that it was sent to. A node that is no member gets nothing,
-//! but the record that removed it. A node that is no member itself, because it joins, takes records
+//! Only records that count are exchanged ([`RecordSet::live`]), so records of a signer without
+//! rights go no further than the node that they were sent to. A non-member receives only the record
+//! that removed it. A node that is no member itself, because it joins, takes records
 //! from all nodes: they prove themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -290,7 +290,7 @@ impl Sync {
             if !std::mem::replace(&mut peer.entitled, entitled || joining) && peer.entitled {
                 peer.dismissed = false;
                 peer.answers.push(Message::Root(root(set)));
-                // What makes this node the head reaches those that do not know it yet, and answer no root.
+                // These records make this node the head, for nodes that do not know it yet and answer no root.
                 peer.answers.extend(headship(set, &self.own));
             }
             if !peer.answers.is_empty() {
@@ -355,7 +355,7 @@ impl Sync {
 }
 
 impl Peer {
-    /// Queues an answer, if the share of the peer allows; the next digest begins anew otherwise.
+    /// Queues an answer, if the share of the peer allows; the next digest starts over otherwise.
     fn answer(&mut self, message: Message, now: u64) {
         if self.send.take(message.encode().len(), now) {
             self.answers.push(message);

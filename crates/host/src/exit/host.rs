@@ -268,7 +268,7 @@ impl Host {
         };
         saved.keep(saved::checks());
         self.using.saved = saved.clone();
-        // What shall not leave is kept in before anything is led elsewhere.
+        // Packets that must not leave are blocked before any others are routed to the exit.
         let rules = |refuses| rules::using(exit, &tun, &around, &self.sessions, &saved, refuses);
         let (first, rest) = (rules(self.has_led), (!self.has_led).then(|| rules(true)));
         let mut table = self.install(USE, &first).await?;

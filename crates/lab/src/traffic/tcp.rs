@@ -28,7 +28,7 @@ pub enum Limit {
     Bytes(u64),
     /// When [`TcpFlow::stop`] is called.
     Stopped,
-    /// When [`TcpFlow::stop`] is called, with at most this many bytes a second until then.
+    /// When [`TcpFlow::stop`] is called; sends at most this many bytes a second until then.
     Paced(u64),
 }
 

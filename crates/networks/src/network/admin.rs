@@ -361,7 +361,7 @@ impl Network {
             return Err(NetworkError::ReplacesItself);
         }
         let record = RecordKey::Member(successor);
-        // What this node may not sign is found before the old one is removed.
+        // A record that this node may not sign is found before the old one is removed.
         self.set.next_version(&record, &identity.public())?;
         let before = self.state.members.get(&successor).cloned().unwrap_or_default();
         let body = Member {
@@ -466,7 +466,7 @@ impl Network {
         (now, unix): (u64, u64),
     ) -> Result<Vec<Again>, NetworkError> {
         let Demotion { admin: key, by, .. } = demotion;
-        // Who may not do it is not asked what stays.
+        // An administrator without that right is not asked what stays.
         self.check_revocation(by, key)?;
         let keep = self.keep(demotion, wish, unix)?;
         let signed = self.signed_by(demotion, unix);
@@ -546,7 +546,7 @@ impl Network {
         self.add(record, now)
     }
 
-    /// Signs another version of the record of a member. What others have said stays theirs
+    /// Signs another version of the record of a member. Statements of others stay theirs
     /// ([`Record::of`](weft_roster::record::Record::of)).
     fn change_record(
         &mut self,

@@ -26,7 +26,7 @@ pub struct Joining {
     pub proof: Option<Proof>,
     /// The name that it would like.
     pub name: Option<Name>,
-    /// The last refusal. The request goes on, because the next answer may be another one.
+    /// The last refusal. The request continues, because the next answer may be another one.
     pub refusal: Option<Refusal>,
     /// When it is sent again, in ms.
     pub(super) next: u64,

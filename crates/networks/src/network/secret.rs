@@ -33,7 +33,7 @@ impl Network {
         self.write(identity, RecordKey::Secret, &body, now, unix)
     }
 
-    /// Replaces the secret. What made that necessary stands if it fails, and there is a later attempt.
+    /// Replaces the secret. If it fails, the reason for it remains, and a later attempt follows.
     pub(crate) fn replace_secret(&mut self, identity: &Identity, bytes: [u8; 32], (now, unix): (u64, u64)) {
         if let Err(error) = self.write_secret(identity, bytes, (now, unix)) {
             tracing::info!(%error, network = %self.id(), "the secret of the network is not replaced");

@@ -89,7 +89,7 @@ impl Network {
                 RecordKey::Invite(invite) if self.state.open_invite(invite, unix).is_ok() => SignedKind::Invite,
                 // One that is closed stays so where another one signs it again.
                 RecordKey::Invite(_) if by != admin || !self.opens_without(&record, demotion, unix) => return None,
-                // What ends its own membership stays, and the one that ends its rights takes its own back.
+                // The record that ends its own membership stays; the signer that ends its rights takes its own back.
                 RecordKey::Member(member) if member == admin && record.removed() => return None,
                 key if key.about() == Some(by) && record.removed() => return None,
                 RecordKey::Admin(_) if !record.removed() => SignedKind::Rights,

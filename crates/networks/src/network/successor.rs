@@ -102,7 +102,7 @@ impl Network {
             Some(former) => self.keep(dropped(&former, &own), wish, unix)?,
             None => Keep::default(),
         };
-        // What the former one says of the network stays its own statement, unless the user keeps it.
+        // Statements of the former one about the network stay its own, unless the user keeps them.
         let former = self
             .set
             .named_by(&own)

@@ -14,7 +14,7 @@ use crate::document::{Document, Verdict};
 pub const MAX_ASKED: usize = 4;
 /// The interval between two requests to one, in ms.
 const AGAIN: u64 = 2_000;
-/// How long a node goes on asking, in ms.
+/// The time for which a node continues to ask, in ms.
 const LASTS: u64 = 3_600_000;
 
 /// A request to one administrator. It ends with this run of the daemon.
@@ -44,7 +44,7 @@ impl Asked {
         }
     }
 
-    /// Whether the request goes on.
+    /// Returns true while the request continues.
     #[must_use]
     pub fn is_open(&self) -> bool {
         !self.verdict.is_some_and(Verdict::is_final)
@@ -55,7 +55,7 @@ impl Asked {
         now >= self.until
     }
 
-    /// The row of the administrator, a contact, while the request goes on.
+    /// The row of the administrator, a contact, while the request continues.
     pub(super) fn row(&self, admin: &PublicKey) -> Option<Row> {
         let hints = || {
             let mut hints = Vec::new();

@@ -1,6 +1,6 @@
 //! Requests to join with an invite.
 //!
-//! A node that is taken in learns it once its record is saved. Otherwise a restart would open the invite
+//! An admitted node learns it once its record is saved. Otherwise a restart would open the invite
 //! again, and another node could take the use that the first one has.
 
 use weft_noise::PublicKey;
@@ -16,7 +16,7 @@ pub(super) const MAX_PASSED_ON: usize = 64;
 /// Administrators that get a request that this node passes on.
 const ASKED_ADMINS: usize = 3;
 
-/// A node that was taken in by its invite.
+/// A node that was admitted by its invite.
 pub(super) struct Enrolled {
     /// The network without it.
     before: Box<Network>,

@@ -13,7 +13,7 @@ use super::requests::Request;
 use crate::document::{Document, Verdict};
 use crate::{Network, NetworkError};
 
-/// What an administrator decides about a node that it takes in.
+/// The decision of an administrator about a node that it admits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Approval {
     /// Its name; `None` for the one that it would like, with a number if another member has that.
@@ -124,7 +124,7 @@ impl Networks {
         (now, unix): (u64, u64),
     ) -> Result<(), NetworkError> {
         let (_, network) = self.with(id)?;
-        // What is wrong with the old one is found before anything is changed.
+        // Errors of the old one are found before anything is changed.
         network.named(old)?;
         let Ok(key) = new.parse::<PublicKey>() else {
             return Ok(());
@@ -168,7 +168,7 @@ impl Networks {
 
     /// Answers a request of a node.
     pub(super) fn answer_request(&mut self, from: PublicKey, name: Option<Name>, now: u64) {
-        // A member that was removed since its approval asks anew.
+        // A member that was removed since its approval asks again.
         let is_member = |id: &NetworkId| self.all.get(id).is_some_and(|network| network.is_member(&from));
         self.requests.forget_approval(&from, is_member);
         let (network, verdict) = match self.is_admin() {

@@ -206,7 +206,7 @@ mod tests {
             "the oldest is forgotten"
         );
         assert!(requests.welcome_guests(199 + LINGER - 1) && !requests.welcome_guests(199 + LINGER));
-        // What was denied by mistake can be approved.
+        // A request that was denied by mistake can be approved.
         let network = NetworkId::from_bytes([4; 16]);
         assert!(requests.find(&key(199), 2_000).is_some());
         assert!(requests.decide(&key(199), Some(network), 2_000));

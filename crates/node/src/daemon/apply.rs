@@ -33,7 +33,7 @@ impl Daemon {
     /// Derives all that must hold, and changes what differs. It is called after a change of anything
     /// that [`Inputs`] names. Returns what the system refused.
     ///
-    /// The first rules, and all that is new with them, wait until it is known which flows go on.
+    /// The first rules, and all that is new with them, wait until it is known which flows continue.
     pub(super) fn apply(&mut self) -> Option<String> {
         let new = self.derive_all();
         let known = self.flows_before(&new)?;

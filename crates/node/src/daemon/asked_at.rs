@@ -1,4 +1,4 @@
-//! What came of the addresses at which this node asks to be taken into a network.
+//! The results of the addresses at which this node asks to be admitted to a network.
 
 use std::net::SocketAddr;
 

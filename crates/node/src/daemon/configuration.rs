@@ -179,7 +179,7 @@ fn operator_of(text: &str) -> Option<String> {
         named.replace(Some(name.to_owned()));
         Ok(None)
     };
-    // What is wrong with the text is found when it takes effect.
+    // Errors of the text are found when it takes effect.
     let _ = Config::parse_with(text, Path::new(""), &note);
     named.into_inner()
 }

@@ -83,7 +83,7 @@ impl Exits {
         self.effects.recv().await
     }
 
-    /// Has everything put back, and waits for that. What a strict exit keeps in stays in unless `open`.
+    /// Restores everything, and waits for that. A strict exit still blocks packets unless `open`.
     pub(super) async fn end(&mut self, open: bool) {
         if *self.orders.borrow() == Orders::default() && self.now == Effects::default() {
             return;
@@ -143,7 +143,7 @@ async fn keep(broker: Result<Client, String>, mut orders: watch::Receiver<Orders
         return;
     }
     if let Ok(broker) = &broker {
-        // What a killed daemon left, unless it is wanted again.
+        // Rules and settings that a killed daemon has left, unless they are wanted again.
         let wanted = orders.borrow().clone();
         if wanted.used.is_none() {
             note(broker.leave_exit(wanted.ends).await);

@@ -13,7 +13,7 @@ use super::run::Daemon;
 
 /// The interval between two questions to the exit, in ms.
 const AGAIN: u64 = 1_000;
-/// What an exit has said counts for this long, in ms.
+/// The time for which the report of an exit counts, in ms.
 const KEPT: u64 = 60_000;
 /// Maximum number of nodes that wait for a look of this exit.
 const MOST: usize = 64;

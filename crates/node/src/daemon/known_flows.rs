@@ -140,7 +140,7 @@ impl Daemon {
             remote: flow.remote,
             by_peer: flow.by_peer,
         };
-        // What this node is to forward as an exit is behind it, although it does not forward yet.
+        // The addresses of an exit are behind this node before it forwards.
         let served = new.orders.served.as_ref().map(|served| Exit {
             ipv4: served.ipv4,
             ipv6: served.ipv6,

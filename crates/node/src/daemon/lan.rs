@@ -22,7 +22,7 @@ const FIPS_SERVICE: &str = "_fips._udp.local.";
 const SCOPES: [(&str, &str); 2] = [("", "fips-overlay-v1"), ("-nvpn", "nostr-vpn")];
 /// Characters of the npub in the name of an instance of FIPS.
 const NPUB_CHARACTERS: usize = 16;
-/// Services that are kept, at most. The oldest one goes first.
+/// The most services that are kept. The oldest one is dropped first.
 const MAX_SEEN: usize = 256;
 /// The pause before mDNS is tried again that did not start.
 const AGAIN: Duration = Duration::from_secs(30);

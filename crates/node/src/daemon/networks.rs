@@ -94,7 +94,7 @@ impl Daemon {
                         src: weft_stream::PORT,
                         dst: weft_stream::PORT,
                     };
-                    // What is not taken is lost, and sent again.
+                    // A segment that is not taken is lost, and sent again.
                     let _ = self.node.send_service(now, &peer, ports, &bytes);
                 }
                 Output::Received { peer, document } => match self.networks.unproven(&peer, &document, now) {

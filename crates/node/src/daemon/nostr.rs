@@ -126,7 +126,7 @@ impl Signalling {
             self.urls.clone_from(&config.relays);
             self.relays.clear();
             self.rtts.clear();
-            // What the relays until now have said waits in the old queue.
+            // Messages of the former relays wait in the old queue.
             (self.sender, self.events) = mpsc::channel(QUEUE);
             let urls: Vec<String> = self.urls.iter().map(ToString::to_string).collect();
             self.state.set_relays(now(), &urls);
@@ -288,7 +288,7 @@ impl Daemon {
                     true => TraversalType::Offer,
                     false => TraversalType::Answer,
                 };
-                // What is not sent is lost, and another offer follows.
+                // A text that is not sent is lost, and another offer follows.
                 if let Err(error) = self.node.send_traversal(&peer, kind, text.as_bytes()) {
                     tracing::debug!(peer = self.facts.name(&peer), %error, "an offer or answer is not sent");
                 }

@@ -41,7 +41,7 @@ pub(super) struct Reaching {
     changed: BTreeSet<PublicKey>,
     /// Addresses at which others see this node, as its owner knows.
     external: Vec<SocketAddr>,
-    /// The sockets of the search of ports that goes on.
+    /// The sockets of the present search of ports.
     searching: ProbeSockets,
     /// The sockets that lanes have beside the ordinary ones.
     further: FurtherSockets,
@@ -180,7 +180,7 @@ impl Reaching {
         if let Event::LinkUp { peer, .. } | Event::Roamed { peer, .. } = event
             && aside
         {
-            // What it has said may have been about that socket already.
+            // Its observations may have been about that socket already.
             self.reach.forget_observer(now, peer.node_addr());
         }
         if let Event::LinkUp { path, .. } | Event::Roamed { path, .. } = event {
@@ -277,7 +277,7 @@ impl Daemon {
         let standing = match self.node.weft_path(&peer) {
             Some(Path::Relayed(_)) => Standing::Relayed,
             Some(Path::Direct(at)) => Standing::Direct(self.reaching.nat64.inward(at)),
-            // An attempt on which both agreed in this session goes on.
+            // An attempt on which both agreed in this session continues.
             None if self.node.has_fips_session(&peer) => return,
             None => Standing::Gone,
         };
@@ -296,7 +296,7 @@ impl Daemon {
         match output {
             Output::Message { peer, body } => {
                 if let Some(key) = self.reaching.keys.get(&peer) {
-                    // What is not taken is lost, and sent again.
+                    // A message that is not taken is lost, and sent again.
                     let _ = self.node.send_service(now, key, PORTS, &body);
                 }
             }

@@ -16,7 +16,7 @@ impl Daemon {
     pub(super) fn find(&self, wanted: &NodeRef) -> Result<PublicKey, Refusal> {
         let found = self.desired.members.find_other(wanted);
         found.map_err(|error| {
-            // What is unknown may come; this node never becomes another one.
+            // An unknown node may appear later; this node never becomes another one.
             let code = match error {
                 NotFound::Own(_) => ErrorCode::BadRequest,
                 NotFound::Unknown { .. } | NotFound::Ambiguous { .. } => ErrorCode::UnknownPeer,
@@ -71,8 +71,8 @@ impl Daemon {
         Ok(command)
     }
 
-    /// Puts the npub in the place of references to members of a network. `NAME.NETWORK.weft` chooses the network,
-    /// unless it is chosen. What cannot be read, or without a network, stays for the command to refuse.
+    /// Replaces references to members of a network by npubs. `NAME.NETWORK.weft` chooses the network, unless it is
+    /// chosen. Unreadable references, and those without a network, stay for the command to refuse.
     fn put_keys<'a>(
         &self,
         network: &mut Option<String>,

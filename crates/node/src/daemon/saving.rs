@@ -262,7 +262,7 @@ impl Daemon {
             if let Err(error) = network_files::save_presences(self.state.paths().directory(), network, times) {
                 tracing::info!(%error, "where members are is not saved");
             }
-            // What is not saved now is with the next change.
+            // Presences that are not saved now are saved with the next change.
             saved.push(network.id());
         }
         for network in saved {

@@ -110,7 +110,7 @@ impl<'a> Demotion<'a> {
             }
             _ => then.0.get(key).is_some_and(|then| then.says_the_same_as(record)),
         };
-        // Who resigns is no thief: what others have signed stays.
+        // A node that resigns is no thief: records that others have signed stay.
         let others = match self.by == self.admin {
             true => Vec::new(),
             false => [self.guests(&then), self.restated(&then)].concat(),

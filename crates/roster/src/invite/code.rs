@@ -68,7 +68,7 @@ pub enum CodeError {
     /// The text is the beginning of a code: what is read next may complete it.
     #[error("the invite code is incomplete: its end is missing")]
     Truncated,
-    /// The code goes on behind its end.
+    /// The code continues after its end.
     #[error("the invite code is too long: something follows its end")]
     TooLong,
     /// The checksum does not match.

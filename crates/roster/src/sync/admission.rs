@@ -2,8 +2,8 @@
 //!
 //! A key without rights signs what it likes, and each signature costs the reader more than the signer.
 //! So a record is read, and dropped before it is verified, unless its signer is an administrator of the
-//! records that are here. What is dropped by mistake, because the grant of its signer comes later, is
-//! found by the next digest: both ends then agree about the grant, and not about the record.
+//! records that are here. A record that is dropped by mistake, because the grant of its signer comes
+//! later, is found by the next digest: both ends then agree about the grant, and not about the record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! What a node gets that is a member no longer: the records that ended its membership and its rights.
+//! The records that a node gets that is a member no longer: those that ended its membership and its rights.
 //!
-//! Such a node may have missed that the signers of these records have rights. It drops what signers without
-//! rights say, and would go on as before. So the records that gave them these rights go in front.
+//! Such a node may have missed that the signers of these records have rights. It drops records of
+//! signers without rights, and would continue as before. So the records that gave them these rights precede.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

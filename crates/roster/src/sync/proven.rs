@@ -60,7 +60,7 @@ impl Sync {
         if !admission::any_has_a_say(set, &events) {
             return None;
         }
-        // What is dropped in front of the synchronisation counts as well.
+        // Messages that are dropped before the synchronisation count as well.
         let peer = self.peers.get_mut(from);
         let charged = peer.map(|peer| peer.receive.take(bytes.len() + EACH, now));
         if charged == Some(false) {

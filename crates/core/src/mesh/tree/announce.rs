@@ -49,7 +49,7 @@ pub(crate) enum AnnounceError {
     #[error("its path goes through {0} twice")]
     Loop(NodeAddr),
     /// The path ends at a node that is not its smallest.
-    #[error("its root is larger than {0} on the way there")]
+    #[error("the announced root is not the smallest address on its path: {0} is smaller")]
     RootNotSmallest(NodeAddr),
 }
 
