@@ -192,7 +192,7 @@ impl Net {
                 (LinkMessageType::FilterAnnounce, forged::filter(self.sequence, ones))
             }
             3 => {
-                let (origin, target) = (self.path(input), self.anyone(input));
+                let (origin, target) = (self.path(input), self.any_addr(input));
                 let id = u64::from(input.u8());
                 (LinkMessageType::LookupRequest, forged::request(id, &origin, target))
             }
@@ -204,7 +204,7 @@ impl Net {
                 )
             }
             5 => {
-                let (src, dest, ttl) = (self.anyone(input), self.anyone(input), input.u8());
+                let (src, dest, ttl) = (self.any_addr(input), self.any_addr(input), input.u8());
                 let payload = input.bytes();
                 (
                     LinkMessageType::SessionDatagram,
@@ -212,7 +212,7 @@ impl Net {
                 )
             }
             6 => {
-                let (src, dest, about) = (self.anyone(input), self.anyone(input), self.anyone(input));
+                let (src, dest, about) = (self.any_addr(input), self.any_addr(input), self.any_addr(input));
                 let coords = if input.flag() { self.path(input) } else { Vec::new() };
                 let payload = forged::signal(src, about, &coords);
                 (
@@ -231,7 +231,7 @@ impl Net {
     }
 
     /// A node of the mesh, or one that does not exist.
-    fn anyone(&self, input: &mut Input<'_>) -> NodeAddr {
+    fn any_addr(&self, input: &mut Input<'_>) -> NodeAddr {
         match input.below(self.nodes + 3) {
             host if host < self.nodes => self.world.host(host).node_addr(),
             0..=8 => NodeAddr::new([0; 16]),
@@ -240,7 +240,7 @@ impl Net {
     }
 
     fn path(&self, input: &mut Input<'_>) -> Vec<NodeAddr> {
-        (0..1 + input.below(6)).map(|_| self.anyone(input)).collect()
+        (0..1 + input.below(6)).map(|_| self.any_addr(input)).collect()
     }
 
     fn check(&mut self) {

@@ -275,7 +275,7 @@ fn a_route_that_changes_during_a_run_voids_it() {
 
 #[test]
 #[ignore = "measures: .ci/long perf"]
-fn a_far_end_that_goes_away_voids_the_run() {
+fn a_server_that_goes_away_voids_the_run() {
     in_namespaces(|| {
         let (_world, stage, tunnel) = direct();
         converge(&stage, &tunnel, LIMIT).unwrap();

@@ -26,7 +26,7 @@ fn addr(world: &World, host: HostId) -> NodeAddr {
 }
 
 /// A node address without a node.
-fn nobody(n: u32) -> NodeAddr {
+fn absent_node(n: u32) -> NodeAddr {
     let mut bytes = [0x90; 16];
     bytes[1..5].copy_from_slice(&n.to_be_bytes());
     NodeAddr::new(bytes)
@@ -171,18 +171,18 @@ fn error_signals_amplify_nothing() {
     world.run(20_000);
     let (at_r, victim) = (world.host(r).node.coords().to_vec(), addr(&world, v));
     for n in 0..500 {
-        let mut path = vec![nobody(n)];
-        path.extend((0..50).map(|k| nobody(1_000_000 + n * 64 + k)));
+        let mut path = vec![absent_node(n)];
+        path.extend((0..50).map(|k| absent_node(1_000_000 + n * 64 + k)));
         path.extend(&at_r);
         let planted = forged::setup(&path, &at_r);
-        world.say(m, r, DATAGRAM, forged::datagram(nobody(n), at_r[0], 64, &planted));
+        world.say(m, r, DATAGRAM, forged::datagram(absent_node(n), at_r[0], 64, &planted));
     }
     world.run(500);
     let sent = count(&mut world, r, v, None);
     let mut bytes = 0;
     for ms in 0..2_000_u32 {
         for n in 0..50 {
-            let body = forged::datagram(victim, nobody((ms * 50 + n) % 500), 64, &[0; 40]);
+            let body = forged::datagram(victim, absent_node((ms * 50 + n) % 500), 64, &[0; 40]);
             bytes += body.len() + 37;
             world.say(m, r, DATAGRAM, body);
         }
@@ -296,7 +296,7 @@ fn made_up_places_do_not_replace_a_proven_one() {
     assert_eq!(known(&world).as_ref(), Some(&true_place));
     // At a rate at which the node still processes each of them: 250 a second.
     for n in 0..5_000 {
-        let payload = forged::setup(&[nobody(n), liar, at_near, root], &[at_near, root]);
+        let payload = forged::setup(&[absent_node(n), liar, at_near, root], &[at_near, root]);
         // To a different node each time, as the rate limit applies to each destination.
         let mut dest = [7; 16];
         dest[0] = n as u8;
@@ -304,7 +304,7 @@ fn made_up_places_do_not_replace_a_proven_one() {
             m,
             near,
             DATAGRAM,
-            forged::datagram(nobody(n), NodeAddr::new(dest), 64, &payload),
+            forged::datagram(absent_node(n), NodeAddr::new(dest), 64, &payload),
         );
         let lie = forged::setup(&[at_far, liar, at_near, root], &[at_near, root]);
         world.say(m, near, DATAGRAM, forged::datagram(at_far, liar, 64, &lie));

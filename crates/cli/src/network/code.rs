@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_no_code_ends_at_once() {
+    fn a_text_that_becomes_no_code_ends_at_once() {
         let end = || "x\n".to_owned();
         let [one, two] = [&CODE[..70], &CODE[70..]];
         assert_eq!(read("\nx\n"), (None, 0, end()), "an empty line");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_in_place_of_a_code_is_named() {
+    fn a_text_in_place_of_a_code_is_named() {
         assert!(matches!(parse(" \n"), Err(Failure::NoCode)));
         assert!(matches!(parse("npub1abc"), Err(Failure::KeyForCode)));
         assert!(matches!(parse("AEYD"), Err(Failure::Code(CodeError::Truncated))));

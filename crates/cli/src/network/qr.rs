@@ -141,7 +141,7 @@ mod tests {
 
     /// The same code by another encoder (segno 1.6.6: version 6, level L, the same mask).
     #[test]
-    fn what_is_printed_is_a_known_matrix() {
+    fn a_printed_code_is_a_known_matrix() {
         let three = ["203.0.113.7:2121", "10.0.0.1:2121", "192.168.7.1:2121"];
         let known: Vec<&str> = include_str!("qr.txt").lines().collect();
         assert_eq!(code(&three[..1], Some("198.51.100.9:2122")), known[0]);

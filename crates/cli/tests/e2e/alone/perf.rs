@@ -145,7 +145,7 @@ fn every_load_every_way() {
 
 #[test]
 #[ignore = "measures: .ci/long perf"]
-fn outside_the_tunnel_where_the_far_end_allows_it() {
+fn raw_runs_pass_outside_the_tunnel_if_the_peer_allows_it() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |spec| {
             spec.extra_toml = "\n[perf]\nraw = true\n".to_owned();

@@ -108,7 +108,7 @@ fn a_sender_without_processor() {
 }
 
 #[test]
-fn a_slow_far_end() {
+fn a_busy_peer_is_the_bottleneck() {
     alone(|| {
         let pair = Pair::start(Underlay::V4, |_| {});
         let hog = CpuHog::on(pair.b.pid(), &[pair.a.pid()]).unwrap();

@@ -228,7 +228,7 @@ fn an_end_in_the_middle_leaves_measuring_off() {
 }
 
 #[test]
-fn a_far_end_that_dies_fails_the_run() {
+fn a_server_that_dies_fails_the_run() {
     beside(|| {
         let mut pair = Pair::start(Underlay::V4, |_| {});
         let (host, state) = (pair.a.host().clone(), pair.a.identity().state.clone());

@@ -169,7 +169,7 @@ impl Attack {
                     0 => forged::datagram(me, dest, 64, &forged::signal(me, src, &[])),
                     1 => forged::datagram(me, dest, 64, &forged::signal(me, src, &[src, me])),
                     // No node has a route to it, and the error signal goes to the peer.
-                    _ => forged::datagram(src, nobody(n), 64, &[0; 65]),
+                    _ => forged::datagram(src, absent_node(n), 64, &[0; 65]),
                 }
             }),
             Self::Filters => {
@@ -343,7 +343,7 @@ fn recorded(scene: &Scene) -> Box<dyn Flood> {
 }
 
 /// The address of a node that does not exist.
-fn nobody(n: u32) -> NodeAddr {
+fn absent_node(n: u32) -> NodeAddr {
     let mut bytes = [0x90; 16];
     bytes[1..5].copy_from_slice(&n.to_be_bytes());
     NodeAddr::new(bytes)
