@@ -3,6 +3,9 @@
 
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// An address at which a node may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hint {
@@ -13,12 +16,8 @@ pub struct Hint {
 }
 
 /// Where an address of a node comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "kebab-case")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum HintSource {
     /// The configuration.
     Configured,

@@ -1,18 +1,17 @@
 //! The stage that the connection with a peer has reached, since when, and what keeps it from going
 //! further.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::node::Peer;
 use crate::passing::FRESH;
 use crate::{Config, PeerState, Standing};
 
 /// The reason why packets do not pass although there are keys or a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    schemars(rename = "TroubleKind"),
-    serde(rename_all = "kebab-case")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "TroubleKind")]
+#[serde(rename_all = "kebab-case")]
 pub enum Trouble {
     /// This node sends, and receives nothing authentic in return.
     NothingComes,

@@ -3,6 +3,8 @@
 
 use std::net::SocketAddr;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
 use weft_packet::{Endpoint, Totals};
@@ -13,12 +15,8 @@ use crate::progress::{Look, Trouble};
 use crate::{Config, HintSource, LinkDown, Path, PathChange, Quality, SessionDown};
 
 /// The stage that the connection with a peer has reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum PeerState {
     /// The peer is configured. No handshake is in progress, because no address of it is known.
     Known,
@@ -34,12 +32,8 @@ pub enum PeerState {
 }
 
 /// A summary of [`PeerState`] for users: whether the peer can be reached, as far as that is known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// No address is known, or a whole dial attempt (12 s) received no answer.
     #[default]
@@ -111,12 +105,8 @@ pub struct KnownSize {
 }
 
 /// The source of a path's size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema),
-    serde(rename_all = "lowercase")
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum SizeSource {
     /// It is the size that every path takes under IPv6; probes have not shown more.
     Assumed,
