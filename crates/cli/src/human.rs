@@ -8,9 +8,9 @@ mod words;
 use std::collections::BTreeMap;
 
 use weft_control::status::{
-    ClonesStatus, ExitStatus, LanesStatus, LinkStatus, MeshStatus, NetworkList, NostrRelayStatus, Offload,
-    OffloadStatus, PathStatus, PeerStatus, Peers, PublicNode, RightsStatus, ServesStatus, SessionStatus, Status,
-    StrangerStatus, StunStatus, Traffic, TurnedAwayStatus,
+    ClonesStatus, ExitStatus, LanesStatus, MeshStatus, NetworkList, NostrRelayStatus, Offload, OffloadStatus,
+    PathStatus, PeerStatus, Peers, PublicNode, PublicPeer, RightsStatus, ServesStatus, Status, StrangerStatus,
+    StunStatus, TurnedAwayStatus,
 };
 
 pub(crate) use peer::peer;
@@ -290,22 +290,7 @@ fn put_peers(page: &mut Page, peers: &[PeerStatus], strangers: &[StrangerStatus]
     let mut peers: Vec<&PeerStatus> = peers.iter().collect();
     peers.sort_by_key(|peer| (peer.name.is_none(), peer.name.as_deref()));
     for peer in peers {
-        let (link, session) = (peer.link.as_ref(), peer.session.as_ref());
-        // The end-to-end round trip if other nodes are in between.
-        let rtt = link.and_then(|link| link.rtt_ms);
-        let rtt = rtt.or(session.and_then(|session| session.quality.rtt_ms));
-        let traffic = |of_link: fn(&LinkStatus) -> Traffic, of_session: fn(&SessionStatus) -> Traffic| {
-            let both = link.map(of_link).or(session.map(of_session));
-            both.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes))
-        };
-        let columns = row([
-            &name(peer.name.as_deref(), &peer.npub),
-            peer.standing.name(),
-            &duration(peer.online_s.unwrap_or(peer.standing_s)),
-            &rtt.map_or_else(|| "-".to_owned(), milliseconds),
-            &traffic(|link| link.rx, |session| session.rx),
-            &traffic(|link| link.tx, |session| session.tx),
-        ]);
+        let columns = public::row(&PublicPeer::from(peer));
         page.line(BELOW, &columns);
         page.line(BELOW, &format!("    {}; {}", path(peer.path.as_ref()), peer.why));
     }

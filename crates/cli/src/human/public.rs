@@ -4,7 +4,7 @@ use weft_control::status::{NetworkList, PublicNode, PublicPath, PublicPeer, Publ
 
 use super::own::put_networks;
 use super::words::{Page, bytes, duration, milliseconds};
-use super::{BELOW, name, row};
+use super::{BELOW, name};
 
 /// The line below what users see who do not own the daemon.
 const HINT: &str = "Addresses and reasons are for the owners of the node: sudo, or its operator (control.operator).";
@@ -50,23 +50,27 @@ fn put_peers(page: &mut Page, peers: &[PublicPeer]) {
     if peers.is_empty() {
         page.line(0, "No peers.");
     } else {
-        page.line(0, &row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
+        page.line(0, &super::row(["PEER", "STATE", "SINCE", "RTT", "IN", "OUT"]));
     }
-    let amount = |traffic: Option<Traffic>| traffic.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes));
     let mut peers: Vec<&PublicPeer> = peers.iter().collect();
     peers.sort_by_key(|peer| (peer.name.is_none(), peer.name.as_deref()));
     for peer in peers {
-        let columns = row([
-            &name(peer.name.as_deref(), &peer.npub),
-            peer.standing.name(),
-            &duration(peer.online_s.unwrap_or(peer.standing_s)),
-            &peer.rtt_ms.map_or_else(|| "-".to_owned(), milliseconds),
-            &amount(peer.rx),
-            &amount(peer.tx),
-        ]);
-        page.line(BELOW, &columns);
+        page.line(BELOW, &row(peer));
         page.line(BELOW, &format!("    {}", peer.path.map_or("no path", PublicPath::name)));
     }
     page.empty_line();
     page.line(0, HINT);
+}
+
+/// The figures of a peer.
+pub(super) fn row(peer: &PublicPeer) -> String {
+    let amount = |traffic: Option<Traffic>| traffic.map_or_else(|| "-".to_owned(), |traffic| bytes(traffic.bytes));
+    super::row([
+        &name(peer.name.as_deref(), &peer.npub),
+        peer.standing.name(),
+        &duration(peer.online_s.unwrap_or(peer.standing_s)),
+        &peer.rtt_ms.map_or_else(|| "-".to_owned(), milliseconds),
+        &amount(peer.rx),
+        &amount(peer.tx),
+    ])
 }
