@@ -504,7 +504,7 @@ mod tests {
     fn a_relayed_peer_shows_its_session_rtt_and_a_stranger_its_mark() {
         let mut relayed = sample(false).peers.remove(0);
         relayed.link = None;
-        relayed.session.as_mut().unwrap().quality.rtt_ms = Some(0.23);
+        relayed.session.as_mut().unwrap().core.quality.rtt_us = Some(230);
         let strangers = json!([{
             "npub": format!("npub1{}", "s".repeat(58)), "address": "fd00::3", "since_s": 61, "rtt_ms": null,
             "path": {"kind": "direct", "addr": "192.0.2.3:2121"},

@@ -35,13 +35,12 @@ pub use self::networks::{
     SignedList, SignedStatus, Why,
 };
 pub use self::node::{
-    ExitStatus, FaultsStatus, LanesStatus, MeshStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus,
-    ServesStatus, TunStatus,
+    ExitStatus, FaultsStatus, LanesStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, ServesStatus,
+    TunStatus,
 };
 pub use self::peer::{
-    ClonesStatus, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LinkStatus, PathChangeStatus, PathSizeStatus,
-    PathStatus, PeerStatus, QualityStatus, RoutesStatus, SessionStatus, StrangerStatus, Traffic, TroubleStatus,
-    TurnedAwayStatus,
+    ClonesStatus, FramesKind, FramesStatus, HostStatus, KnownPathStatus, PathChangeStatus, PathSizeStatus, PathStatus,
+    PeerStatus, RoutesStatus, SessionStatus, StrangerStatus, TroubleStatus, TurnedAwayStatus,
 };
 pub use self::public::{PublicNode, PublicPath, PublicPeer, PublicPeers, PublicStatus, is_public};
 pub use self::reach::{
@@ -51,7 +50,7 @@ pub use self::reach::{
 pub use self::rights::{GuardStatus, RightsStatus};
 pub use self::schema::schema_of;
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
-pub use weft_core::{PeerState, SizeSource, Standing, Trouble};
+pub use weft_core::{LinkStatus, MeshStatus, PeerState, Quality, SizeSource, Standing, Traffic, Trouble};
 pub use weft_host::dns::{DnsState, DnsStatus};
 
 /// A document with a schema.
@@ -454,7 +453,7 @@ mod tests {
         let mut earlier = bob();
         earlier["link"].as_object_mut().unwrap().remove("quality");
         let peer: PeerStatus = serde_json::from_value(earlier).unwrap();
-        assert_eq!(peer.link.unwrap().quality, QualityStatus::default());
+        assert_eq!(peer.link.unwrap().quality, Quality::default());
     }
 
     #[test]

@@ -46,6 +46,7 @@ mod reports;
 mod rounds;
 mod session;
 mod status;
+mod thousandths;
 mod turned_away;
 mod unconfirmed;
 mod unproven;
@@ -59,7 +60,10 @@ pub use metrics::Quality;
 pub use node::{HopSaid, MAX_TRAVERSAL, Node, NodeCounters, Onward, ServiceError, TRAVERSALS, TraversalError, Twin};
 pub use path::{Path, PathChange, PathReason};
 pub use progress::Trouble;
-pub use status::{Frames, KnownPath, KnownSize, MeshStatus, PeerState, PeerStatus, SizeSource, Standing, Stranger};
+pub use status::{
+    Frames, KnownPath, KnownSize, LinkStatus, MeshStatus, PeerState, PeerStatus, SessionStatus, SizeSource, Standing,
+    Stranger, Traffic,
+};
 pub use turned_away::TurnedAway;
 pub use uplinks::Uplink;
 pub use weft_packet::firewall;

@@ -8,8 +8,12 @@
 //! - A round trip below the clocks' millisecond is a measurement too. FIPS waits for one that is
 //!   above.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use weft_packet::{CountedEpoch, Measured, Received};
 use weft_wire::mmp::ReceiverReport;
+
+use crate::thousandths;
 
 /// The cost of a perfect link without delay, in thousandths: the unit of link costs.
 const PERFECT: u32 = 1_000;
@@ -80,33 +84,66 @@ impl Delivery {
     }
 }
 
-/// The quality of a link or a session lately. "Out" is the direction from this node to the peer,
-/// "in" the reverse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The quality of a link or a session. `out` is the direction to the peer, as the peer reports it;
+/// `in` is the direction from the peer. Values that were not measured yet are `None`: without
+/// traffic nothing is measured except on a link that has just come up. Documents have shares, `etx` and
+/// `cost` as numbers, and memory has them in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Quality {
-    /// Smoothed round-trip time, in microseconds. The clocks behind it are in milliseconds.
+    /// Smoothed round-trip time. The clocks that measure it have a resolution of one millisecond.
+    #[serde(rename = "rtt_ms", with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
     pub rtt_us: Option<u32>,
-    /// Its mean variation, in microseconds.
+    /// Its mean variation.
+    #[serde(rename = "rtt_variation_ms", with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
     pub rtt_variation_us: Option<u32>,
-    /// Loss from this node to the peer, in thousandths.
+    /// Share of the frames that were lost recently, 0 to 1.
+    #[serde(with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
     pub loss_out: Option<u32>,
-    /// Loss from the peer to this node, in thousandths.
+    /// The same for received frames.
+    #[serde(with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
     pub loss_in: Option<u32>,
-    /// Expected transmissions until one arrives and is answered, in thousandths; 1,000 is perfect.
+    /// Interarrival jitter (RFC 3550).
+    #[serde(rename = "jitter_out_ms", with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
+    pub jitter_out_us: Option<u32>,
+    /// The same for received frames.
+    #[serde(rename = "jitter_in_ms", with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
+    pub jitter_in_us: Option<u32>,
+    /// The longest run of lost frames in the last report.
+    pub burst_out: Option<u16>,
+    /// How the one-way delay changed during the last report, in microseconds a second: above zero,
+    /// a queue fills.
+    pub delay_trend_out_us_s: Option<i32>,
+    /// Number of all frames that arrived behind a later one.
+    pub reordered_out: Option<u32>,
+    /// The same for received frames.
+    pub reordered_in: u64,
+    /// Number of all frames that were marked as having experienced congestion.
+    pub ce_out: Option<u32>,
+    /// The same for received frames.
+    pub ce_in: u64,
+    /// Expected transmissions: 1 over the product of the delivery ratios of both directions.
+    #[serde(with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
     pub etx: Option<u32>,
-    /// The peer's last report on frames of this node: jitter, bursts of loss, trend of the delay,
-    /// congestion.
-    pub report: Option<ReceiverReport>,
-    /// The age of that report, in ms.
-    pub report_age: Option<u64>,
-    /// What this node has received.
-    pub received: Received,
+    /// The cost of the link in the choice of routes: ETX times (1 + round trip / 100 ms). A session has none.
+    #[serde(with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
+    pub cost: Option<u32>,
+    /// Seconds since the last report of the peer.
+    pub report_age_s: Option<u64>,
 }
 
 impl Quality {
-    /// Returns the cost of a link, in thousandths of a perfect one: ETX times (1 + SRTT / 100 ms).
+    /// Returns the cost of a link of this quality, in thousandths of a perfect one: ETX times (1 + SRTT / 100 ms).
     /// Source: FIPS fips-mmp, "ETX".
-    pub fn cost(&self) -> Option<u32> {
+    pub(crate) fn link_cost(&self) -> Option<u32> {
         let (rtt, etx) = (u64::from(self.rtt_us?), u64::from(self.etx?));
         let cost = etx * (100_000 + rtt) / 100_000;
         Some(u32::try_from(cost).unwrap_or(u32::MAX))
@@ -212,15 +249,23 @@ impl Metrics {
     pub(crate) fn quality(&self, now: u64) -> Quality {
         let micros = |us: i64| u32::try_from(us.max(0)).unwrap_or(u32::MAX);
         let (loss_out, loss_in) = (self.ours.lost(), self.theirs.lost());
+        let (report, received) = (self.report.map(|(.., report)| report), &self.received);
         Quality {
             rtt_us: self.srtt.map(|srtt| micros(srtt.mean)),
             rtt_variation_us: self.srtt.map(|srtt| micros(srtt.variation)),
             loss_out,
             loss_in,
-            etx: self.report.map(|_| etx(loss_out.unwrap_or(0), loss_in.unwrap_or(0))),
-            report: self.report.map(|(.., report)| report),
-            report_age: self.report.map(|(at, ..)| now.saturating_sub(at)),
-            received: self.received,
+            jitter_out_us: report.map(|report| report.jitter),
+            jitter_in_us: (received.frames > 1).then_some(received.jitter_us),
+            burst_out: report.map(|report| report.max_burst_loss),
+            delay_trend_out_us_s: report.map(|report| report.owd_trend),
+            reordered_out: report.map(|report| report.cumulative_reorder_count),
+            reordered_in: received.reordered,
+            ce_out: report.map(|report| report.ecn_ce_count),
+            ce_in: received.ce,
+            etx: report.map(|_| etx(loss_out.unwrap_or(0), loss_in.unwrap_or(0))),
+            cost: None,
+            report_age_s: self.report.map(|(at, ..)| now.saturating_sub(at) / 1_000),
         }
     }
 }
@@ -318,8 +363,8 @@ mod tests {
             etx: Some(2_000),
             ..Quality::default()
         };
-        assert_eq!(quality.cost(), Some(3_000));
-        assert_eq!(Quality::default().cost(), None);
+        assert_eq!(quality.link_cost(), Some(3_000));
+        assert_eq!(Quality::default().link_cost(), None);
     }
 
     #[test]

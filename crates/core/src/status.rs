@@ -8,11 +8,10 @@ use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
 use weft_packet::{Endpoint, Totals};
-use weft_wire::NodeAddr;
 
 use crate::node::Peer;
 use crate::progress::{Look, Trouble};
-use crate::{Config, HintSource, LinkDown, Path, PathChange, Quality, SessionDown};
+use crate::{Config, HintSource, LinkDown, Path, PathChange, Quality, SessionDown, thousandths};
 
 /// The stage that the connection with a peer has reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -116,29 +115,100 @@ pub enum SizeSource {
     Set,
 }
 
-/// The node's part in the mesh at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A node's part in the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct MeshStatus {
-    /// The root of the tree: the smallest address among all reachable nodes.
-    pub root: NodeAddr,
-    /// The parent in the tree, which leads to the root; `None` if this node is the root.
-    pub parent: Option<PublicKey>,
+    /// Node address of the tree's root: 32 hexadecimal digits.
+    pub root: String,
+    /// The next hop to the root, `npub1...`; `None` if this node is the root.
+    pub parent: Option<String>,
     /// Hops to the root.
     pub depth: usize,
-    /// Nodes with a link to this one.
+    /// Nodes with a link.
     pub neighbours: usize,
-    /// Neighbours that are not configured.
+    /// Of these, nodes that are not configured.
     pub strangers: usize,
-    /// Whether this node forwards for others.
+    /// Whether it forwards for other nodes.
     pub transit: bool,
-    /// Nodes whose coordinates are known.
+    /// Number of nodes whose coordinates are known.
     pub known: usize,
-    /// Look-ups of this node that were answered.
-    pub found: u64,
-    /// Look-ups of this node that were not answered.
-    pub not_found: u64,
-    /// Memory for what other nodes have announced about the mesh, in bytes, approximately.
-    pub bytes: usize,
+    /// Look-ups that were answered.
+    pub lookups_found: u64,
+    /// Look-ups without an answer.
+    pub lookups_failed: u64,
+    /// Memory for what other nodes announced about the mesh, in bytes.
+    pub state_bytes: usize,
+}
+
+/// Packets and bytes in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Traffic {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes: of frames for a link, of IP packets for a session.
+    pub bytes: u64,
+}
+
+/// A link: keys shared with a neighbour.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkStatus {
+    /// Age of the keys in use.
+    pub epoch_age_s: u64,
+    /// Number of rekeys.
+    pub rekeys: u64,
+    /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_end_s: Option<u64>,
+    /// Smoothed round-trip time, once measured: that of `quality`.
+    #[serde(default, rename = "rtt_ms", with = "thousandths")]
+    #[schemars(with = "Option<f64>")]
+    pub rtt_us: Option<u32>,
+    /// The quality of the link. Data in fast frames is measured in the session only, so this includes the measurements
+    /// of the session while its data goes directly over the link.
+    #[serde(default)]
+    pub quality: Quality,
+    /// Received, authenticated.
+    pub rx: Traffic,
+    /// Sent.
+    pub tx: Traffic,
+    /// Seconds since the last authentic frame.
+    pub last_rx_s: Option<u64>,
+}
+
+/// A session: keys shared end to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionStatus {
+    /// Age of the session, over all its keys.
+    pub age_s: u64,
+    /// Number of rekeys.
+    pub rekeys: u64,
+    /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys_end_s: Option<u64>,
+    /// The quality of the session, end to end.
+    #[serde(default)]
+    pub quality: Quality,
+    /// Received, authenticated.
+    pub rx: Traffic,
+    /// Sent.
+    pub tx: Traffic,
+    /// Seconds since an IP packet was last received.
+    #[serde(default)]
+    pub packet_in_s: Option<u64>,
+    /// Seconds since an IP packet was last sent.
+    #[serde(default)]
+    pub packet_out_s: Option<u64>,
+    /// Seconds since the peer last reported that something new of the session arrived.
+    #[serde(default)]
+    pub told_s: Option<u64>,
+    /// Packets that wait for the session.
+    pub queued: u64,
+    /// The largest UDP payload of FIPS frames to the peer in bytes, if it or a relay ever reported on the path.
+    #[serde(default)]
+    pub path_mtu_out: Option<u16>,
+    /// The same for the path from the peer: the smallest link on it, as its last frame reported.
+    #[serde(default)]
+    pub path_mtu_in: Option<u16>,
 }
 
 /// A neighbour that is not configured, at one moment.
@@ -150,10 +220,12 @@ pub struct Stranger {
     pub path: Option<SocketAddr>,
     /// How long the link has been up, ms.
     pub up: u64,
-    /// What passed over the link.
-    pub totals: Totals,
-    /// The quality of the link.
-    pub quality: Quality,
+    /// Smoothed round-trip time, once measured.
+    pub rtt_us: Option<u32>,
+    /// Received over the link, authenticated.
+    pub rx: Traffic,
+    /// Sent over the link.
+    pub tx: Traffic,
 }
 
 /// The status of one peer at one moment. Times are ms.
@@ -176,12 +248,6 @@ pub struct PeerStatus {
     pub trouble: Option<(Trouble, u64)>,
     /// Time since something authentic of the peer was last received, over its link or in its session.
     pub heard: Option<u64>,
-    /// Time since the last IP packet of the session was received.
-    pub packet_in: Option<u64>,
-    /// Time since the last IP packet of the session was sent.
-    pub packet_out: Option<u64>,
-    /// Time since the peer last reported that it received something new of the session.
-    pub told: Option<u64>,
     /// The direct path takes less than weft needs: probes of the smallest size of full frames are
     /// not answered.
     pub narrow: bool,
@@ -202,32 +268,15 @@ pub struct PeerStatus {
     pub failures: u32,
     /// The time since the link last went down, and the reason.
     pub last_down: Option<(u64, LinkDown)>,
-    /// Age of the link's keys.
-    pub link_age: Option<u64>,
-    /// Time until the link's keys end, if they are overdue because the ends could not agree on new
-    /// ones.
-    pub link_keys_end: Option<u64>,
-    /// The same for the session's keys.
-    pub session_keys_end: Option<u64>,
     /// Time since the session ended because its keys were too old.
     pub keys_ended: Option<u64>,
     /// Two running nodes have the peer's key: the address of the one that sent last, the address of
     /// the other, and the time since.
     pub twins: Option<([SocketAddr; 2], u64)>,
-    /// Number of rekeys of the link.
-    pub link_rekeys: u64,
-    /// Time since the link last received a frame.
-    pub link_idle: Option<u64>,
-    /// What passed over the link.
-    pub link_totals: Totals,
-    /// Age of the session's keys.
-    pub session_age: Option<u64>,
-    /// Time since the session came up, over all its keys.
-    pub session_up: Option<u64>,
-    /// Number of rekeys of the session.
-    pub session_rekeys: u64,
-    /// What passed in the session.
-    pub session_totals: Totals,
+    /// The link, while it is up.
+    pub link: Option<LinkStatus>,
+    /// The session, while it is up.
+    pub session: Option<SessionStatus>,
     /// The frames that data of the session goes in, while the session is up.
     pub frames: Frames,
     /// Data goes in fast frames or not at all.
@@ -240,20 +289,8 @@ pub struct PeerStatus {
     pub fast: bool,
     /// Packets wait for the session; the value is for how long.
     pub waiting: Option<u64>,
-    /// The quality of the link, while it is up. Data in fast frames is measured in the session
-    /// only, so this includes the session's measurements while its data goes directly over the
-    /// link.
-    pub link_quality: Quality,
     /// The size of fast frames, while data goes in them.
     pub path_size: Option<KnownSize>,
-    /// The largest UDP payload of the session's FIPS frames, if the peer or a relay ever reported
-    /// on its path.
-    pub path_mtu_out: Option<u16>,
-    /// The smallest link on the path to this node, in bytes of UDP payload, as the session's last
-    /// frame reported.
-    pub path_mtu_in: Option<u16>,
-    /// The quality of the session, while it is up.
-    pub session_quality: Quality,
 }
 
 /// A path to a peer. Times are ms.
@@ -286,6 +323,71 @@ fn keys_end(age: Option<u64>, config: &Config) -> Option<u64> {
     Some(config.key_life().saturating_sub(age))
 }
 
+/// Returns what was received and sent.
+fn traffic(totals: &Totals) -> (Traffic, Traffic) {
+    let of = |packets, bytes| Traffic { packets, bytes };
+    (
+        of(totals.rx_frames, totals.rx_bytes),
+        of(totals.tx_frames, totals.tx_bytes),
+    )
+}
+
+fn link_status(peer: &Peer, config: &Config, now: u64) -> Option<LinkStatus> {
+    let link = &peer.link;
+    let (totals, quality) = (link.liveness.totals(), peer.hop_quality(now));
+    let (rx, tx) = traffic(totals);
+    Some(LinkStatus {
+        epoch_age_s: link.age(now)? / 1_000,
+        rekeys: link.rekeys,
+        keys_end_s: link.overdue_keys_end(config, now).map(|ms| ms / 1_000),
+        rtt_us: quality.rtt_us,
+        quality: Quality {
+            cost: quality.link_cost(),
+            ..quality
+        },
+        rx,
+        tx,
+        last_rx_s: (totals.last_rx > 0).then(|| now.saturating_sub(totals.last_rx) / 1_000),
+    })
+}
+
+fn session_status(peer: &Peer, config: &Config, now: u64) -> Option<SessionStatus> {
+    let session = &peer.session;
+    let ago_s = |at: u64| now.saturating_sub(at) / 1_000;
+    let (rx, tx) = traffic(session.liveness.totals());
+    Some(SessionStatus {
+        age_s: ago_s(session.up_since?),
+        rekeys: session.rekeys,
+        keys_end_s: keys_end(session.age(now), config).map(|ms| ms / 1_000),
+        quality: Quality {
+            cost: None,
+            ..session.metrics.quality(now)
+        },
+        rx,
+        tx,
+        packet_in_s: session.passing.came().map(ago_s),
+        packet_out_s: session.passing.went().map(ago_s),
+        told_s: Some(session.passing.told()).filter(|at| *at > 0).map(ago_s),
+        queued: session.wanted.is_some().into(),
+        path_mtu_out: session.path_mtu_out(),
+        path_mtu_in: session.path_mtu_in(),
+    })
+}
+
+impl Stranger {
+    pub(crate) fn of(peer: &Peer, now: u64) -> Self {
+        let (rx, tx) = traffic(peer.link.liveness.totals());
+        Self {
+            key: peer.key(),
+            path: peer.link.path().map(Endpoint::remote),
+            up: peer.link.up_since.map_or(0, |at| now.saturating_sub(at)),
+            rtt_us: peer.link.metrics.quality(now).rtt_us,
+            rx,
+            tx,
+        }
+    }
+}
+
 impl PeerStatus {
     /// Data waits for fast frames.
     pub fn held_back(&self) -> bool {
@@ -308,9 +410,6 @@ impl PeerStatus {
                 .trouble
                 .map(|(trouble, since)| (trouble, now.saturating_sub(since))),
             heard: peer.last_heard().map(|at| now.saturating_sub(at)),
-            packet_in: session.passing.came().map(|at| now.saturating_sub(at)),
-            packet_out: session.passing.went().map(|at| now.saturating_sub(at)),
-            told: (session.passing.told() > 0).then(|| now.saturating_sub(session.passing.told())),
             narrow: session.is_narrow(),
             path,
             path_changes: peer.paths.changes(now),
@@ -320,32 +419,20 @@ impl PeerStatus {
             dialing: link.dialing(now),
             failures: link.failures,
             last_down: link.last_down.map(|(at, why)| (now.saturating_sub(at), why)),
-            link_age: link.age(now),
-            link_keys_end: link.overdue_keys_end(config, now),
-            session_keys_end: keys_end(session.age(now), config),
             keys_ended: match session.last_down {
                 Some((at, SessionDown::KeysTooOld)) => Some(now.saturating_sub(at)),
                 _ => None,
             },
             twins: link.twins.seen(now),
-            link_rekeys: link.rekeys,
-            link_idle: (link.liveness.totals().last_rx > 0).then(|| now.saturating_sub(link.liveness.totals().last_rx)),
-            link_totals: *link.liveness.totals(),
-            session_age: session.age(now),
-            session_up: session.up_since.map(|at| now.saturating_sub(at)),
-            session_rekeys: session.rekeys,
-            session_totals: *session.liveness.totals(),
+            link: link_status(peer, config, now),
+            session: session_status(peer, config, now),
             frames: session.frames(),
             require_fast: session.requires_fast(),
             reads_full: session.reads_full(),
             version: session.version().map(Box::from),
             fast: session.is_fast_any(),
             waiting: session.wanted.map(|at| now.saturating_sub(at)),
-            link_quality: peer.hop_quality(now),
             path_size: session.known_size(config),
-            path_mtu_out: session.path_mtu_out(),
-            path_mtu_in: session.path_mtu_in(),
-            session_quality: session.metrics.quality(now),
         }
     }
 }

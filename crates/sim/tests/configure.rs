@@ -26,7 +26,7 @@ fn add(world: &mut World, at: HostId, peer: HostId) {
 
 fn linked(world: &World, at: HostId) -> bool {
     let mut peers = world.host(at).node.peer_status(world.now());
-    peers.any(|peer| peer.link_age.is_some())
+    peers.any(|peer| peer.link.is_some())
 }
 
 #[test]

@@ -276,7 +276,8 @@ fn each_death_of_a_relay_costs_less_than_two_seconds() {
 fn is_linked_since(world: &World, host: HostId, to: HostId, since: u64) -> bool {
     let mut status = world.host(host).node.peer_status(world.now());
     let link = status.find(|p| p.key == world.host(to).key).unwrap();
-    link.link_age.is_some_and(|age| age <= world.now() - since)
+    link.link
+        .is_some_and(|link| (link.epoch_age_s + 1) * 1_000 <= world.now() - since)
 }
 
 /// A-C-D-B with A-E-B as an alternative path: D is killed, which only C can see.

@@ -66,7 +66,11 @@ fn keys_move_on_and_epochs_change_without_a_loss() {
         world.run(1_000);
         assert_eq!(stream(&mut world, a, b, 1_500), (1_500, 1_500), "seed {seed}");
         let status = world.host(a).node.peer_status(world.now()).next().unwrap();
-        assert!(status.session_rekeys >= 4, "seed {seed}: {}", status.session_rekeys);
+        assert!(
+            status.session.as_ref().unwrap().rekeys >= 4,
+            "seed {seed}: {}",
+            status.session.as_ref().unwrap().rekeys
+        );
         assert!(sealed(&world, a) > 1_300, "seed {seed}: {}", sealed(&world, a));
         assert_eq!(
             world.host(a).lane.counters().drops[DropReason::FastTag],

@@ -286,7 +286,7 @@ fn a_victim_that_many_peers_name_gets_its_budget() {
     world.run(60_000);
     let status = |world: &World| {
         let mut all = world.host(node).node.peer_status(world.now());
-        all.any(|peer| peer.link_age.is_some())
+        all.any(|peer| peer.link.is_some())
     };
     assert!(status(&world), "a peer that answers is linked");
     let minute = sent.get();

@@ -107,7 +107,10 @@ fn an_idle_link_takes_less_than_a_megabyte_a_day() {
             assert_eq!(downs(&world, host), [], "seed {seed}");
             let peer = status(&world, host, peer);
             assert_eq!(
-                (peer.link_keys_end, peer.session_keys_end),
+                (
+                    peer.link.unwrap().keys_end_s,
+                    peer.session.and_then(|session| session.keys_end_s)
+                ),
                 (None, None),
                 "no key is overdue"
             );
@@ -246,7 +249,17 @@ fn a_node_that_is_not_configured_has_no_long_silence() {
 fn a_clock_that_jumps_replaces_the_keys_of_an_idle_link_at_once() {
     let (mut world, a, b, _) = idle(5, config(), [NEVER; 2]);
     world.run(5 * MINUTE);
-    let rekeys = |world: &World| world.host(a).node.peer_status(world.now()).next().unwrap().link_rekeys;
+    let rekeys = |world: &World| {
+        world
+            .host(a)
+            .node
+            .peer_status(world.now())
+            .next()
+            .unwrap()
+            .link
+            .unwrap()
+            .rekeys
+    };
     let before = rekeys(&world);
     let now = world.now();
     world.host_mut(a).node.handle_resumed(now);

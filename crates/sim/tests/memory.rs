@@ -101,7 +101,7 @@ fn weigh(mut world: World) -> [u64; 2] {
 fn check_state(world: &World, peers: usize, idle: Idle) {
     let now = world.now();
     let status: Vec<_> = world.host(HUB).node.peer_status(now).collect();
-    assert!(status.iter().all(|peer| peer.link_age.is_some()), "{idle:?}");
+    assert!(status.iter().all(|peer| peer.link.is_some()), "{idle:?}");
     let fast = status.iter().filter(|peer| matches!(peer.frames, Frames::Fast(_)));
     let expected = if matches!(idle, Idle::Linked) { 0 } else { peers };
     assert_eq!(fast.count(), expected, "{idle:?}");

@@ -175,7 +175,7 @@ fn the_admission_of_strangers_is_a_setting() {
         world.add_peer(stranger, host, true);
         world.run(3_000);
         let status = world.host(stranger).node.peer_status(world.now()).next().unwrap();
-        assert_eq!(status.link_age.is_some(), may, "{admit:?}, listed: {listed}");
+        assert_eq!(status.link.is_some(), may, "{admit:?}, listed: {listed}");
         assert_eq!(world.host(host).node.counters().strangers > 0, !may);
         // A denied node is no news to the user who wrote its key.
         let told = world.host(host).node.turned_away(world.now()).map(|node| node.key);
@@ -219,7 +219,7 @@ fn a_node_with_a_thousand_peers_dials_them_in_turn() {
     assert!((256..256 + 150).contains(&begun(&world)), "{}", begun(&world));
     world.run(2_800);
     let linked = world.host(hub).node.peer_status(world.now());
-    assert_eq!(linked.filter(|peer| peer.link_age.is_some()).count() as u64, PEERS);
+    assert_eq!(linked.filter(|peer| peer.link.is_some()).count() as u64, PEERS);
     assert_eq!(begun(&world), PEERS, "none had to be repeated");
     world.run(5_000);
     // Each of a thousand changes concerns a thousand filters. They are announced in rounds.

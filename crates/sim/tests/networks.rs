@@ -43,7 +43,9 @@ fn members_of_one_inviter_agree_and_reach_each_other() {
 #[test]
 fn documents_of_unknown_kinds_end_no_session() {
     let mut fleet = Fleet::joined(1, 2);
-    fleet.run_until(MEET, |fleet| fleet.session_age(0, 1).is_some());
+    fleet.run_until(MEET, |fleet| fleet.session_age_s(0, 1).is_some());
+    // Ages are in whole seconds.
+    fleet.run(1_000);
     let since = fleet.world.now();
     let before = [0, 1].map(|at| fleet.ignored(at));
     for kind in [7, 8, 11, 255] {
@@ -56,8 +58,8 @@ fn documents_of_unknown_kinds_end_no_session() {
         }
     }
     assert_eq!([0, 1].map(|at| fleet.ignored(at)), before.map(|before| before + 8));
-    let lasts = |age: Option<u64>| age.is_some_and(|age| age >= fleet.world.now() - since);
-    assert!(lasts(fleet.session_age(0, 1)) && lasts(fleet.session_age(1, 0)));
+    let lasts = |age_s: Option<u64>| age_s.is_some_and(|age_s| age_s * 1_000 >= fleet.world.now() - since);
+    assert!(lasts(fleet.session_age_s(0, 1)) && lasts(fleet.session_age_s(1, 0)));
     fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
     fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1));
     assert!(fleet.passes(0, 1) && fleet.passes(1, 0));

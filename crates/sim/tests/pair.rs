@@ -31,7 +31,10 @@ fn fast_rekey() -> Config {
 
 fn rekeys(world: &World, host: HostId) -> (u64, u64) {
     let status = world.host(host).node.peer_status(world.now()).next().unwrap();
-    (status.link_rekeys, status.session_rekeys)
+    (
+        status.link.as_ref().unwrap().rekeys,
+        status.session.as_ref().unwrap().rekeys,
+    )
 }
 
 #[test]
@@ -49,7 +52,7 @@ fn a_session_can_be_asked_for_without_a_packet() {
     world.run(500);
     let up = |world: &World, host: HostId| {
         let status = world.host(host).node.peer_status(world.now()).next().unwrap();
-        (status.session_up.is_some(), status.waiting)
+        (status.session.is_some(), status.waiting)
     };
     assert_eq!(up(&world, a), (false, None));
     let (now, key) = (world.now(), world.host(b).key);
@@ -465,8 +468,10 @@ fn an_idle_pair_costs_little_and_stays_linked() {
             .peer_status(world.now())
             .next()
             .unwrap()
-            .link_totals
-            .tx_frames
+            .link
+            .unwrap()
+            .tx
+            .packets
     };
     let before = frames(&world);
     world.run(600_000);
@@ -510,7 +515,7 @@ fn an_idle_session_is_not_reopened_by_reports_of_the_other_end() {
             .peer_status(world.now())
             .next()
             .unwrap()
-            .session_up
+            .session
             .is_none()
     );
     // Its packets are received, and start no handshake.

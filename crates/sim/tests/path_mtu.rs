@@ -65,7 +65,7 @@ fn a_narrow_relay_says_so_and_the_sender_follows() {
     world.run(100);
     let arrived = send(&mut world, a, b, 50, LARGE);
     assert_eq!(arrived, 0);
-    assert_eq!(status(&world, a, b).path_mtu_out, Some(1_280));
+    assert_eq!(status(&world, a, b).session.unwrap().path_mtu_out, Some(1_280));
     // All except those in flight are answered here, and are not sent to be lost on the path.
     let refused = world.host(a).lane.counters().drops[DropReason::TooBig];
     assert!(refused >= 45, "{refused} of 50");
@@ -76,7 +76,7 @@ fn a_narrow_relay_says_so_and_the_sender_follows() {
 fn small_packets_are_enough_to_learn_the_size() {
     let (mut world, a, b, _) = relayed(2, &[1_280]);
     assert_eq!(send(&mut world, a, b, 20, 100), 20);
-    let (there, here) = (status(&world, a, b), status(&world, b, a));
+    let [there, here] = [status(&world, a, b), status(&world, b, a)].map(|peer| peer.session.unwrap());
     assert_eq!((there.path_mtu_out, here.path_mtu_in), (Some(1_280), Some(1_280)));
     world.send(a, b, 0, LARGE);
     assert_eq!(world.host(a).lane.counters().drops[DropReason::TooBig], 1);
@@ -102,7 +102,11 @@ fn a_wider_way_is_used_as_such() {
     send(&mut world, a, b, 900, 100);
     assert!(forwarded(&world, other) > 700);
     let expected = if narrow { WIDE } else { 1_280 };
-    assert_eq!(status(&world, a, b).path_mtu_out, Some(expected), "{narrow}");
+    assert_eq!(
+        status(&world, a, b).session.unwrap().path_mtu_out,
+        Some(expected),
+        "{narrow}"
+    );
     let len = usize::from(expected) - 77;
     assert_eq!(send(&mut world, a, b, 20, len), 20);
 }
@@ -118,12 +122,12 @@ fn a_direct_path_is_as_wide_as_its_link() {
         },
     );
     assert_eq!(send(&mut world, a, b, 20, LARGE), 20);
-    assert_eq!(status(&world, a, b).path_mtu_out, Some(WIDE));
+    assert_eq!(status(&world, a, b).session.unwrap().path_mtu_out, Some(WIDE));
     // The last packets are confirmed again.
     world.run(15_000);
-    let before = status(&world, b, a).session_totals.tx_frames;
+    let before = status(&world, b, a).session.unwrap().tx.packets;
     world.run(60_000);
-    assert_eq!(status(&world, b, a).session_totals.tx_frames, before, "silence");
+    assert_eq!(status(&world, b, a).session.unwrap().tx.packets, before, "silence");
 }
 
 /// A relay writes a tiny path MTU into the frames that it forwards, for both ends.
@@ -148,7 +152,11 @@ fn a_relay_cannot_make_packets_too_big_for_a_path() {
         };
         assert_eq!(send(&mut world, a, b, 20, 100), 20);
         tell(&mut world);
-        assert_eq!(status(&world, b, a).path_mtu_out.unwrap_or(WIDE), WIDE, "{told}");
+        assert_eq!(
+            status(&world, b, a).session.unwrap().path_mtu_out.unwrap_or(WIDE),
+            WIDE,
+            "{told}"
+        );
         assert_eq!(send(&mut world, b, a, 20, LARGE), 20, "{told}");
         let counters = world.host(b).node.counters();
         assert!(counters.sizes_refused > 0, "{told}");

@@ -50,7 +50,7 @@ fn a_session_that_wakes_up_has_the_size_of_before() {
     let (mut world, a, b) = pair(4, u16::MAX);
     let sleeps = |world: &mut World| {
         world.run(200_000);
-        assert_eq!(status(world, a, b).session_age, None, "it is asleep");
+        assert_eq!(status(world, a, b).session, None, "it is asleep");
     };
     sleeps(&mut world);
     let probes = |world: &World| [a, b].map(|host| world.host(host).node.counters().path_probes);

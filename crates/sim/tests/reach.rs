@@ -193,10 +193,7 @@ impl Net {
     /// Asks neighbours whether they see a peer at an address.
     fn ask_neighbours(&mut self, id: HostId, peer: NodeAddr, at: SocketAddr) {
         let peers = self.world.host(id).node.peer_status(self.world.now());
-        let linked: Vec<PublicKey> = peers
-            .filter(|peer| peer.link_age.is_some())
-            .map(|peer| peer.key)
-            .collect();
+        let linked: Vec<PublicKey> = peers.filter(|peer| peer.link.is_some()).map(|peer| peer.key).collect();
         for neighbour in linked.iter().take(WITNESSES) {
             let now = self.world.now();
             self.world.host_mut(id).ask_sighting(now, neighbour, peer, at);

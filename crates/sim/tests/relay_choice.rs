@@ -130,7 +130,7 @@ fn packets_move_to_the_relay_on_the_faster_path() {
             2 * (square.sent - sent) as usize,
             "seed {seed}"
         );
-        let rtt = square.status(square.a, square.b).session_quality.rtt_us;
+        let rtt = square.status(square.a, square.b).session.unwrap().quality.rtt_us;
         assert_eq!(rtt, Some(40_000), "seed {seed}");
     }
 }

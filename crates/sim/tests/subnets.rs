@@ -55,7 +55,7 @@ fn they_pass_over_many_epochs() {
         assert_eq!(send(&mut world, from, to, 60), 60);
         assert!(status(&world, from, to).reads_full);
     }
-    assert!(status(&world, a, b).session_rekeys > 5);
+    assert!(status(&world, a, b).session.unwrap().rekeys > 5);
     assert_eq!(world.host(a).lane.counters().drops[DropReason::NoFullFrames], 0);
 }
 

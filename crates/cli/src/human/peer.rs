@@ -1,8 +1,8 @@
 //! The page about one peer.
 
 use weft_control::status::{
-    FramesKind, FramesStatus, HostStatus, KnownPathStatus, PathSizeStatus, PeerStatus, QualityStatus, SizeSource,
-    Traffic, Word,
+    FramesKind, FramesStatus, HostStatus, KnownPathStatus, PathSizeStatus, PeerStatus, Quality, SizeSource, Traffic,
+    Word,
 };
 use weft_os::clock::unix_s;
 
@@ -62,21 +62,22 @@ pub(crate) fn peer(peer: &PeerStatus, width: usize) -> String {
         line("", quality(&link.quality));
     }
     if let Some(session) = &peer.session {
+        let core = &session.core;
         line(
             "session",
             format!(
                 "{} old, {}, {} packets waiting, largest packet {} bytes",
-                duration(session.age_s),
-                rekeys(session.rekeys),
-                session.queued,
+                duration(core.age_s),
+                rekeys(core.rekeys),
+                core.queued,
                 session.max_inner
             ),
         );
         if let Some(frames) = &session.frames {
             line("frames", self::frames(frames, session.path_size.as_ref()));
         }
-        line("", both_ways(session.rx, session.tx));
-        line("", quality(&session.quality));
+        line("", both_ways(core.rx, core.tx));
+        line("", quality(&core.quality));
         if let Some(version) = &session.version {
             line("version", format!("{version}, as the peer announces"));
         }
@@ -186,7 +187,7 @@ fn known_path(path: &KnownPathStatus) -> String {
 }
 
 /// The values that were measured; the others are omitted.
-fn quality(quality: &QualityStatus) -> String {
+fn quality(quality: &Quality) -> String {
     let ways = |name: &str, way_in: Option<String>, way_out: Option<String>| match (way_in, way_out) {
         (None, None) => None,
         (Some(one), Some(other)) if one == other => Some(format!("{name} {one}")),
@@ -199,14 +200,14 @@ fn quality(quality: &QualityStatus) -> String {
             Some(format!("{name} {}", sides.join(" / ")))
         }
     };
-    let loss = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
-    let jitter = |ms: Option<f64>| ms.map(milliseconds);
-    let marks = quality.ce_in + quality.ce_out.unwrap_or(0);
+    let loss = |share: Option<u32>| share.map(|thousandths| format!("{:.1} %", f64::from(thousandths) / 10.0));
+    let ms = |us: Option<u32>| us.map(|us| milliseconds(f64::from(us) / 1e3));
+    let marks = quality.ce_in + u64::from(quality.ce_out.unwrap_or(0));
     let parts = [
-        quality.rtt_ms.map(|ms| format!("round trip {}", milliseconds(ms))),
+        ms(quality.rtt_us).map(|rtt| format!("round trip {rtt}")),
         ways("loss", loss(quality.loss_in), loss(quality.loss_out)),
-        ways("jitter", jitter(quality.jitter_in_ms), jitter(quality.jitter_out_ms)),
-        quality.cost.map(|cost| format!("cost {cost:.2}")),
+        ways("jitter", ms(quality.jitter_in_us), ms(quality.jitter_out_us)),
+        quality.cost.map(|cost| format!("cost {:.2}", f64::from(cost) / 1e3)),
         (marks > 0).then(|| format!("{marks} congestion marks")),
     ];
     let parts: Vec<_> = parts.into_iter().flatten().collect();
@@ -222,25 +223,25 @@ mod tests {
 
     #[test]
     fn tells_what_was_measured_and_no_more() {
-        let all = QualityStatus {
-            rtt_ms: Some(40.26),
-            loss_in: Some(0.0),
-            loss_out: Some(0.301),
-            jitter_in_ms: Some(0.3),
-            jitter_out_ms: Some(0.4),
-            cost: Some(2.004),
+        let all = Quality {
+            rtt_us: Some(40_260),
+            loss_in: Some(0),
+            loss_out: Some(301),
+            jitter_in_us: Some(300),
+            jitter_out_us: Some(400),
+            cost: Some(2_004),
             ce_in: 2,
-            ..QualityStatus::default()
+            ..Quality::default()
         };
         assert_eq!(
             quality(&all),
             "round trip 40.3 ms, loss 0.0 % in / 30.1 % out, jitter 0.3 ms in / 0.4 ms out, cost 2.00, 2 congestion marks"
         );
-        let one = QualityStatus {
-            loss_in: Some(0.5),
-            ..QualityStatus::default()
+        let one = Quality {
+            loss_in: Some(500),
+            ..Quality::default()
         };
         assert_eq!(quality(&one), "loss 50.0 % in");
-        assert_eq!(quality(&QualityStatus::default()), "not measured yet");
+        assert_eq!(quality(&Quality::default()), "not measured yet");
     }
 }

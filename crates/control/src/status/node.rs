@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weft_core::MeshStatus;
 use weft_host::dns::DnsStatus;
 use weft_host::faults::{Fault, Skipped};
 
@@ -231,31 +232,6 @@ impl Offload {
             (true, true) => Self::On,
         }
     }
-}
-
-/// A node's part in the mesh.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct MeshStatus {
-    /// Node address of the tree's root: 32 hexadecimal digits.
-    pub root: String,
-    /// The next hop to the root, `npub1...`; `None` if this node is the root.
-    pub parent: Option<String>,
-    /// Hops to the root.
-    pub depth: usize,
-    /// Nodes with a link.
-    pub neighbours: usize,
-    /// Of these, nodes that are not configured.
-    pub strangers: usize,
-    /// Whether it forwards for other nodes.
-    pub transit: bool,
-    /// Number of nodes whose coordinates are known.
-    pub known: usize,
-    /// Look-ups that were answered.
-    pub lookups_found: u64,
-    /// Look-ups without an answer.
-    pub lookups_failed: u64,
-    /// Memory for what other nodes announced about the mesh, in bytes.
-    pub state_bytes: usize,
 }
 
 /// Tests that other nodes may run with this node (`weft perf`).

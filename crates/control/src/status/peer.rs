@@ -1,10 +1,10 @@
 //! The part of the status about each peer: its state, its link, its session.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use weft_core::HintSource;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weft_core::{HintSource, LinkStatus, Traffic};
 
 use super::{PeerState, SizeSource, Standing, Trouble, Word};
 
@@ -204,78 +204,6 @@ impl std::fmt::Display for PathStatus {
     }
 }
 
-/// Packets and bytes in one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Traffic {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes: of frames for a link, of IP packets for a session.
-    pub bytes: u64,
-}
-
-/// The quality of a link or a session. `out` is the direction to the peer, as the peer reports it;
-/// `in` is the direction from the peer. Values that were not measured yet are `None`: without
-/// traffic nothing is measured except on a link that has just come up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default)]
-pub struct QualityStatus {
-    /// Smoothed round-trip time in milliseconds. The clocks that measure it have a resolution of
-    /// one millisecond.
-    pub rtt_ms: Option<f64>,
-    /// Its mean variation in milliseconds.
-    pub rtt_variation_ms: Option<f64>,
-    /// Share of the frames that were lost recently, 0 to 1.
-    pub loss_out: Option<f64>,
-    /// The same for received frames.
-    pub loss_in: Option<f64>,
-    /// Interarrival jitter (RFC 3550) in milliseconds.
-    pub jitter_out_ms: Option<f64>,
-    /// The same for received frames.
-    pub jitter_in_ms: Option<f64>,
-    /// The longest run of lost frames in the last report.
-    pub burst_out: Option<u32>,
-    /// How the one-way delay changed during the last report, in microseconds a second: above zero,
-    /// a queue fills.
-    pub delay_trend_out_us_s: Option<i32>,
-    /// Number of all frames that arrived behind a later one.
-    pub reordered_out: Option<u64>,
-    /// The same for received frames.
-    pub reordered_in: u64,
-    /// Number of all frames that were marked as having experienced congestion.
-    pub ce_out: Option<u64>,
-    /// The same for received frames.
-    pub ce_in: u64,
-    /// Expected transmissions: 1 over the product of the delivery ratios of both directions.
-    pub etx: Option<f64>,
-    /// The cost of the link in the choice of routes: ETX times (1 + round trip / 100 ms).
-    pub cost: Option<f64>,
-    /// Seconds since the last report of the peer.
-    pub report_age_s: Option<u64>,
-}
-
-/// A link: keys shared with a neighbour.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct LinkStatus {
-    /// Age of the keys in use.
-    pub epoch_age_s: u64,
-    /// Number of rekeys.
-    pub rekeys: u64,
-    /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keys_end_s: Option<u64>,
-    /// Smoothed round-trip time in milliseconds, once measured: `quality.rtt_ms`.
-    pub rtt_ms: Option<f64>,
-    /// The quality of the link.
-    #[serde(default)]
-    pub quality: QualityStatus,
-    /// Received, authenticated.
-    pub rx: Traffic,
-    /// Sent.
-    pub tx: Traffic,
-    /// Seconds since the last authentic frame.
-    pub last_rx_s: Option<u64>,
-}
-
 /// What is known of a path to a peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct KnownPathStatus {
@@ -360,48 +288,20 @@ pub struct PathSizeStatus {
 /// A session: keys shared end to end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SessionStatus {
-    /// Age of the session, over all its keys.
-    pub age_s: u64,
-    /// Number of rekeys.
-    pub rekeys: u64,
-    /// The keys are overdue, because no rekey succeeds: they end in this many seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keys_end_s: Option<u64>,
+    /// Its age, its traffic and its quality.
+    #[serde(flatten)]
+    pub core: weft_core::SessionStatus,
     /// The version of weft that the peer claims, if it announces one. FIPS nodes announce none, nor
     /// is one known while `fast.enabled` is off at an end.
     #[serde(default)]
     pub version: Option<String>,
-    /// The quality of the session, end to end.
-    #[serde(default)]
-    pub quality: QualityStatus,
-    /// Received, authenticated.
-    pub rx: Traffic,
-    /// Sent.
-    pub tx: Traffic,
-    /// Seconds since an IP packet was last received.
-    #[serde(default)]
-    pub packet_in_s: Option<u64>,
-    /// Seconds since an IP packet was last sent.
-    #[serde(default)]
-    pub packet_out_s: Option<u64>,
-    /// Seconds since the peer last reported that something new of the session arrived.
-    #[serde(default)]
-    pub told_s: Option<u64>,
     /// The frames that carry its data.
     #[serde(default)]
     pub frames: Option<FramesStatus>,
-    /// Packets that wait for the session.
-    pub queued: u64,
     /// The largest IP packet that is sent in one frame, in bytes.
     pub max_inner: u32,
     /// The bound of fast frames to the peer; `None` while data is sent in FIPS frames, for which
     /// `path_mtu_out` is the bound.
     #[serde(default)]
     pub path_size: Option<PathSizeStatus>,
-    /// The path MTU to the peer in bytes, as far as it was reported.
-    #[serde(default)]
-    pub path_mtu_out: Option<u16>,
-    /// The path MTU from the peer in bytes, as far as it is known.
-    #[serde(default)]
-    pub path_mtu_in: Option<u16>,
 }

@@ -173,7 +173,14 @@ impl From<&NodeStatus> for PublicNode {
 impl From<&PeerStatus> for PublicPeer {
     fn from(peer: &PeerStatus) -> Self {
         let (link, session) = (peer.link.as_ref(), peer.session.as_ref());
-        let rtt = link.and_then(|link| link.rtt_ms);
+        let session_core = session.map(|session| &session.core);
+        let traffic = link
+            .map(|link| (link.rx, link.tx))
+            .or(session_core.map(|core| (core.rx, core.tx)));
+        // The end-to-end round trip if other nodes are in between.
+        let rtt_us = link
+            .and_then(|link| link.rtt_us)
+            .or(session_core.and_then(|core| core.quality.rtt_us));
         Self {
             npub: peer.npub.clone(),
             name: peer.name.clone(),
@@ -185,9 +192,9 @@ impl From<&PeerStatus> for PublicPeer {
             online_s: peer.online_s,
             path: peer.path.as_ref().map(PublicPath::from),
             frames: session.and_then(|session| Some(session.frames.as_ref()?.kind)),
-            rtt_ms: rtt.or(session.and_then(|session| session.quality.rtt_ms)),
-            rx: link.map(|link| link.rx).or(session.map(|session| session.rx)),
-            tx: link.map(|link| link.tx).or(session.map(|session| session.tx)),
+            rtt_ms: rtt_us.map(|us| f64::from(us) / 1e3),
+            rx: traffic.map(|(rx, _)| rx),
+            tx: traffic.map(|(_, tx)| tx),
         }
     }
 }

@@ -44,16 +44,19 @@ impl Node {
         });
         let tree = self.mesh.place();
         self.ctx.config.mesh.then(|| MeshStatus {
-            root: tree.root(),
-            parent: tree.parent().and_then(|parent| self.peers.get(&parent)).map(Peer::key),
+            root: tree.root().to_string(),
+            parent: tree
+                .parent()
+                .and_then(|parent| self.peers.get(&parent))
+                .map(|peer| peer.key().to_string()),
             depth: tree.depth(),
             neighbours,
             strangers,
             transit: self.ctx.config.transit,
             known: self.mesh.known(),
-            found: self.mesh.lookup_counters().found,
-            not_found: self.mesh.lookup_counters().failed,
-            bytes: self.mesh.bytes(),
+            lookups_found: self.mesh.lookup_counters().found,
+            lookups_failed: self.mesh.lookup_counters().failed,
+            state_bytes: self.mesh.bytes(),
         })
     }
 
@@ -98,13 +101,9 @@ impl Node {
     /// Returns the neighbours that are not configured, in the order of their addresses.
     pub fn stranger_status(&self, now: u64) -> impl Iterator<Item = Stranger> + '_ {
         let strangers = self.peers.values().filter(|peer| !peer.configured);
-        strangers.filter(|peer| peer.link.is_up()).map(move |peer| Stranger {
-            key: peer.key(),
-            path: peer.link.path().map(Endpoint::remote),
-            up: peer.link.up_since.map_or(0, |at| now.saturating_sub(at)),
-            totals: *peer.link.liveness.totals(),
-            quality: peer.link.metrics.quality(now),
-        })
+        strangers
+            .filter(|peer| peer.link.is_up())
+            .map(move |peer| Stranger::of(peer, now))
     }
 
     /// Returns the number of neighbours that are not configured and have proven their identity.
@@ -221,7 +220,7 @@ impl Node {
         if self.ctx.config.transit {
             peer.link.review_congestion(&mut self.ctx, &quality);
         }
-        if let Some(cost) = quality.cost() {
+        if let Some(cost) = quality.link_cost() {
             if self.mesh.set_cost(now, addr, cost) {
                 self.withdraw_routes_over(link);
             }

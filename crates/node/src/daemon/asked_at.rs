@@ -65,7 +65,7 @@ fn rows(
         why,
         advice: advice(state, address),
     };
-    let linked = peer.filter(|peer| peer.link_age.is_some());
+    let linked = peer.filter(|peer| peer.link.is_some());
     if let Some(Path::Direct(at)) = linked.and_then(|peer| peer.path) {
         return vec![row(at, (AskedAtState::Answers, "it answers".to_owned()))];
     }
@@ -123,7 +123,7 @@ fn advice(state: AskedAtState, at: SocketAddr) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use weft_core::{Config, Node, PeerConfig};
+    use weft_core::{Config, LinkStatus, Node, PeerConfig};
     use weft_noise::{Identity, SecretKey};
     use weft_os::random::SystemRng;
 
@@ -157,7 +157,7 @@ mod tests {
     fn a_node_that_answers_has_one_address() {
         let [one, other] = ["192.0.2.1:2121", "192.0.2.2:2121"].map(at);
         let mut peer = peer(&[one, other]);
-        (peer.link_age, peer.path) = (Some(5), Some(Path::Direct(other)));
+        (peer.link, peer.path) = (Some(LinkStatus::default()), Some(Path::Direct(other)));
         let rows = rows(&peer.key, &[one, other], Some(&peer), |_| Some(Silence::Own));
         assert_eq!(rows.len(), 1);
         assert_eq!(answering(&rows).unwrap().address, other);

@@ -95,7 +95,8 @@ impl Daemon {
             if peer.version.is_none() && !self.facts.fast.has(&peer.key) {
                 continue;
             }
-            let rtt = peer.session_quality.rtt_us.map(|us| u64::from(us) / 1_000);
+            let rtt_us = peer.session.as_ref().and_then(|session| session.quality.rtt_us);
+            let rtt = rtt_us.map(|us| u64::from(us) / 1_000);
             if let Some(number) = self.facts.checks.ask(now, peer.key, heard(peer, now), rtt) {
                 // A question that is not sent has no answer.
                 if !self.send_check(&peer.key, Check::Ask(number)) {

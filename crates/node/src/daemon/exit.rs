@@ -252,14 +252,14 @@ impl Daemon {
             return Err(format!("{name} is not reached: it is no peer yet"));
         };
         let unreached = || format!("{name} is not reached: {}", self.facts.why(peer, boottime_ms()));
-        let is_unlinked = peer.link_age.is_none() && peer.path.is_none();
-        if is_unlinked && peer.session_age.is_none() {
+        let is_unlinked = peer.link.is_none() && peer.path.is_none();
+        if is_unlinked && peer.session.is_none() {
             return Err(unreached());
         }
         if let Some((trouble, _)) = peer.trouble {
             return Err(format!("{name} is not reached: {}", why_trouble(trouble)));
         }
-        if peer.session_age.is_none() {
+        if peer.session.is_none() {
             return Ok(());
         }
         match peer.frames {
@@ -287,7 +287,7 @@ impl Daemon {
         let Some((key, _)) = self.desired.exit else {
             return;
         };
-        let up = |peer: PeerStatus| peer.session_age.is_some();
+        let up = |peer: PeerStatus| peer.session.is_some();
         if now < self.exits.asked + ASK_AGAIN || self.node.status_of(now, key.node_addr()).is_some_and(up) {
             return;
         }

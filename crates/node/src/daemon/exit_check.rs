@@ -77,7 +77,7 @@ impl Daemon {
             return self.exits.awaits_state(now);
         }
         let up = self.node.status_of(now, exit.node_addr());
-        if up.is_none_or(|peer| peer.session_age.is_none()) {
+        if up.is_none_or(|peer| peer.session.is_none()) {
             self.exits.checks.asked = before;
             return false;
         }

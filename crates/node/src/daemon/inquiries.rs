@@ -130,7 +130,7 @@ impl Inquiries {
 /// Returns true if at least two handshake messages were sent without an answer. Between two attempts none is under
 /// way.
 fn is_silent(peer: &PeerStatus) -> bool {
-    let no_link = peer.link_age.is_none() && (peer.state == PeerState::Linking || peer.path.is_some());
+    let no_link = peer.link.is_none() && (peer.state == PeerState::Linking || peer.path.is_some());
     no_link && (peer.failures > 0 || peer.dialing.is_some_and(|(sends, _)| sends > 1))
 }
 

@@ -240,7 +240,7 @@ impl Daemon {
     /// Returns true if a node has a link.
     pub(super) fn is_linked(&self, key: &PublicKey) -> bool {
         let peer = self.node.status_of(boottime_ms(), key.node_addr());
-        peer.is_some_and(|peer| peer.link_age.is_some())
+        peer.is_some_and(|peer| peer.link.is_some())
     }
 
     /// Dials the peers whose turn it is. Returns whether the core has something to do because of it.

@@ -182,7 +182,7 @@ impl Daemon {
         let peers = all.peers.into_iter().filter_map(|peer| {
             Some(NeighbourStatus {
                 address: direct(peer.path)?,
-                rtt_ms: peer.link?.rtt_ms,
+                rtt_ms: peer.link?.rtt_us.map(|us| f64::from(us) / 1e3),
                 npub: peer.npub,
                 name: peer.name,
             })

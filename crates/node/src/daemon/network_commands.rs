@@ -360,7 +360,7 @@ impl Daemon {
         let linked = self.node.peer_status(boottime_ms()).filter(|peer| member(&peer.key));
         let mut entries: Vec<EntryPoint> = linked
             .filter_map(|peer| match peer.path? {
-                Path::Direct(address) if peer.link_age.is_some() && !is_private(address.ip()) => {
+                Path::Direct(address) if peer.link.is_some() && !is_private(address.ip()) => {
                     Some(EntryPoint { key: peer.key, address })
                 }
                 _ => None,

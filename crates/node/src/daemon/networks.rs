@@ -147,7 +147,7 @@ impl Daemon {
         }
         self.count_at = Some(Instant::now() + COUNT_EVERY);
         let peers = self.node.peer_status(now);
-        let up = peers.filter(|peer| peer.link_age.is_some() || peer.session_age.is_some());
+        let up = peers.filter(|peer| peer.link.is_some() || peer.session.is_some());
         let strangers = self.node.stranger_status(now).map(|stranger| stranger.key);
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
         self.tell_own_addresses(now);

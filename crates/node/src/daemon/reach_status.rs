@@ -74,7 +74,7 @@ impl Daemon {
                 let end = record.end.map_or("is in progress", |(_, end)| in_words(end));
                 format!("the path goes through other nodes: the last attempt at a direct one {end}")
             }
-            (Some(Path::Relayed(_)), None) if peer.session_age.is_none() => {
+            (Some(Path::Relayed(_)), None) if peer.session.is_none() => {
                 "the path goes through other nodes; a direct one is looked for as soon as packets pass".to_owned()
             }
             (Some(Path::Relayed(_)), None) => {

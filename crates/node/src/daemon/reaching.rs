@@ -343,7 +343,7 @@ impl Daemon {
             Some(Path::Relayed(relay)) => Some(relay),
             _ => None,
         });
-        let linked = self.node.peer_status(now).filter(|status| status.link_age.is_some());
+        let linked = self.node.peer_status(now).filter(|status| status.link.is_some());
         let mut neighbours: Vec<PublicKey> = linked.map(|status| status.key).collect();
         neighbours.sort_by_key(|key| Some(*key) != relay);
         neighbours.truncate(WITNESSES);

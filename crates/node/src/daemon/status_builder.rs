@@ -10,13 +10,13 @@ use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::PeerName;
 use weft_control::status::{
-    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LanesStatus, LinkStatus,
-    MeshStatus, NodeStatus, Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers,
-    QualityStatus, SessionStatus, Status, StrangerStatus, Traffic, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
+    ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LanesStatus, NodeStatus,
+    Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, SessionStatus, Status,
+    StrangerStatus, TroubleStatus, TunStatus, TurnedAwayStatus, Word,
 };
 use weft_core::{
-    Frames, HintSource, KnownPath, KnownSize, MeshStatus as CoreMesh, Node, Path, PathChange, PeerStatus as CorePeer,
-    Quality, Stranger, Trouble, TurnedAway,
+    Frames, HintSource, KnownPath, KnownSize, Node, Path, PathChange, PeerStatus as CorePeer, Stranger, Trouble,
+    TurnedAway,
 };
 use weft_desired::Desired;
 use weft_discovery::checks::Checks;
@@ -28,7 +28,7 @@ use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
 use weft_os::udp::UdpSocket;
-use weft_packet::{IPV6_OVERHEAD, LocalEnd, SocketId, Totals};
+use weft_packet::{IPV6_OVERHEAD, LocalEnd, SocketId};
 use weft_plane::Snapshot;
 use weft_store::fast_peers::FastPeers;
 use weft_wire::fast;
@@ -223,7 +223,7 @@ impl Facts {
                 at_start: configuration.at_start.iter().map(|name| (*name).to_owned()).collect(),
                 confirm_s: configuration.left().map(|left| left.as_secs()),
                 listen: self.listen.clone(),
-                mesh: node.mesh_status().as_ref().map(mesh),
+                mesh: node.mesh_status(),
                 dns: Some(self.dns.as_ref().map_or_else(dns::off, Responder::status)),
                 perf: Some(self.perf.status()),
                 rights: Some(self.rights.status()),
@@ -374,7 +374,7 @@ impl Facts {
                 addr,
                 local: local.map(|local| local.ip),
                 device: match socket.is_ordinary() {
-                    true if peer.link_age.is_none() || paths.len() < 2 => None,
+                    true if peer.link.is_none() || paths.len() < 2 => None,
                     true => of_system.as_mut().and_then(|devices| match local {
                         Some(LocalEnd { device, .. }) if device != 0 => devices.name(device),
                         _ => devices.towards(addr.ip()),
@@ -404,9 +404,9 @@ impl Facts {
     }
 
     /// The largest IP packet to this peer that fits one frame.
-    fn max_inner(&self, peer: &CorePeer) -> u32 {
+    fn max_inner(&self, peer: &CorePeer, path_mtu: Option<u16>) -> u32 {
         let fips = || {
-            let payload = peer.path_mtu_out.unwrap_or(u16::MAX).min(self.payload);
+            let payload = path_mtu.unwrap_or(u16::MAX).min(self.payload);
             usize::from(payload).saturating_sub(IPV6_OVERHEAD)
         };
         let overhead = match peer.frames {
@@ -455,36 +455,13 @@ impl Facts {
                 .iter()
                 .map(|change| self.path_change(change))
                 .collect(),
-            link: peer.link_age.map(|age| LinkStatus {
-                epoch_age_s: age / 1000,
-                rekeys: peer.link_rekeys,
-                keys_end_s: peer.link_keys_end.map(|ms| ms / 1000),
-                rtt_ms: quality(&peer.link_quality).rtt_ms,
-                quality: quality(&peer.link_quality),
-                rx: traffic(&peer.link_totals).0,
-                tx: traffic(&peer.link_totals).1,
-                last_rx_s: peer.link_idle.map(|ms| ms / 1000),
-            }),
-            session: peer.session_up.map(|up| SessionStatus {
-                age_s: up / 1000,
-                rekeys: peer.session_rekeys,
-                keys_end_s: peer.session_keys_end.map(|ms| ms / 1000),
+            link: peer.link.clone(),
+            session: peer.session.clone().map(|core| SessionStatus {
                 version: peer.version.as_deref().map(str::to_owned),
-                quality: QualityStatus {
-                    cost: None,
-                    ..quality(&peer.session_quality)
-                },
-                rx: traffic(&peer.session_totals).0,
-                tx: traffic(&peer.session_totals).1,
-                packet_in_s: peer.packet_in.map(|ms| ms / 1000),
-                packet_out_s: peer.packet_out.map(|ms| ms / 1000),
-                told_s: peer.told.map(|ms| ms / 1000),
-                queued: u64::from(peer.waiting.is_some()),
                 frames: Some(self.frames(peer)),
-                max_inner: self.max_inner(peer),
+                max_inner: self.max_inner(peer, core.path_mtu_out),
                 path_size: peer.path_size.map(|size| path_size(size, peer.narrow)),
-                path_mtu_out: peer.path_mtu_out,
-                path_mtu_in: peer.path_mtu_in,
+                core,
             }),
             member_of: self.member_of.get(&peer.key).cloned().unwrap_or_default(),
             routes: self.subnets.status(peer),
@@ -502,15 +479,14 @@ fn turned_away(node: TurnedAway) -> TurnedAwayStatus {
 }
 
 fn stranger(stranger: &Stranger) -> StrangerStatus {
-    let (rx, tx) = traffic(&stranger.totals);
     StrangerStatus {
         npub: stranger.key.to_string(),
         address: stranger.key.node_addr().to_ipv6(),
         path: stranger.path.map(|addr| PathStatus::Direct { addr }),
         since_s: stranger.up / 1000,
-        rtt_ms: quality(&stranger.quality).rtt_ms,
-        rx,
-        tx,
+        rtt_ms: stranger.rtt_us.map(|us| f64::from(us) / 1e3),
+        rx: stranger.rx,
+        tx: stranger.tx,
     }
 }
 
@@ -528,57 +504,6 @@ fn path_size(size: KnownSize, narrow: bool) -> PathSizeStatus {
         known: Word::Known(size.source),
         searching: size.searching,
     }
-}
-
-/// Measurements in the units of the documents.
-fn quality(quality: &Quality) -> QualityStatus {
-    let thousandth = |n: u32| f64::from(n) / 1_000.0;
-    let (report, received) = (quality.report, quality.received);
-    QualityStatus {
-        rtt_ms: quality.rtt_us.map(thousandth),
-        rtt_variation_ms: quality.rtt_variation_us.map(thousandth),
-        loss_out: quality.loss_out.map(thousandth),
-        loss_in: quality.loss_in.map(thousandth),
-        jitter_out_ms: report.map(|r| thousandth(r.jitter)),
-        jitter_in_ms: (received.frames > 1).then(|| thousandth(received.jitter_us)),
-        burst_out: report.map(|r| r.max_burst_loss.into()),
-        delay_trend_out_us_s: report.map(|r| r.owd_trend),
-        reordered_out: report.map(|r| r.cumulative_reorder_count.into()),
-        reordered_in: received.reordered,
-        ce_out: report.map(|r| r.ecn_ce_count.into()),
-        ce_in: received.ce,
-        etx: quality.etx.map(thousandth),
-        cost: quality.cost().map(thousandth),
-        report_age_s: quality.report_age.map(|ms| ms / 1_000),
-    }
-}
-
-fn mesh(mesh: &CoreMesh) -> MeshStatus {
-    MeshStatus {
-        root: mesh.root.to_string(),
-        parent: mesh.parent.map(|parent| parent.to_string()),
-        depth: mesh.depth,
-        neighbours: mesh.neighbours,
-        strangers: mesh.strangers,
-        transit: mesh.transit,
-        known: mesh.known,
-        lookups_found: mesh.found,
-        lookups_failed: mesh.not_found,
-        state_bytes: mesh.bytes,
-    }
-}
-
-fn traffic(totals: &Totals) -> (Traffic, Traffic) {
-    (
-        Traffic {
-            packets: totals.rx_frames,
-            bytes: totals.rx_bytes,
-        },
-        Traffic {
-            packets: totals.tx_frames,
-            bytes: totals.tx_bytes,
-        },
-    )
 }
 
 /// The counters of a lane that are shown for each lane.

@@ -44,7 +44,7 @@ impl Subnets {
     }
 
     fn why(&self, peer: &CorePeer, fast: bool, withheld: Option<&Subnet>) -> String {
-        if peer.session_age.is_none() {
+        if peer.session.is_none() {
             return "no session with the peer; the first packet asks for one".to_owned();
         }
         if !fast {

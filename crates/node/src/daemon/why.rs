@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use weft_core::{Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, Standing, Trouble};
+use weft_core::{
+    Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, SessionStatus, Standing, Trouble,
+};
 
 use super::inquiries::{Inquiries, in_words};
 
@@ -50,15 +52,12 @@ pub(super) fn why(peer: &PeerStatus, inquiries: &Inquiries) -> String {
         why += "; the path takes less than 1,280 bytes, so large packets do not pass: weft needs an MTU of 1,280 on every link of \
                 the path";
     }
-    for (which, ends, age) in [
-        ("link", peer.link_keys_end, peer.link_age),
-        ("session", peer.session_keys_end, peer.session_age),
-    ] {
+    let link = peer.link.as_ref().and_then(|link| link.keys_end_s);
+    let session = peer.session.as_ref().and_then(|session| session.keys_end_s);
+    for (which, ends) in [("link", link), ("session", session)] {
         if let Some(ends) = ends {
-            let (age, ends) = (age.unwrap_or(0) / 60_000, ends / 1000);
             why += &format!(
-                "; the {which} keys are {age} min old and could not be renewed, because the peer answers no handshake: they end in \
-                 {ends} s"
+                "; the {which} keys could not be renewed, because the peer answers no handshake: they end in {ends} s"
             );
         }
     }
@@ -96,7 +95,7 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
             peer.keys_ended.unwrap_or(0) / 1000
         ),
         PeerState::Linked if relayed => "a path through other nodes is known; agreeing end-to-end keys".to_owned(),
-        PeerState::Payload if relayed && peer.link_age.is_some() => {
+        PeerState::Payload if relayed && peer.link.is_some() => {
             "packets pass through other nodes in both directions; the direct path does not answer".to_owned()
         }
         PeerState::Payload if relayed => {
@@ -131,7 +130,7 @@ fn why_heard(peer: &PeerStatus) -> String {
 /// still arrive.
 fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
     let (sends, ms) = peer.dialing?;
-    if peer.targets.is_empty() || peer.link_age.is_some() || (sends < 2 && peer.failures == 0) {
+    if peer.targets.is_empty() || peer.link.is_some() || (sends < 2 && peer.failures == 0) {
         return None;
     }
     let found = |address: &SocketAddr| Some(in_words(inquiries.silence(address)?, *address));
@@ -166,24 +165,25 @@ fn list(addresses: &[SocketAddr]) -> String {
 
 /// Returns the reason why a session without faults does not pass packets in both directions.
 fn why_idle(peer: &PeerStatus) -> String {
-    /// Older packets do not count as traffic.
-    const LATELY: u64 = 10_000;
-    let lately = |ago: Option<u64>| ago.is_some_and(|ms| ms < LATELY);
+    /// Older packets do not count as traffic, in seconds.
+    const LATELY: u64 = 10;
+    let of = |figure: fn(&SessionStatus) -> Option<u64>| peer.session.as_ref().and_then(figure);
+    let [came, went, told] = [of(|s| s.packet_in_s), of(|s| s.packet_out_s), of(|s| s.told_s)];
+    let lately = |ago: Option<u64>| ago.is_some_and(|ago| ago < LATELY);
     let last = |ago: Option<u64>| match ago {
-        Some(ms) => format!("the last one came {} s ago", ms / 1000),
+        Some(ago) => format!("the last one came {ago} s ago"),
         None => "none has ever come".to_owned(),
     };
-    match (lately(peer.packet_in), lately(peer.packet_out)) {
-        (false, true) if lately(peer.told) => {
-            let last = last(peer.packet_in);
+    match (lately(came), lately(went)) {
+        (false, true) if lately(told) => {
+            let last = last(came);
             format!("packets go out and the peer reports that they arrive, but it sends none: {last}")
         }
-        (false, true) => format!("packets go out, but none comes back: {}", last(peer.packet_in)),
+        (false, true) => format!("packets go out, but none comes back: {}", last(came)),
         (true, false) => "packets come, but none goes out".to_owned(),
-        _ => match peer.packet_in.into_iter().chain(peer.packet_out).min() {
-            Some(ms) => format!(
-                "idle: end-to-end keys agreed, the last packet passed {} s ago{}",
-                ms / 1000,
+        _ => match came.into_iter().chain(went).min() {
+            Some(ago) => format!(
+                "idle: end-to-end keys agreed, the last packet passed {ago} s ago{}",
                 why_heard(peer)
             ),
             None => format!("idle: end-to-end keys agreed, no IP packet yet{}", why_heard(peer)),

@@ -195,11 +195,11 @@ impl Fleet {
         self.nodes[at].ignored
     }
 
-    /// How long a session of a node with another one lasts, in ms.
-    pub(crate) fn session_age(&self, at: usize, other: usize) -> Option<u64> {
+    /// Returns how long a session of a node with another one has lasted, in whole seconds.
+    pub(crate) fn session_age_s(&self, at: usize, other: usize) -> Option<u64> {
         let (now, other) = (self.world.now(), self.key(other));
         let mut peers = self.world.host(self.nodes[at].host).node.peer_status(now);
-        peers.find(|peer| peer.key == other)?.session_age
+        Some(peers.find(|peer| peer.key == other)?.session?.age_s)
     }
 
     /// Puts these nodes on the other side of a partition, and all others on the first side.
@@ -370,7 +370,7 @@ impl Node {
         host.node.set_guests(self.networks.welcomes_guests(now, unix));
         host.settle(now);
         let peers = host.node.peer_status(now);
-        let up = peers.filter(|peer| peer.link_age.is_some() || peer.session_age.is_some());
+        let up = peers.filter(|peer| peer.link.is_some() || peer.session.is_some());
         let strangers = host.node.stranger_status(now).map(|stranger| stranger.key);
         let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
         let own = self.says.clone().unwrap_or_else(|| vec![host.addr]);

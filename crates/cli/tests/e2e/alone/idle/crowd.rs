@@ -223,7 +223,7 @@ impl Member {
     fn standing(&self, now: u64) -> [bool; 2] {
         let hub = self.node.peer_status(now).next().unwrap();
         [
-            hub.link_age.is_some(),
+            hub.link.is_some(),
             matches!(hub.state, PeerState::Session | PeerState::Payload),
         ]
     }
