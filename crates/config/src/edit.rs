@@ -3,10 +3,13 @@
 //! A change is text to text. The result is read like any other configuration before it is written,
 //! so a change checks only what it needs to find its place.
 
+use std::path::Path;
+
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 use weft_noise::PublicKey;
 
-use super::reader::printable;
+use super::reader::{STRING, printable};
+use super::{Config, ConfigError, Problem};
 use crate::host_name::PeerAddress;
 use crate::peer::PeerName;
 
@@ -42,7 +45,7 @@ pub struct PeerChange {
 }
 
 /// Sets `key` (`KEY` or `TABLE.KEY`) to `value`, or removes it if there is none. A value that is not
-/// TOML is a string.
+/// TOML is a string, and so is each value of a setting that is a text, as the number of a user.
 ///
 /// # Errors
 /// [`EditError`]
@@ -70,10 +73,8 @@ pub fn set(text: &str, key: &str, value: Option<&str>) -> Result<String, EditErr
         return Ok(document.to_string());
     };
     let written = match written.parse::<Value>() {
-        // A string also where it is the number of a user.
-        Ok(Value::Integer(_)) if key == "control.operator" => Value::from(written),
-        Ok(value) => value,
-        Err(_) => Value::from(written),
+        Ok(value) if value.is_str() || !is_text(table, setting) => value,
+        _ => Value::from(written),
     };
     match table {
         None => put(document.as_table_mut(), setting, written),
@@ -86,6 +87,17 @@ pub fn set(text: &str, key: &str, value: Option<&str>) -> Result<String, EditErr
         }
     }
     Ok(document.to_string())
+}
+
+/// Whether the configuration takes texts alone for a setting.
+fn is_text(table: Option<&str>, setting: &str) -> bool {
+    let table = table.map_or_else(String::new, |table| format!("[{table}]\n"));
+    // The reader knows the types of all settings.
+    let read = Config::parse(&format!("{table}{setting} = 0\n"), Path::new(""));
+    let Err(ConfigError::Setting { problem, .. }) = read else {
+        return false;
+    };
+    matches!(problem, Problem::WrongType { wanted: STRING, .. })
 }
 
 /// Adds a peer, or changes the one with this key.

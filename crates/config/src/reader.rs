@@ -58,6 +58,9 @@ impl<T> Item<T> {
     }
 }
 
+/// The type of a text, and how it is written.
+pub(super) const STRING: &str = "a string: \"...\"";
+
 impl Item<String> {
     /// Converts the text, or returns a fault of it.
     pub(super) fn map<U>(&self, parse: impl FnOnce(&str) -> Result<U, Problem>) -> Result<U, Fault> {
@@ -86,7 +89,7 @@ impl<'i> Item<DeValue<'i>> {
     }
 
     fn text(self) -> Result<Item<String>, Fault> {
-        self.of_type("a string: \"...\"", |value| value.as_str().map(str::to_owned))
+        self.of_type(STRING, |value| value.as_str().map(str::to_owned))
     }
 }
 

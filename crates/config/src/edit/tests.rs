@@ -34,6 +34,18 @@ fn a_number_of_a_user_is_written_as_text() {
     assert_eq!(set("alice"), "[control]\noperator = \"alice\"\n");
 }
 
+/// A value that reads as another type of TOML is what the setting wants.
+#[test]
+fn a_value_of_a_text_is_written_as_text() {
+    for (key, value) in [("tun.exit", "12"), ("log.level", "true"), ("log.level", "1979-05-27")] {
+        let (table, setting) = key.split_once('.').unwrap();
+        let written = format!("[{table}]\n{setting} = \"{value}\"\n");
+        assert_eq!(set("", key, Some(value)).unwrap(), written);
+    }
+    assert_eq!(set("", "lanes", Some("2")).unwrap(), "lanes = 2\n");
+    assert_eq!(set("", "nonsense.key", Some("2")).unwrap(), "[nonsense]\nkey = 2\n");
+}
+
 #[test]
 fn the_starter_keeps_its_comments_through_all_changes() {
     let starter = Config::starter_text();
