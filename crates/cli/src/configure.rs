@@ -299,12 +299,12 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     if !ended.is_empty() && !change.waits() && runs() {
         return Err(Failure::Usage(strict::refusal(&ended)));
     }
+    let before = change.text().to_owned();
     let done = change.make(edit)?;
-    let what = |(key, value): &(String, Option<String>)| match value {
-        Some(value) => format!("{key} = {}", human::plain(value)),
-        None => format!("{key} has its default"),
-    };
-    let lines: Vec<String> = settings.iter().map(what).collect();
+    let made = settings
+        .iter()
+        .map(|setting| (in_words(setting), in_place_of(&before, setting)));
+    let lines: Vec<(String, Option<String>)> = made.collect();
     let offers = settings.iter().filter(|(key, _)| key == ADVERTISE);
     let offers = offers.flat_map(|(_, value)| not_forwarding(value.as_deref().unwrap_or_default()));
     let mut notes: Vec<String> = offers.collect();
@@ -313,7 +313,29 @@ pub(crate) fn set(paths: &StatePaths, args: &SetArgs) -> Result<(), Failure> {
     }
     let is_exit = |(key, value): &(String, Option<String>)| key == ADVERTISE_EXIT && value.as_deref() == Some("true");
     notes.extend(settings.iter().any(is_exit).then(|| FORWARDS.to_owned()));
-    report(lines.join("\n"), notes, &done, &args.options.print)
+    let replaced = |(new, former): &(String, Option<String>)| Some(format!("{new} in place of {}", former.as_ref()?));
+    if args.options.print.json {
+        notes.extend(lines.iter().filter_map(replaced));
+    }
+    let lines = lines
+        .iter()
+        .map(|line| replaced(line).unwrap_or_else(|| line.0.clone()));
+    report(lines.collect::<Vec<_>>().join("\n"), notes, &done, &args.options.print)
+}
+
+/// What `set` says of one setting and its new value.
+fn in_words((key, value): &(String, Option<String>)) -> String {
+    match value {
+        Some(value) => format!("{key} = {}", human::plain(value)),
+        None => format!("{key} has its default"),
+    }
+}
+
+/// The value that a setting had in the text `before`, if the new one is another.
+fn in_place_of(before: &str, (key, value): &(String, Option<String>)) -> Option<String> {
+    let after = edit::set(before, key, value.as_deref()).ok()?;
+    let former = edit::value_of(before, key)?;
+    (edit::value_of(&after, key).as_ref() != Some(&former)).then(|| human::plain(&former))
 }
 
 /// Local rules as the configuration has them: a list, with the npub of each node that they name.

@@ -181,6 +181,39 @@ fn wrong_usage_is_one_line_and_2() {
 }
 
 #[test]
+fn a_setting_that_is_replaced_is_shown_with_its_former_value() {
+    let place = Place::new();
+    fs::create_dir_all(place.state()).unwrap();
+    fs::write(place.state().join("weft.toml"), "").unwrap();
+    let offer = |subnets: &[&str]| {
+        let options = subnets.iter().flat_map(|subnet| ["--advertise-route", *subnet]);
+        done(&place.run(&[&["set"], &options.collect::<Vec<_>>()[..]].concat()))
+    };
+    let former = |text: &str| {
+        text.lines()
+            .find(|line| line.contains(" in place of "))
+            .map(str::to_owned)
+    };
+    assert_eq!(former(&offer(&["192.168.7.0/24"])), None);
+    assert_eq!(former(&offer(&["192.168.7.0/24"])), None, "it stays");
+    assert_eq!(
+        former(&offer(&["192.168.8.0/24"])).unwrap(),
+        "networks.advertise_routes = [\"192.168.8.0/24\"] in place of [\"192.168.7.0/24\"]"
+    );
+    assert_eq!(
+        former(&done(&place.run(&["set", "advertise-routes", "--default"]))).unwrap(),
+        "networks.advertise_routes has its default in place of [\"192.168.8.0/24\"]"
+    );
+    done(&place.run(&["set", "log.level", "warn"]));
+    let json: Value = serde_json::from_str(&done(&place.run(&["set", "log.level", "debug", "--json"]))).unwrap();
+    let notes = json["notes"].as_array().unwrap();
+    assert!(
+        notes.contains(&json!("log.level = debug in place of \"warn\"")),
+        "{json}"
+    );
+}
+
+#[test]
 fn help_and_version() {
     let help = Command::new(WEFT).arg("--help").output().unwrap();
     assert!(done(&help).contains("status"));

@@ -89,6 +89,22 @@ pub fn set(text: &str, key: &str, value: Option<&str>) -> Result<String, EditErr
     Ok(document.to_string())
 }
 
+/// The value of `key` (`KEY` or `TABLE.KEY`) in the text, as TOML in one line; `None` if the text does not set it.
+#[must_use]
+pub fn value_of(text: &str, key: &str) -> Option<String> {
+    let document = parse(text).ok()?;
+    let item = match key.split_once('.') {
+        Some((table, setting)) => document.get(table)?.as_table_like()?.get(setting)?,
+        None => document.get(key)?,
+    };
+    let mut value = item.as_value()?.clone().decorated("", "");
+    // Without the comments and the lines of the file.
+    if let Value::Array(items) = &mut value {
+        items.fmt();
+    }
+    Some(value.to_string())
+}
+
 /// Whether the configuration takes texts alone for a setting.
 fn is_text(table: Option<&str>, setting: &str) -> bool {
     let table = table.map_or_else(String::new, |table| format!("[{table}]\n"));

@@ -185,6 +185,11 @@ impl<'a> Change<'a> {
         &self.config
     }
 
+    /// The text of the present configuration.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Whether the change is taken back unless it is confirmed.
     pub(super) const fn waits(&self) -> bool {
         self.confirm.is_some()

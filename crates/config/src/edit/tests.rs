@@ -47,6 +47,19 @@ fn a_value_of_a_text_is_written_as_text() {
 }
 
 #[test]
+fn the_value_of_a_setting_is_found_as_it_is_written() {
+    let text = "lanes = 1 # one\n[mesh]\nopen = true\n[networks]\nadvertise_routes = [ \"10.1.0.0/16\" ] # all\n";
+    let of = |key| value_of(text, key);
+    assert_eq!(of("lanes").as_deref(), Some("1"));
+    assert_eq!(of("mesh.open").as_deref(), Some("true"));
+    assert_eq!(of("networks.advertise_routes").as_deref(), Some("[\"10.1.0.0/16\"]"));
+    for key in ["mesh.allow", "mesh", "tun.exit", "", "lanes.x"] {
+        assert_eq!(of(key), None, "{key}");
+    }
+    assert_eq!(value_of("lanes =", "lanes"), None);
+}
+
+#[test]
 fn the_starter_keeps_its_comments_through_all_changes() {
     let starter = Config::starter_text();
     let mut text = starter.to_owned();
