@@ -29,7 +29,7 @@ use weft_store::state::StatePaths;
 
 use self::change::{Change, Made, Place};
 pub(crate) use self::change::{NotTaken, place};
-use crate::address::address;
+use crate::address::{address, refuse_inside};
 use crate::documents::OfCommand;
 use crate::failure::Failure;
 use crate::human;
@@ -201,6 +201,11 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
             name,
             options,
         } => {
+            let at = |address: &PeerAddress| match address {
+                PeerAddress::At(at) => Some(at.ip()),
+                PeerAddress::Named { .. } => None,
+            };
+            refuse_inside(paths, address.iter().filter_map(at))?;
             let change = Change::open(paths, &options)?;
             let known = change.config().peers.iter().find(|peer| peer.key == npub).cloned();
             let peer = PeerChange {

@@ -196,7 +196,7 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
         tags: args.tag,
         uses: args.uses,
         expires_s: args.expires,
-        addresses: look_up(args.address)?,
+        addresses: look_up(paths, args.address)?,
     });
     if args.json {
         return Out::new().json(&weft_control::call_raw(&paths.control(), &command)?);
@@ -215,7 +215,7 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
 
 pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     if let Some(admin) = args.ask {
-        let addresses = look_up(args.address)?;
+        let addresses = look_up(&place.daemon(), args.address)?;
         return membership::ask_admin(place, admin, addresses, wanted(args.host, args.json)?);
     }
     let code = args.code.read()?;

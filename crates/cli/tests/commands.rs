@@ -73,6 +73,30 @@ fn every_command_has_a_page() {
 }
 
 #[test]
+fn addresses_inside_the_mesh_are_refused_for_links() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("state");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(WEFT);
+        command.args(arguments).arg("--state").arg(&state).output().unwrap()
+    };
+    let npub = weft_noise::SecretKey::from_bytes(&[2; 32]).unwrap().public();
+    let (key, own) = (npub.to_string(), npub.node_addr().to_ipv6().to_string());
+    for address in ["10.44.3.4", "10.44.3.4:2121", &own] {
+        for arguments in [
+            &["peer", "add", &key, "--address", address][..],
+            &["invite", "--address", "192.0.2.1", "--address", address],
+            &["join", "--ask", &key, "--address", address],
+        ] {
+            let line = failed(&run(arguments), 2);
+            assert!(line.contains("is an address inside the mesh"), "{line}");
+            assert!(line.contains("`weft identity show`"), "{line}");
+        }
+    }
+    assert!(!state.exists(), "a refusal makes nothing");
+}
+
+#[test]
 fn completions_are_scripts_of_their_shell_with_all_commands() {
     for shell in ["bash", "zsh", "fish"] {
         let script = done(&Command::new(WEFT).args(["completion", shell]).output().unwrap());

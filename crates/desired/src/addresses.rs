@@ -4,8 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weft_host::surroundings::{Leads, Surroundings};
+use weft_networks::reserved::is_of_mesh;
 use weft_reach::nat::is_private;
 use weft_roster::invite::MAX_ADDRESSES;
+use weft_wire::Subnet;
 
 /// Addresses of IPv6 in an invite, at most: with three of IPv4 its QR code fits a terminal of 80 columns and
 /// 24 rows.
@@ -76,6 +78,21 @@ impl HostAddresses {
         };
         [of_version(false, MAX_ADDRESSES), of_version(true, INVITE_IPV6)].concat()
     }
+}
+
+/// Returns true if an address is inside the mesh, where only connected nodes reach it: one of the interface `own`, or
+/// one in the ranges of nodes and members. Networks that this host is in may use these ranges, too.
+#[must_use]
+pub fn is_inside(address: IpAddr, surroundings: &Surroundings, own: u32) -> bool {
+    let of = |tun: bool| {
+        let all = surroundings.addresses.iter();
+        all.filter(move |known| (known.index == own) == tun)
+    };
+    let is_beside = || {
+        let mut subnets = of(false).filter_map(|known| Subnet::around(known.address, known.prefix_len));
+        subnets.any(|subnet| subnet.contains(address))
+    };
+    of(true).any(|known| known.address == address) || is_of_mesh(address) && !is_beside()
 }
 
 fn is_usable(ip: IpAddr) -> bool {

@@ -10,6 +10,16 @@ fn nodes() -> (Option<Subnet>, &'static str) {
     (nodes, "in fd00::/8, where the addresses of nodes are")
 }
 
+/// The range of the addresses of members, with its name in messages.
+const MEMBERS: (&str, &str) = ("10.44.0.0/16", "in 10.44.0.0/16, where the addresses of members are");
+
+/// Returns true if an address is in a range of nodes or of members.
+#[must_use]
+pub fn is_of_mesh(address: IpAddr) -> bool {
+    let mut all = std::iter::once(nodes()).chain(ranges([MEMBERS]));
+    all.any(|(range, _)| range.is_some_and(|range| range.contains(address)))
+}
+
 /// Returns why a subnet cannot be behind a node: it overlaps a range with a special meaning. `None`
 /// if it can be.
 #[must_use]
@@ -34,8 +44,7 @@ pub fn not_offered(subnet: &Subnet) -> Option<&'static str> {
     if subnet.prefix_len() == 0 {
         return Some("a default route, which is an exit and no route");
     }
-    let members = ("10.44.0.0/16", "in 10.44.0.0/16, where the addresses of members are");
-    reserved(subnet).or_else(|| overlapped(subnet, ranges([members])))
+    reserved(subnet).or_else(|| overlapped(subnet, ranges([MEMBERS])))
 }
 
 fn ranges<const N: usize>(

@@ -181,3 +181,32 @@ fn an_address_has_the_port_of_the_socket_that_serves_it() {
     assert_eq!(addresses.all, listen);
     assert_eq!(addresses.told, listen);
 }
+
+#[test]
+fn addresses_of_the_mesh_lead_only_to_connected_nodes() {
+    let mut host = Host::default().with("eth0", "", &["192.168.1.5"]);
+    // The interface of weft, with an address that its user has chosen.
+    host.surroundings.addresses.push(InterfaceAddress {
+        index: OWN,
+        address: "172.30.0.1".parse().unwrap(),
+        prefix_len: 24,
+    });
+    let inside = |host: &Host, at: &str| is_inside(at.parse().unwrap(), &host.surroundings, OWN);
+    for at in ["10.44.3.4", "10.44.0.1", "fd12:3456::1", "fdff::1", "172.30.0.1"] {
+        assert!(inside(&host, at), "{at}");
+    }
+    for at in [
+        "10.45.0.1",
+        "192.168.1.5",
+        "172.30.0.2",
+        "2001:db8::1",
+        "fc00::1",
+        "fe80::1",
+        "203.0.113.7",
+    ] {
+        assert!(!inside(&host, at), "{at}");
+    }
+    // The network of this host has such addresses, too.
+    let host = host.with("eth1", "", &["10.44.3.1"]);
+    assert!(!inside(&host, "10.44.3.4") && inside(&host, "10.44.4.4"));
+}

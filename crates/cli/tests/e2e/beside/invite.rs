@@ -76,6 +76,15 @@ fn an_invite_names_the_uplink_and_no_bridge_of_containers() {
         let chosen = invite(&a, &["--address", "172.17.0.1:9"]);
         assert_eq!(addresses(&chosen), ["172.17.0.1:9"], "the user's own choice");
         assert_eq!(chosen["local_only"], true, "{chosen}");
+        // The address of the mesh that `weft status` shows leads to no node for a joiner.
+        let inside = a.status().unwrap()["node"]["address"].as_str().unwrap().to_owned();
+        let refused = a.attempt(&["invite", "--address", &inside], PATIENCE).unwrap();
+        let line = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{line}");
+        assert!(
+            line.contains(&format!("{inside} is an address inside the mesh")),
+            "{line}"
+        );
         done(&b, &["join", made["code"].as_str().unwrap(), "--host", "laptop"]);
         wait_until(PATIENCE, "the joiner is a member", || members(&a) == ["desk", "laptop"]);
         // Peers are told the uplink first, too, and bridges last.
