@@ -133,7 +133,7 @@ pub(crate) struct SetArgs {
     accept_routes: Option<bool>,
     /// Offer this machine to its networks as exit: members that choose it send to all other addresses
     /// by it, once an administrator has approved it; =false withdraws that
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     advertise_exit: Option<bool>,
     /// Send to all other addresses by this member, an approved exit: its name or npub; "" is none
     #[arg(long, value_name = "MEMBER", conflicts_with_all = ["key", "default"])]
@@ -142,13 +142,13 @@ pub(crate) struct SetArgs {
     #[arg(long, conflicts_with_all = ["key", "default", "exit"])]
     no_exit: bool,
     /// Drop packets that cannot go by the exit; =false lets them leave without it while it fails
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     exit_strict: Option<bool>,
     /// Reach the subnets that this machine is in without the exit; =false reaches them by it
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     exit_lan: Option<bool>,
     /// Answer connections that other hosts open to this machine, although the exit is strict
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", conflicts_with_all = ["key", "default"])]
     exit_inbound: Option<bool>,
     #[command(flatten)]
     options: Options,
@@ -614,6 +614,10 @@ mod tests {
         let operator = ("control.operator".to_owned(), Some("alice".to_owned()));
         assert_eq!(of(&["--operator", "alice"]), Some(vec![operator]));
         assert_eq!(of(&["--advertise-exit"]), Some(vec![exit("advertise_exit", "true")]));
+        for flag in ["advertise_exit", "exit_strict", "exit_lan", "exit_inbound"] {
+            let option = format!("--{}", flag.replace('_', "-"));
+            assert_eq!(of(&[&option, "false"]), Some(vec![exit(flag, "false")]));
+        }
         assert_eq!(of(&["--exit", ""]), Some(vec![exit("exit", "\"\"")]));
         assert_eq!(of(&["--no-exit"]), Some(vec![("tun.exit".to_owned(), None)]));
         let default = vec![("networks.advertise_routes".to_owned(), None)];
