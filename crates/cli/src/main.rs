@@ -173,7 +173,7 @@ fn main() -> ExitCode {
     };
     let done = match matches.and_then(|matches| Args::from_arg_matches(&matches)) {
         Ok(args) => run(args),
-        Err(error) => output::usage(&error),
+        Err(error) => output::usage(&error, &std::env::args_os().collect::<Vec<_>>()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

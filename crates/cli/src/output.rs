@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 
-use clap::ArgMatches;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory as _};
 use serde_json::Value;
 use weft_control::ControlCommand;
 use weft_control::status::Document;
 use weft_store::state::StatePaths;
 
+use crate::Args as CommandLine;
 use crate::documents::{self, OfCommand};
 use crate::failure::Failure;
 
@@ -99,8 +100,8 @@ pub(crate) fn names_json(arguments: impl Iterator<Item = OsString>) -> bool {
     options.any(|option| option == "--json")
 }
 
-/// Shows the requested help, or reports in one line the fault of the arguments.
-pub(crate) fn usage(error: &clap::Error) -> Result<(), Failure> {
+/// Shows the requested help, or reports in one line the fault of the `arguments`.
+pub(crate) fn usage(error: &clap::Error, arguments: &[OsString]) -> Result<(), Failure> {
     let text = error.render().to_string();
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Out::new().text(&text),
@@ -108,8 +109,37 @@ pub(crate) fn usage(error: &clap::Error) -> Result<(), Failure> {
             let _ = io::stderr().write_all(text.as_bytes());
             Err(Failure::Helped)
         }
+        ErrorKind::UnknownArgument => Err(Failure::Usage(
+            ahead(error, arguments).unwrap_or_else(|| one_line(&text)),
+        )),
         _ => Err(Failure::Usage(one_line(&text))),
     }
+}
+
+/// The line about an option that stands ahead of the command that has it; `None` if the fault is another one.
+fn ahead(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
+    let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    let is_option = |word: &OsString| word.to_str().and_then(|word| word.split('=').next()) == Some(option);
+    let at = arguments.iter().position(is_option)?;
+    // The word behind it may be its value.
+    let matches = [1, 2].into_iter().find_map(|words| {
+        let mut moved = arguments.to_vec();
+        let option: Vec<OsString> = moved.drain(at..arguments.len().min(at + words)).collect();
+        let options_end = moved.iter().position(|word| word == "--").unwrap_or(moved.len());
+        moved.splice(options_end..options_end, option);
+        CommandLine::command().try_get_matches_from(moved).ok()
+    })?;
+    let mut command = "weft".to_owned();
+    let mut below = matches.subcommand();
+    while let Some((name, matches)) = below {
+        command.push_str(&format!(" {name}"));
+        below = matches.subcommand();
+    }
+    Some(format!(
+        "unexpected argument '{option}' found; it belongs behind the command: `{command} {option}`"
+    ))
 }
 
 /// The first paragraph of clap's message, which has the fault and the probable correction; the rest

@@ -73,6 +73,29 @@ fn every_command_has_a_page() {
 }
 
 #[test]
+fn an_option_ahead_of_its_command_is_shown_behind_it() {
+    for (arguments, right) in [
+        (&["--json", "status"][..], "`weft status --json`"),
+        (&["--json", "member", "remove", "bob"], "`weft member remove --json`"),
+        (&["member", "--json", "remove", "bob"], "`weft member remove --json`"),
+        (&["--network", "home", "invite"], "`weft invite --network`"),
+        (&["--network=home", "invite"], "`weft invite --network`"),
+    ] {
+        let line = failed(&Command::new(WEFT).args(arguments).output().unwrap(), 2);
+        assert!(line.contains(&format!("belongs behind the command: {right}")), "{line}");
+    }
+    // The first is an option of no command, and the second one is wrong behind the command, too.
+    for arguments in [
+        &["--nonsense", "status"][..],
+        &["--json", "up"],
+        &["--json", "nonsense"],
+    ] {
+        let line = failed(&Command::new(WEFT).args(arguments).output().unwrap(), 2);
+        assert!(!line.contains("belongs behind"), "{line}");
+    }
+}
+
+#[test]
 fn addresses_inside_the_mesh_are_refused_for_links() {
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
