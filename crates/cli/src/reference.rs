@@ -44,14 +44,28 @@ pub(crate) fn completion(args: &CompletionArgs) -> Result<(), Failure> {
 
 /// Writes a page for the command and one for each command below it.
 pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
+    if args.directory.exists() && !args.directory.is_dir() {
+        return Err(Failure::Usage(format!(
+            "{} is no directory; name one, which is made if it does not exist",
+            args.directory.display()
+        )));
+    }
     let failed = |source| Failure::Man {
         path: args.directory.clone(),
         source,
     };
     fs::create_dir_all(&args.directory).map_err(failed)?;
-    clap_mangen::generate_to(CommandLine::command(), &args.directory).map_err(failed)?;
+    let commands = CommandLine::command().disable_help_subcommand(true);
+    let written = pages(&commands);
+    clap_mangen::generate_to(commands, &args.directory).map_err(failed)?;
     Out::new().text(&format!(
-        "the pages of weft(1) are written: {}\n",
+        "{written} pages of weft(1) are written: {}\n",
         args.directory.display()
     ))
+}
+
+/// The number of pages: one for the command, and one for each visible command below it.
+fn pages(command: &clap::Command) -> usize {
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    1 + below.map(pages).sum::<usize>()
 }

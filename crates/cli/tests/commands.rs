@@ -64,12 +64,22 @@ fn every_command_has_a_page() {
     }
     let directory = tempfile::tempdir().unwrap();
     let pages = directory.path().join("man1");
-    done(&Command::new(WEFT).arg("man").arg(&pages).output().unwrap());
+    let said = done(&Command::new(WEFT).arg("man").arg(&pages).output().unwrap());
     let found = check(&pages, &[]);
+    assert_eq!(
+        said,
+        format!("{found} pages of weft(1) are written: {}\n", pages.display())
+    );
     assert!(found > 40, "{found}");
     assert_eq!(fs::read_dir(&pages).unwrap().count(), found, "no other page");
     let line = failed(&Command::new(WEFT).args(["man", "/proc/nowhere"]).output().unwrap(), 1);
     assert!(line.contains("/proc/nowhere"), "{line}");
+    let file = pages.join("weft.1");
+    let line = failed(&Command::new(WEFT).arg("man").arg(&file).output().unwrap(), 2);
+    assert!(
+        line.contains(&format!("{} is no directory; name one", file.display())),
+        "{line}"
+    );
 }
 
 #[test]
