@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use weft_control::status::NetworkList;
 use weft_core::{Path, PeerState, PeerStatus as CorePeer, Standing};
@@ -22,6 +23,8 @@ const PORTS: DataPorts = DataPorts {
 
 /// A peer that was heard within this time is there, in ms.
 const ANSWERS: u64 = 3_000;
+/// How long the answer to an echo is awaited that the rules deny: the peer may have newer ones, which allow it.
+const DENIED: Duration = Duration::from_millis(500);
 
 impl Facts {
     /// Corrects the standing of a peer by what is known from asking it. Returns for how many
@@ -64,6 +67,11 @@ impl Facts {
         };
         format!("no answer{by} for {:.1} s; {heard}", silence as f64 / 1_000.0)
     }
+}
+
+/// Returns how long an answer is awaited, of the time that the user has given.
+fn patience(given: Duration, denied: bool) -> Duration {
+    if denied { given.min(DENIED) } else { given }
 }
 
 /// Returns the time at which something of a peer was last received; 0: never.
@@ -153,15 +161,10 @@ impl Daemon {
 
     /// Returns the reason why no answer to an echo came, as text for the user.
     pub(super) fn why_no_echo(&self, peer: &CorePeer) -> String {
-        let now = boottime_ms();
-        let [own, other] = [self.networks.own(), &peer.key].map(|key| self.network_name(key));
-        let rules = self.why(&own, &other, None, "icmp", unix_s());
-        if let Ok(why) = rules.as_ref()
-            && !why.allowed
-        {
-            let reason = why.reasons.last().map_or("a rule", String::as_str);
-            return format!("denied by rules: {reason}; `weft why {own} {other} icmp`");
+        if let Some(denied) = self.why_denied(&peer.key) {
+            return denied;
         }
+        let now = boottime_ms();
         let mut judged = peer.clone();
         let silence = self.facts.judge(&mut judged, now);
         match (silence, judged.heard) {
@@ -170,6 +173,19 @@ impl Daemon {
             }
             _ => self.facts.why_judged(&judged, silence),
         }
+    }
+
+    /// Returns the reason why the rules that this node knows deny an echo, as text for the user; `None` if they allow it.
+    fn why_denied(&self, peer: &PublicKey) -> Option<String> {
+        let [own, other] = [self.networks.own(), peer].map(|key| self.network_name(key));
+        let why = self.why(&own, &other, None, "icmp", unix_s()).ok()?;
+        let reason = why.reasons.last().map_or("a rule", String::as_str);
+        (!why.allowed).then(|| format!("denied by rules: {reason}; `weft why {own} {other} icmp`"))
+    }
+
+    /// Returns how long the answer to an echo is awaited, of the time that the user has given.
+    pub(super) fn echo_timeout(&self, peer: &PublicKey, given: Duration) -> Duration {
+        patience(given, self.why_denied(peer).is_some())
     }
 
     /// Returns the name of a member in a network of this node, or its npub.
@@ -185,5 +201,17 @@ impl Daemon {
     pub(super) fn send_check(&mut self, peer: &PublicKey, check: Check) -> bool {
         let sent = self.node.send_service(boottime_ms(), peer, PORTS, &check.to_bytes());
         sent.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_that_rules_deny_is_not_awaited_for_long() {
+        let [short, long] = [10, 5_000].map(Duration::from_millis);
+        assert_eq!([short, long].map(|given| patience(given, false)), [short, long]);
+        assert_eq!([short, long].map(|given| patience(given, true)), [short, DENIED]);
     }
 }

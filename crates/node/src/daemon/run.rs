@@ -610,7 +610,7 @@ impl Daemon {
             ControlCommand::Events {} => self.subscribe(reply),
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
                 Ok(key) => {
-                    let timeout = Duration::from_millis(timeout_ms.into());
+                    let timeout = self.echo_timeout(&key, Duration::from_millis(timeout_ms.into()));
                     let command = self.echoes.send(key.node_addr(), timeout, Some(reply));
                     let token = self.echoes.token();
                     self.lanes
