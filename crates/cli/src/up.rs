@@ -1,11 +1,12 @@
 //! `weft up`: the daemon in the foreground.
 
 use std::fs;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use weft_config::log::LogFilter;
-use weft_config::{Config, ConfigError, Pending};
+use weft_config::{Config, ConfigError, Pending, edit};
 use weft_node::daemon::{self, DaemonError};
 use weft_node::logging;
 use weft_noise::Identity;
@@ -78,7 +79,12 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
     if new_config || new_key {
         Out::new().text(&welcome(&identity, &path, args.for_network))?;
     }
-    let log = logging::init(args.log.as_ref().unwrap_or(&config.log.filter), config.log.format)?;
+    let told = args.for_network && io::stderr().is_terminal();
+    let filter = match &args.log {
+        Some(given) => given.clone(),
+        None => filter(&config.log.filter, sets_level(&path), told),
+    };
+    let log = logging::init(&filter, config.log.format)?;
     daemon::run(daemon::Options {
         state,
         config,
@@ -90,6 +96,21 @@ pub(crate) fn run(paths: StatePaths, args: &Args) -> Result<(), Failure> {
         taken_back,
     })?;
     Ok(())
+}
+
+/// Whether the configuration sets the level of the log.
+fn sets_level(path: &Path) -> bool {
+    let text = weft_config::read_text(path);
+    text.is_ok_and(|text| edit::value_of(&text, "log.level").is_some())
+}
+
+/// The filter of the log. `chosen`: the configuration sets it. `told`: the command that starts the daemon says on the same
+/// terminal what happens, and lines of the log would stand between its own.
+fn filter(configured: &LogFilter, chosen: bool, told: bool) -> LogFilter {
+    match told && !chosen {
+        true => LogFilter::warn(),
+        false => configured.clone(),
+    }
 }
 
 /// Refuses a new key where networks know this machine by the one that is missing.
@@ -137,6 +158,16 @@ mod tests {
     use weft_noise::SecretKey;
 
     use super::*;
+
+    #[test]
+    fn a_log_beside_the_texts_of_a_command_has_warnings_alone() {
+        let [info, debug]: [LogFilter; 2] = ["info", "debug"].map(|level| level.parse().unwrap());
+        let of = |configured: &LogFilter, chosen, told| filter(configured, chosen, told).as_str().to_owned();
+        assert_eq!(of(&info, false, true), "warn");
+        assert_eq!(of(&info, true, true), "info", "the user's own choice");
+        assert_eq!(of(&debug, true, true), "debug");
+        assert_eq!(of(&info, false, false), "info");
+    }
 
     #[test]
     fn a_node_of_a_network_is_not_told_to_add_peers() {

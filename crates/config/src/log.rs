@@ -12,6 +12,12 @@ use tracing_subscriber::EnvFilter;
 pub struct LogFilter(String);
 
 impl LogFilter {
+    /// The filter of warnings and errors: `warn`.
+    #[must_use]
+    pub fn warn() -> Self {
+        Self("warn".to_owned())
+    }
+
     /// The filter as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
