@@ -123,6 +123,11 @@ impl Networks {
         self.all.values()
     }
 
+    /// The networks that a node is a member of, by identifier.
+    pub(crate) fn joined(&self, node: &PublicKey) -> Vec<&Network> {
+        self.iter().filter(|network| network.is_member(node)).collect()
+    }
+
     /// The key of this node.
     #[must_use]
     pub const fn own(&self) -> &PublicKey {

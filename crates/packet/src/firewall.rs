@@ -25,7 +25,7 @@ use weft_wire::virtio::VirtioNetHdr;
 pub use self::flows::{FlowTable, MAX_FLOWS};
 pub use self::known::{KnownFlow, KnownFlows};
 pub use self::policy::{
-    Addresses, NetworkRules, PeerRules, Policy, PortRanges, Protocol, Rule, RuleList, RuleSet, Scope,
+    Addresses, Facts, NetworkRules, PeerRules, Policy, PortRanges, Protocol, Reason, Rule, RuleList, RuleSet, Scope,
 };
 
 use self::flow_key::{About, Direction, FlowKey, Packet};

@@ -175,6 +175,7 @@ impl SlowPolicy {
             false => [].into(),
         };
         let networks = self.networks.iter().map(|network| NetworkRules {
+            origin: 0,
             ipv4: network.ipv4.map(|at| Addresses {
                 ours: v4(self.me, at),
                 theirs: v4(1 - self.me, at),
@@ -291,6 +292,7 @@ impl SlowRule {
 
     fn rule(&self) -> Rule {
         Rule {
+            origin: 0,
             allow: self.allow,
             to: match self.to {
                 None => Scope::Any,

@@ -41,41 +41,18 @@ pub struct ByHand {
 /// Compiles the rules for packets to the node `own` at `unix`, in seconds since 1970.
 #[must_use]
 pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[Rule], unix: u64) -> Compiled {
-    let joined: Vec<&Network> = networks.iter().filter(|network| network.is_member(own)).collect();
-    let subnets: Arc<[Subnet]> = by_hand.subnets.as_slice().into();
+    let joined = networks.joined(own);
     if joined.is_empty() && local.is_empty() {
         return Compiled::default();
     }
-    let all_ours: Option<Arc<[Subnet]>> = by_hand.serves.as_deref().map(Arc::from);
-    let host: Arc<[IpAddr]> = by_hand.host.as_slice().into();
-    let exit = all_ours.is_some();
-    let of_networks = joined.iter().map(|network| OfNetwork::new(own, network, exit, unix));
-    let mut of_networks: Vec<OfNetwork<'_>> = of_networks.collect();
-    let local_of = |policy: Policy| {
-        let chosen = local.iter().filter(|rule| rule.policy == policy);
-        List::new(chosen, |to| local::holds(&joined, policy, to, own), exit, unix)
-    };
-    let (mut deny, mut allow) = (local_of(Policy::Deny), local_of(Policy::Allow));
     let members = joined.iter().flat_map(|network| network.state().members.keys());
     let keys: BTreeSet<PublicKey> = members
         .chain(&by_hand.peers)
         .copied()
         .filter(|key| key != own)
         .collect();
-    let mut peers = BTreeMap::new();
-    for key in keys {
-        let holds = |policy, from: &Selector| local::holds(&joined, policy, from, &key);
-        let of_peer = PeerRules {
-            deny: deny.of(|from| holds(Policy::Deny, from)),
-            allow: allow.of(|from| holds(Policy::Allow, from)),
-            networks: of_networks.iter_mut().filter_map(|network| network.of(&key)).collect(),
-            by_hand: by_hand.peers.contains(&key).then(|| Arc::clone(&subnets)),
-            ours: all_ours.clone(),
-            host: Arc::clone(&host),
-            by_exit: by_hand.exit == Some(key),
-        };
-        peers.insert(key.node_addr(), of_peer);
-    }
+    let mut of_node = OfNode::new(own, &joined, by_hand, local, unix);
+    let peers = keys.iter().map(|key| (key.node_addr(), of_node.of(key))).collect();
     let of_records = joined
         .iter()
         .flat_map(|network| network.state().table.rules.iter().flatten());
@@ -84,6 +61,55 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
         peers: Some(peers),
         // A rule matches in its last second, too.
         next: ends.filter(|until| *until >= unix).min().map(|until| until + 1),
+    }
+}
+
+/// The rules for packets to one node.
+struct OfNode<'a> {
+    joined: &'a [&'a Network],
+    by_hand: &'a ByHand,
+    networks: Vec<OfNetwork<'a>>,
+    deny: List,
+    allow: List,
+    subnets: Arc<[Subnet]>,
+    ours: Option<Arc<[Subnet]>>,
+    host: Arc<[IpAddr]>,
+}
+
+impl<'a> OfNode<'a> {
+    fn new(own: &PublicKey, joined: &'a [&'a Network], by_hand: &'a ByHand, local: &[Rule], unix: u64) -> Self {
+        let exit = by_hand.serves.is_some();
+        let local_of = |policy: Policy| {
+            let chosen = (0..).zip(local).filter(|(_, rule)| rule.policy == policy);
+            List::new(chosen, |to| local::holds(joined, policy, to, own), exit, unix)
+        };
+        let of_networks = (0..).zip(joined);
+        Self {
+            joined,
+            by_hand,
+            networks: of_networks
+                .map(|(origin, network)| OfNetwork::new(own, (origin, network), exit, unix))
+                .collect(),
+            deny: local_of(Policy::Deny),
+            allow: local_of(Policy::Allow),
+            subnets: by_hand.subnets.as_slice().into(),
+            ours: by_hand.serves.as_deref().map(Arc::from),
+            host: by_hand.host.as_slice().into(),
+        }
+    }
+
+    /// Those for the packets of a peer.
+    fn of(&mut self, key: &PublicKey) -> PeerRules {
+        let holds = |policy, from: &Selector| local::holds(self.joined, policy, from, key);
+        PeerRules {
+            deny: self.deny.of(|from| holds(Policy::Deny, from)),
+            allow: self.allow.of(|from| holds(Policy::Allow, from)),
+            networks: self.networks.iter_mut().filter_map(|network| network.of(key)).collect(),
+            by_hand: self.by_hand.peers.contains(key).then(|| Arc::clone(&self.subnets)),
+            ours: self.ours.clone(),
+            host: Arc::clone(&self.host),
+            by_exit: self.by_hand.exit == Some(*key),
+        }
     }
 }
 
@@ -96,18 +122,20 @@ pub(super) fn tags(network: &Network, key: &PublicKey) -> BTreeSet<Name> {
 /// One network, as this node sees it.
 struct OfNetwork<'a> {
     own: PublicKey,
+    origin: u16,
     network: &'a Network,
     list: List,
     ours: Arc<[Subnet]>,
 }
 
 impl<'a> OfNetwork<'a> {
-    fn new(own: &PublicKey, network: &'a Network, exit: bool, unix: u64) -> Self {
+    fn new(own: &PublicKey, (origin, network): (u16, &'a Network), exit: bool, unix: u64) -> Self {
         let state = network.state();
         let tags = tags(network, own);
-        let rules = state.table.rules.iter().flatten();
+        let rules = (0..).zip(state.table.rules.iter().flatten());
         Self {
             own: *own,
+            origin,
             network,
             list: List::new(rules, |to| holds(to, own, &tags), exit, unix),
             ours: behind(network, own),
@@ -120,6 +148,7 @@ impl<'a> OfNetwork<'a> {
         let member = state.members.get(key)?;
         let ends = self.network.ipv4(&self.own).zip(self.network.ipv4(key));
         Some(NetworkRules {
+            origin: self.origin,
             ipv4: ends.map(|(ours, theirs)| Addresses { ours, theirs }),
             ours: Arc::clone(&self.ours),
             theirs: behind(self.network, key),
@@ -137,7 +166,8 @@ fn behind(network: &Network, key: &PublicKey) -> Arc<[Subnet]> {
     routes.map(|(subnet, _)| *subnet).collect()
 }
 
-/// The rules of one origin that can be about packets to this node.
+/// The rules of one origin that can be about packets to this node. Each is named by its place among all of
+/// that origin.
 struct List {
     rules: RuleList,
     from: Vec<Selector>,
@@ -147,15 +177,15 @@ struct List {
 
 impl List {
     fn new<'r>(
-        rules: impl IntoIterator<Item = &'r Rule>,
+        rules: impl IntoIterator<Item = (u16, &'r Rule)>,
         is_own: impl Fn(&Selector) -> bool,
         exit: bool,
         unix: u64,
     ) -> Self {
-        let in_force = |rule: &&Rule| rule.until.is_none_or(|until| unix <= until);
-        let known = |rule: &&Rule| exit || rule.to != Target::Exit;
-        let rules = rules.into_iter().filter(in_force).filter(known);
-        let ours = rules.filter_map(|rule| Some((rule.from.clone(), resolve(rule, &is_own)?)));
+        let in_force = |rule: &Rule| rule.until.is_none_or(|until| unix <= until);
+        let known = |rule: &Rule| exit || rule.to != Target::Exit;
+        let rules = rules.into_iter().filter(|(_, rule)| in_force(rule) && known(rule));
+        let ours = rules.filter_map(|(origin, rule)| Some((rule.from.clone(), resolve((origin, rule), &is_own)?)));
         let (from, rules): (Vec<_>, Vec<_>) = ours.unzip();
         Self {
             rules: rules.into(),
@@ -180,7 +210,7 @@ impl List {
 }
 
 /// A rule for packets to this node, or `None` if it is about other destinations only.
-fn resolve(rule: &Rule, is_own: impl Fn(&Selector) -> bool) -> Option<firewall::Rule> {
+fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> Option<firewall::Rule> {
     let to = match &rule.to {
         Target::Members(Selector::Any) => Scope::Any,
         Target::Members(members) if is_own(members) => Scope::Node,
@@ -197,6 +227,7 @@ fn resolve(rule: &Rule, is_own: impl Fn(&Selector) -> bool) -> Option<firewall::
         Some(Protocol::Number(number)) => firewall::Protocol::Number(number),
     };
     Some(firewall::Rule {
+        origin,
         allow: rule.policy == Policy::Allow,
         to,
         protocol,

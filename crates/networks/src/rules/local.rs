@@ -36,10 +36,7 @@ fn is_named(network: &Network, name: &Name) -> bool {
 /// each, in their order.
 #[must_use]
 pub fn unclear(networks: &Networks, local: &[Rule]) -> Vec<String> {
-    let joined: Vec<&Network> = networks
-        .iter()
-        .filter(|network| network.is_member(networks.own()))
-        .collect();
+    let joined = networks.joined(networks.own());
     let of_rule = |rule: &Rule| ends(rule).find_map(|end| why_unclear(&joined, rule.policy, end));
     let lines = local
         .iter()
@@ -50,10 +47,7 @@ pub fn unclear(networks: &Networks, local: &[Rule]) -> Vec<String> {
 /// A line for each tag in local rules that no member has, which the rule may have misspelt.
 #[must_use]
 pub fn unused_tags(networks: &Networks, local: &[Rule]) -> Vec<String> {
-    let joined: Vec<&Network> = networks
-        .iter()
-        .filter(|network| network.is_member(networks.own()))
-        .collect();
+    let joined = networks.joined(networks.own());
     let is_used = |of: Option<&Name>, tag: &Name| {
         let mut meant = joined
             .iter()

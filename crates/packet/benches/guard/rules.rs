@@ -99,6 +99,7 @@ fn guarded_pair() -> [End; 2] {
 /// Sets a policy whose last rule alone allows the flows of these cases.
 fn guard(lane: &mut Lane, train: &mut Train<Sent>, me: NodeAddr, peer: NodeAddr) -> Arc<Policy> {
     let list = (1..=RULES).map(|n| Rule {
+        origin: 0,
         allow: true,
         to: Scope::Node,
         protocol: Protocol::Number(6),
@@ -110,6 +111,7 @@ fn guard(lane: &mut Lane, train: &mut Train<Sent>, me: NodeAddr, peer: NodeAddr)
         }),
     });
     let network = NetworkRules {
+        origin: 0,
         ipv4: None,
         ours: Arc::default(),
         theirs: Arc::default(),

@@ -48,6 +48,8 @@ pub struct PeerRules {
 /// The rules of a network for the packets of one of its members.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NetworkRules {
+    /// The network that they are of: its place among those that the policy is made of.
+    pub origin: u16,
     /// The IPv4 addresses in the network.
     pub ipv4: Option<Addresses>,
     /// The subnets behind this node that the network knows.
@@ -86,6 +88,8 @@ pub struct RuleSet {
 /// A rule about packets of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
+    /// Its place among all rules of its origin, which has more than those about packets to this node.
+    pub origin: u16,
     /// Whether they pass.
     pub allow: bool,
     /// Their destinations.
@@ -143,12 +147,43 @@ pub enum Protocol {
     Number(u8),
 }
 
-/// What rules look at in a packet.
-struct Facts {
-    source: IpAddr,
-    dest: IpAddr,
-    protocol: u8,
-    port: Option<u16>,
+/// What rules look at in the first packet of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Its source.
+    pub source: IpAddr,
+    /// Its destination.
+    pub dest: IpAddr,
+    /// The protocol of its transport header, by its number.
+    pub protocol: u8,
+    /// Its destination port, if it is one of TCP or UDP that shows it.
+    pub port: Option<u16>,
+}
+
+/// Why a flow passes or not: one origin of rules that has a say. Origins are named as in [`Rule::origin`] and
+/// [`NetworkRules::origin`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing: no network and no configuration joins its ends, so it does not pass.
+    Apart,
+    /// The local rules, of which this one decides.
+    Local {
+        /// The rule.
+        rule: u16,
+        /// Whether the flow passes.
+        allow: bool,
+    },
+    /// A network that joins the ends. One that allows the flow decides.
+    Network {
+        /// The network.
+        network: u16,
+        /// Its first rule that matches; `None`: none does, and its default says what follows.
+        rule: Option<u16>,
+        /// Whether the network allows the flow.
+        allow: bool,
+    },
+    /// The configuration, which has the peer: the flow passes.
+    ByHand,
 }
 
 impl Policy {
@@ -209,7 +244,14 @@ impl Policy {
             protocol: inner.protocol(),
             port: ports.map(|ports| u16::from_be_bytes([ports[2], ports[3]])),
         };
-        rules.allow((self.me, peer), &facts)
+        rules.decide((self.me, peer), &facts, |_| ())
+    }
+
+    /// Whether the rules allow the flow that a packet of a peer begins; false for one that is malformed or
+    /// source-routed.
+    #[must_use]
+    pub fn admits(&self, peer: NodeAddr, packet: &[u8]) -> bool {
+        Inner::parse(packet).is_ok_and(|inner| !inner.is_source_routed() && self.allows(peer, &inner))
     }
 
     /// Whether a packet from `source` may go to a peer: the source is this node in a network that
@@ -240,31 +282,49 @@ impl Policy {
 }
 
 impl PeerRules {
-    fn allow(&self, ends: (NodeAddr, NodeAddr), facts: &Facts) -> bool {
+    /// Whether the flow passes that a packet of the peer begins, `ends` being this node and the peer. `tell`
+    /// hears of each origin of rules that has a say, in their order; the last one decides.
+    pub fn decide(&self, ends: (NodeAddr, NodeAddr), facts: &Facts, mut tell: impl FnMut(Reason)) -> bool {
         let (me, peer) = ends;
         if !self.joins(ends, facts.dest, facts.source) {
             // No local rule leads from one network into another.
+            tell(Reason::Apart);
             return false;
         }
-        let asked = self.asked_for_names(me, facts);
-        let (facts, to) = match &asked {
-            Some(asked) => (asked, To::EXIT),
+        let for_names = self.asked_for_names(me, facts);
+        let (facts, to) = match &for_names {
+            Some(query) => (query, To::EXIT),
             None => (facts, self.destination(me, facts.dest)),
         };
-        if let Some(decision) = self.deny.decide(facts, to).or_else(|| self.allow.decide(facts, to)) {
-            return decision;
+        if let Some(rule) = self.deny.first(facts, to).or_else(|| self.allow.first(facts, to)) {
+            tell(Reason::Local {
+                rule: rule.origin,
+                allow: rule.allow,
+            });
+            return rule.allow;
         }
-        let by_exit = asked.is_some() || self.leads_by_exit(to, facts.dest);
+        let by_exit = for_names.is_some() || self.leads_by_exit(to, facts.dest);
         let concerns = |network: &&NetworkRules| {
             let joins = to != To::EXIT && network.joins(me, facts.dest, facts.source);
             joins || by_exit && network.serves(peer, facts.source)
         };
         let mut concerned = self.networks.iter().filter(concerns).peekable();
-        match concerned.peek() {
-            // A flow passes if one common network allows it.
-            Some(_) => concerned.any(|network| network.rules.decide(facts, to).unwrap_or(network.inside)),
-            None => to != To::EXIT && self.by_hand.is_some(),
+        if concerned.peek().is_none() {
+            let passes = to != To::EXIT && self.by_hand.is_some();
+            tell(if passes { Reason::ByHand } else { Reason::Apart });
+            return passes;
         }
+        // A flow passes if one common network allows it.
+        concerned.any(|network| {
+            let rule = network.rules.first(facts, to);
+            let allow = rule.map_or(network.inside, |rule| rule.allow);
+            tell(Reason::Network {
+                network: network.origin,
+                rule: rule.map(|rule| rule.origin),
+                allow,
+            });
+            allow
+        })
     }
 
     /// Whether packets pass between these addresses unless a rule denies them: one of this node or
@@ -346,11 +406,10 @@ fn within(subnets: &[Subnet], address: IpAddr) -> bool {
 }
 
 impl RuleSet {
-    /// What the first rule says that matches.
-    fn decide(&self, facts: &Facts, to: To) -> Option<bool> {
-        let rules = self.chosen.iter().filter_map(|at| self.list.get(usize::from(*at)));
-        let mut matching = rules.filter(|rule| rule.matches(facts, to));
-        matching.next().map(|rule| rule.allow)
+    /// The first rule that matches.
+    fn first(&self, facts: &Facts, to: To) -> Option<&Rule> {
+        let mut rules = self.chosen.iter().filter_map(|at| self.list.get(usize::from(*at)));
+        rules.find(|rule| rule.matches(facts, to))
     }
 }
 

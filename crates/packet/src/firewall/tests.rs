@@ -56,6 +56,7 @@ fn serving(protocol: u8, ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
     let list: RuleList = ports
         .iter()
         .map(|port| Rule {
+            origin: 0,
             allow: true,
             to: Scope::Node,
             protocol: Protocol::Number(protocol),
@@ -63,6 +64,7 @@ fn serving(protocol: u8, ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
         })
         .collect();
     let network = NetworkRules {
+        origin: 0,
         ipv4: None,
         ours: Arc::default(),
         theirs: Arc::default(),
@@ -174,6 +176,7 @@ fn an_exit_serves_members_under_their_own_addresses() {
         };
         let rules = PeerRules {
             networks: vec![NetworkRules {
+                origin: 0,
                 ipv4: Some(Addresses {
                     ours: [10, 44, 0, 1].into(),
                     theirs: [10, 44, 0, 2].into(),
@@ -207,6 +210,7 @@ fn an_exit_serves_members_under_their_own_addresses() {
     assert!(!passes(&by_hand, member, INTERNET, 443), "a peer added by hand");
     assert!(passes(&by_hand, member, LAN, 443), "a configured subnet");
     let rule = |to| Rule {
+        origin: 0,
         allow: false,
         to,
         protocol: Protocol::Number(TCP),
@@ -232,6 +236,7 @@ fn an_exit_serves_members_under_their_own_addresses() {
 /// The network of the tests of exits, whose default is to pass: `of_network` are its rules.
 fn exit_network(of_network: &[Rule], inside: bool, exit: bool) -> NetworkRules {
     NetworkRules {
+        origin: 0,
         ipv4: Some(Addresses {
             ours: [10, 44, 0, 1].into(),
             theirs: [10, 44, 0, 2].into(),
@@ -249,6 +254,7 @@ fn exit_network(of_network: &[Rule], inside: bool, exit: bool) -> NetworkRules {
 
 fn about(allow: bool, to: Scope) -> Rule {
     Rule {
+        origin: 0,
         allow,
         to,
         protocol: Protocol::Any,
@@ -349,6 +355,7 @@ fn users_of_an_exit_may_ask_it_for_names() {
             .map(|(dest, port)| at_port_of_exit(vec![exit_network(rules, inside, exit)], (&OWN, &HOST), dest, port))
     };
     let ports = |allow, to, ports: &[u16]| Rule {
+        origin: 0,
         ports: ports.iter().map(|port| (*port, *port)).collect(),
         protocol: Protocol::Number(TCP),
         ..about(allow, to)
@@ -377,6 +384,7 @@ fn an_own_address_in_a_route_is_both_node_and_route() {
     let route = Scope::Subnet(LAN.parse().unwrap());
     let passes = |rules: &[Rule], inside: bool, dest: &str| {
         let network = NetworkRules {
+            origin: 0,
             ours: [LAN.parse().unwrap()].into(),
             ..exit_network(rules, inside, false)
         };
@@ -595,4 +603,53 @@ proptest! {
         prop_assert!(node.receive(0, &bytes).is_err());
         let _ = node.lanes[1].outbound(0, &bytes);
     }
+}
+
+#[test]
+fn each_origin_that_has_a_say_is_told_in_order() {
+    let of_network = |origin, rules: &[Rule], inside| NetworkRules {
+        origin,
+        ..exit_network(rules, inside, false)
+    };
+    let (deny, allow) = (about(false, Scope::Node), about(true, Scope::Node));
+    let numbered = |origin, rule: &Rule| Rule { origin, ..rule.clone() };
+    let networks = vec![
+        of_network(4, &[numbered(7, &deny), allow.clone()], true),
+        of_network(6, &[], true),
+        of_network(8, &[allow], true),
+    ];
+    let mut rules = PeerRules {
+        networks,
+        ..PeerRules::default()
+    };
+    let facts = Facts {
+        source: PEER.to_ipv6().into(),
+        dest: ME.to_ipv6().into(),
+        protocol: TCP,
+        port: Some(22),
+    };
+    let told = |rules: &PeerRules, facts: &Facts| {
+        let mut told = Vec::new();
+        let passes = rules.decide((ME, PEER), facts, |reason| told.push(reason));
+        (passes, told)
+    };
+    let of = |network, rule, allow| Reason::Network { network, rule, allow };
+    let both = vec![of(4, Some(7), false), of(6, None, true)];
+    assert_eq!(told(&rules, &facts), (true, both));
+    rules.deny = RuleSet {
+        list: [numbered(9, &deny)].into(),
+        chosen: [0].into(),
+    };
+    let local = Reason::Local { rule: 9, allow: false };
+    assert_eq!(told(&rules, &facts), (false, vec![local]));
+    let elsewhere = Facts {
+        dest: "192.168.7.9".parse().unwrap(),
+        ..facts
+    };
+    assert_eq!(told(&rules, &elsewhere), (false, vec![Reason::Apart]));
+    let by_hand = PeerRules {
+        by_hand: Some(Arc::default()),
+        ..PeerRules::default()
+    };
+    assert_eq!(told(&by_hand, &facts), (true, vec![Reason::ByHand]));
 }

@@ -36,6 +36,7 @@ fn networks(texts: &[&str]) -> Vec<Subnet> {
 fn rule(allow: bool, to: Scope, protocol: Protocol, ports: &[(u16, u16)]) -> Rule {
     let ports = ports.into();
     Rule {
+        origin: 0,
         allow,
         to,
         protocol,
@@ -62,6 +63,7 @@ fn network(third: u8, rules: RuleSet, inside: bool) -> NetworkRules {
         .into()
     };
     NetworkRules {
+        origin: 0,
         ipv4: Some(Addresses {
             ours: address(2),
             theirs: address(1),
