@@ -62,6 +62,15 @@ fn networks(number: usize, kept: Vec<Network>) -> Networks {
     Networks::new(identity(number), kept, Box::new(ChaCha20Rng::seed_from_u64(seed)))
 }
 
+impl Networks {
+    /// Makes a node a member without its request.
+    pub(crate) fn take_in(&mut self, of: &str, node: &PublicKey, name: Name, tags: BTreeSet<Name>) {
+        let id = self.find(Some(of)).unwrap();
+        let (identity, network) = self.with(id).unwrap();
+        network.take_in(identity, node, (Some(name), tags), 0, UNIX).unwrap();
+    }
+}
+
 impl World {
     fn new(nodes: usize, connected: &[(usize, usize)]) -> Self {
         Self {

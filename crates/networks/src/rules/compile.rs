@@ -64,6 +64,21 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
     }
 }
 
+/// Compiles the rules that another node has for the packets of `peer`, as far as the networks of this one
+/// say: its configuration is not known, but for whether it `serves` as exit.
+pub(super) fn of_other(
+    (node, peer): (&PublicKey, &PublicKey),
+    networks: &Networks,
+    serves: bool,
+    unix: u64,
+) -> PeerRules {
+    let by_hand = ByHand {
+        serves: serves.then(Vec::new),
+        ..ByHand::default()
+    };
+    OfNode::new(node, &networks.joined(node), &by_hand, &[], unix).of(peer)
+}
+
 /// The rules for packets to one node.
 struct OfNode<'a> {
     joined: &'a [&'a Network],
@@ -114,7 +129,7 @@ impl<'a> OfNode<'a> {
 }
 
 /// The tags that a node has in a network.
-pub(super) fn tags(network: &Network, key: &PublicKey) -> BTreeSet<Name> {
+fn tags(network: &Network, key: &PublicKey) -> BTreeSet<Name> {
     let member = network.state().members.get(key);
     member.map(|member| member.tags.clone()).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 //! Rules of networks and of the configuration, compiled and explained.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
@@ -11,8 +12,8 @@ use weft_roster::rules::{Policy, Rule, Selector};
 use weft_wire::Subnet;
 
 use super::compile::{ByHand, compile};
-use super::why::{Question, service, why};
-use crate::{Networks, RuleChange};
+use super::why::{Known, Question, Verdict, service, why};
+use crate::{Networks, RouteChange, RuleChange};
 
 const UNIX: u64 = 1_700_000_000;
 
@@ -61,6 +62,35 @@ fn texts(networks: &Networks) -> Vec<String> {
 
 fn local(rules: &[&str]) -> Vec<Rule> {
     rules.iter().map(|rule| rule.parse().unwrap()).collect()
+}
+
+/// Makes a node a member of a network, as `laptop`.
+fn take_in(networks: &mut Networks, network: &str, byte: u8) {
+    networks.take_in(network, &key(byte), Name::host("laptop").unwrap(), BTreeSet::new());
+}
+
+/// A flow from node 2 to a port of node 1.
+fn to_nas(port: u16) -> Question {
+    Question {
+        from: key(2),
+        to: key(1),
+        behind: None,
+        exit: false,
+        protocol: 6,
+        port: Some(port),
+    }
+}
+
+/// What node 1 says about a flow.
+fn ask(networks: &Networks, by_hand: &ByHand, rules: &[&str], question: &Question) -> Verdict {
+    let local = local(rules);
+    let known = Known {
+        networks,
+        compiled: &compile(&key(1), networks, by_hand, &local, UNIX),
+        local: &local,
+        by_hand: &by_hand.peers,
+    };
+    why(question, &known, UNIX)
 }
 
 #[test]
@@ -184,20 +214,13 @@ fn a_rule_ends_with_its_last_second() {
 #[test]
 fn the_reason_names_the_rule() {
     let ask = |networks: &Networks, port, rules: &[&str]| {
-        let question = Question {
-            from: key(1),
-            to: key(1),
-            behind: None,
-            exit: false,
-            protocol: 6,
-            port: Some(port),
-        };
-        let verdict = why(&question, networks, &local(rules), false, UNIX);
+        let verdict = ask(networks, &by_hand(&[]), rules, &to_nas(port));
         (verdict.allowed, verdict.reasons.join("; "))
     };
     let mut one = networks(&["home"]);
-    add(&mut one, "deny from nas to nas tcp/25");
-    let denied = (false, "rule 1 of home: deny from nas to nas tcp/25".to_owned());
+    take_in(&mut one, "home", 2);
+    add(&mut one, "deny from laptop to nas tcp/25");
+    let denied = (false, "rule 1 of home: deny from laptop to nas tcp/25".to_owned());
     assert_eq!(ask(&one, 25, &[]), denied);
     let allowed = (true, "no rule of home matches, and its default is allow".to_owned());
     assert_eq!(ask(&one, 26, &[]), allowed);
@@ -208,7 +231,10 @@ fn the_reason_names_the_rule() {
     );
     // One network that allows the flow suffices.
     let mut two = networks(&["home", "work"]);
-    let rules = RuleChange::Set(vec!["deny from nas to nas tcp/25".to_owned()]);
+    for network in ["home", "work"] {
+        take_in(&mut two, network, 2);
+    }
+    let rules = RuleChange::Set(vec!["deny from laptop to nas tcp/25".to_owned()]);
     two.change_rules(Some("home"), rules, (0, UNIX)).unwrap();
     let (allowed, reasons) = ask(&two, 25, &[]);
     assert!(
@@ -220,16 +246,8 @@ fn the_reason_names_the_rule() {
 #[test]
 fn strangers_and_peers_by_hand_are_told_apart() {
     let networks = networks(&["home"]);
-    let question = Question {
-        from: key(2),
-        to: key(1),
-        behind: None,
-        exit: false,
-        protocol: 6,
-        port: Some(22),
-    };
-    for by_hand in [false, true] {
-        assert_eq!(why(&question, &networks, &[], by_hand, UNIX).allowed, by_hand);
+    for (peers, passes) in [(&[][..], false), (&[2], true)] {
+        assert_eq!(ask(&networks, &by_hand(peers), &[], &to_nas(22)).allowed, passes);
     }
     let rules = compile(&key(1), &networks, &by_hand(&[]), &[], UNIX).peers.unwrap();
     assert!(rules.is_empty(), "packets of all others are dropped");
@@ -283,4 +301,87 @@ fn a_rule_about_a_key_is_about_that_key() {
     state.names.insert(key(2), Name::label(&npub).unwrap());
     let rule = super::from_words(&format!("allow from {npub} to nas tcp/22"), &state).unwrap();
     assert_eq!(rule.from, Selector::Member(key(1)));
+}
+
+#[test]
+fn a_node_without_rules_and_networks_says_that_all_passes() {
+    let verdict = ask(&networks(&[]), &by_hand(&[]), &[], &to_nas(22));
+    assert_eq!(
+        (verdict.allowed, verdict.reasons.join("; ")),
+        (
+            true,
+            "this node is in no network and has no local rules: all passes".to_owned()
+        )
+    );
+}
+
+/// Between nodes ICMP is that of IPv6, and rules have one word for both.
+#[test]
+fn icmp_is_that_of_the_addresses_of_the_flow() {
+    let mut networks = networks(&["home"]);
+    take_in(&mut networks, "home", 2);
+    add(&mut networks, "deny from any to any 1");
+    let echo = |protocol| Question {
+        protocol,
+        port: None,
+        ..to_nas(0)
+    };
+    let passes = |networks: &Networks| [1, 58].map(|icmp| ask(networks, &by_hand(&[]), &[], &echo(icmp)).allowed);
+    assert_eq!(passes(&networks), [true, true], "a rule about the protocol of IPv4");
+    add(&mut networks, "deny from any to any icmp");
+    assert_eq!(passes(&networks), [false, false]);
+}
+
+#[test]
+fn a_flow_on_one_node_is_one_that_no_rule_is_about() {
+    let networks = networks(&["home"]);
+    for node in [1, 3] {
+        let question = Question {
+            from: key(node),
+            to: key(node),
+            ..to_nas(22)
+        };
+        let rules = ["deny from any to any"];
+        assert!(ask(&networks, &by_hand(&[]), &rules, &question).allowed);
+    }
+}
+
+/// A peer of this node is none of another one.
+#[test]
+fn a_peer_by_hand_is_one_of_this_node_alone() {
+    let networks = networks(&["home"]);
+    let to_stranger = Question {
+        to: key(3),
+        ..to_nas(22)
+    };
+    assert!(!ask(&networks, &by_hand(&[2]), &[], &to_stranger).allowed);
+    let from_own = Question {
+        from: key(1),
+        to: key(2),
+        ..to_nas(22)
+    };
+    assert!(ask(&networks, &by_hand(&[2]), &[], &from_own).allowed);
+}
+
+#[test]
+fn an_approved_exit_that_does_not_serve_lets_nothing_pass() {
+    let mut networks = networks(&["home"]);
+    take_in(&mut networks, "home", 2);
+    networks.set_offer(&["0.0.0.0/0".parse().unwrap()].into());
+    networks
+        .change_exit(None, "nas", RouteChange::Approve, (0, UNIX))
+        .unwrap();
+    let question = Question {
+        exit: true,
+        ..to_nas(443)
+    };
+    let serving = |serves: bool| ByHand {
+        serves: serves.then(Vec::new),
+        ..ByHand::default()
+    };
+    let allowed = ask(&networks, &serving(true), &[], &question);
+    assert!(allowed.allowed, "{:?}", allowed.reasons);
+    let denied = ask(&networks, &serving(false), &[], &question);
+    let words = "this node is an approved exit and serves as none at present: nothing passes";
+    assert_eq!((denied.allowed, denied.reasons), (false, vec![words.to_owned()]));
 }

@@ -1,13 +1,17 @@
 //! What the rules say about one flow, and which of them.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_noise::PublicKey;
+use weft_packet::firewall::{Facts, PeerRules, Reason};
 use weft_roster::names::Name;
-use weft_roster::rules::{Destination, Flow, Party, Policy, Protocol, Reason, Rule, Selector, Service, Target};
+use weft_roster::rules::{Policy, Protocol, Rule, Service};
+use weft_wire::Subnet;
+use weft_wire::internet::GLOBAL_IPV6;
+use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
-use super::compile::tags;
+use super::compile::{self, Compiled};
 use super::{in_words, local};
 use crate::{Network, Networks};
 
@@ -37,130 +41,193 @@ pub struct Verdict {
     pub reasons: Vec<String>,
 }
 
-/// Explains what passes. Local rules are known only of this node, so they are asked if the flow goes
-/// to it. `by_hand`: whether the other end is a peer of the configuration.
+/// What this node knows of the rules.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// Its networks.
+    pub networks: &'a Networks,
+    /// The rules for packets to it, as its lanes apply them.
+    pub compiled: &'a Compiled,
+    /// The rules of its configuration, of which those are made.
+    pub local: &'a [Rule],
+    /// The peers of its configuration.
+    pub by_hand: &'a BTreeSet<PublicKey>,
+}
+
+/// Explains what passes at `unix`, in seconds since 1970. A flow to this node, to what is behind it or by it as
+/// exit is decided by the rules that its lanes apply. One to another node is decided as that one does, as far
+/// as the networks of this node say: local rules are known only of this node.
 #[must_use]
-pub fn why(question: &Question, networks: &Networks, local: &[Rule], by_hand: bool, unix: u64) -> Verdict {
-    let common: Vec<&Network> = networks
-        .iter()
-        .filter(|network| network.is_member(&question.from) && network.is_member(&question.to))
-        .filter(|network| !question.exit || network.state().exits.contains_key(&question.to))
-        .filter(|network| {
-            question
-                .behind
-                .is_none_or(|address| is_behind(network, &question.to, address))
-        })
-        .collect();
-    // An exit serves members only.
-    let by_hand = by_hand && !question.exit;
-    let mut reasons = Vec::new();
-    if question.to == *networks.own() && (by_hand || !common.is_empty()) {
-        reasons.extend(local::unclear(networks, local));
-        if let Some((policy, reason)) = local_rule(question, networks, local, unix) {
-            reasons.push(reason);
-            return Verdict {
-                allowed: policy == Policy::Allow,
-                reasons,
-            };
-        }
-        if !local.is_empty() {
-            reasons.push("no local rule matches".to_owned());
-        }
+pub fn why(question: &Question, known: &Known<'_>, unix: u64) -> Verdict {
+    if question.from == question.to {
+        return Verdict::of(true, "both ends are one node, whose packets to itself no rule is about");
     }
-    if common.is_empty() {
-        reasons.push(match by_hand {
-            true => "a peer of the configuration and in no network with this node: all passes".to_owned(),
-            false if question.exit => "no network of this node has both as member and exit: nothing passes".to_owned(),
-            false if question.behind.is_some() => {
-                "no network that this node and the two are in has such a route: nothing passes".to_owned()
-            }
-            false => "the two are in no network that this node is in: nothing passes".to_owned(),
-        });
-        return Verdict {
-            allowed: by_hand,
-            reasons,
+    let ends = (&question.to, &question.from);
+    if question.to != *known.networks.own() {
+        let rules = compile::of_other(ends, known.networks, question.exit, unix);
+        return explain(question, known, &rules);
+    }
+    let Some(peers) = &known.compiled.peers else {
+        return match known.by_hand.contains(&question.from) {
+            true => Verdict::of(true, BY_HAND),
+            false => Verdict::of(true, "this node is in no network and has no local rules: all passes"),
         };
+    };
+    // Of a peer without rules all packets are dropped.
+    let none = PeerRules::default();
+    let rules = peers.get(&question.from.node_addr()).unwrap_or(&none);
+    let mut verdict = explain(question, known, rules);
+    let asked = rules.by_hand.is_some() || !rules.networks.is_empty();
+    if asked {
+        verdict.reasons.splice(..0, local::unclear(known.networks, known.local));
     }
-    let mut allowed = false;
-    for network in common {
-        let (policy, reason) = of_network(question, network, unix);
-        reasons.push(reason);
-        if policy == Policy::Allow {
-            allowed = true;
-            break;
+    verdict
+}
+
+/// What is said of a peer that only the configuration knows.
+const BY_HAND: &str = "a peer of the configuration and in no network with this node: all passes";
+
+impl Verdict {
+    fn of(allowed: bool, reason: &str) -> Self {
+        Self {
+            allowed,
+            reasons: vec![reason.to_owned()],
         }
     }
+}
+
+/// What the rules for the packets of one peer say.
+fn explain(question: &Question, known: &Known<'_>, rules: &PeerRules) -> Verdict {
+    let (allowed, asked) = decide(question, rules);
+    let own = *known.networks.own();
+    let to_own = question.to == own;
+    // Whether another node has this one in its configuration is not known; a peer of this one is expected to.
+    let peer = if question.from == own {
+        question.to
+    } else {
+        question.from
+    };
+    let by_hand = (to_own || question.from == own) && known.by_hand.contains(&peer) && !question.exit;
+    if asked == [Reason::Apart] && by_hand && !to_own {
+        return Verdict::of(true, BY_HAND);
+    }
+    let mut reasons = Vec::new();
+    let is_local = |asked: &Reason| matches!(asked, Reason::Local { .. } | Reason::Apart);
+    if to_own && !known.local.is_empty() && !asked.iter().any(is_local) {
+        reasons.push("no local rule matches".to_owned());
+    }
+    let joined = known.networks.joined(&question.to);
+    reasons.extend(asked.iter().map(|asked| match *asked {
+        Reason::Apart => apart(question, known, rules).to_owned(),
+        Reason::ByHand => BY_HAND.to_owned(),
+        Reason::Local { rule, .. } => match known.local.get(usize::from(rule)) {
+            Some(rule) => format!("local rule: {rule}"),
+            None => "a local rule".to_owned(),
+        },
+        Reason::Network { network, rule, allow } => match joined.get(usize::from(network)) {
+            Some(network) => of_network(network, rule, allow),
+            None => "the rules of a network".to_owned(),
+        },
+    }));
     Verdict { allowed, reasons }
 }
 
-/// Whether an address is in an approved route of a member.
-fn is_behind(network: &Network, member: &PublicKey, address: IpAddr) -> bool {
-    let mut routes = network.routes();
-    routes.any(|(subnet, members)| subnet.contains(address) && members.contains(member))
+/// Why no network and no configuration joins the ends of a flow.
+fn apart(question: &Question, known: &Known<'_>, rules: &PeerRules) -> &'static str {
+    match question.behind {
+        _ if question.exit && rules.ours.is_none() && rules.networks.iter().any(|network| network.exit) => {
+            "this node is an approved exit and serves as none at present: nothing passes"
+        }
+        _ if question.exit => "no network of this node has both as member and exit: nothing passes",
+        Some(_) if question.to == *known.networks.own() && rules.by_hand.is_some() => {
+            "neither the configuration nor a network that the two are in has such a subnet of this node: nothing passes"
+        }
+        Some(_) => "no network that this node and the two are in has such a route: nothing passes",
+        None => "the two are in no network that this node is in: nothing passes",
+    }
 }
 
-fn local_rule(question: &Question, networks: &Networks, local: &[Rule], unix: u64) -> Option<(Policy, String)> {
-    let own = networks.own();
-    let joined: Vec<&Network> = networks.iter().filter(|network| network.is_member(own)).collect();
-    let none = BTreeSet::new();
-    let flow = question.flow(&none, &none);
-    let matches = |rule: &Rule| {
-        let holds = |end: &Selector, key| local::holds(&joined, rule.policy, end, key);
-        // The members at both ends are compared here, and the rest as in a network.
-        let to = match &rule.to {
-            Target::Members(to) if *to != Selector::Any => holds(to, own).then_some(Selector::Member(*own)),
-            _ => None,
-        };
-        let rest = Rule {
-            from: Selector::Any,
-            to: to.map_or_else(|| rule.to.clone(), Target::Members),
-            ..rule.clone()
-        };
-        holds(&rule.from, &question.from) && rest.matches(&flow, unix)
-    };
-    [Policy::Deny, Policy::Allow].into_iter().find_map(|policy| {
-        let mut rules = local.iter().filter(|rule| rule.policy == policy);
-        let rule = rules.find(|rule| matches(rule))?;
-        Some((policy, format!("local rule: {rule}")))
-    })
-}
-
-fn of_network(question: &Question, network: &Network, unix: u64) -> (Policy, String) {
+/// What a network says, by the rule that decides or its default.
+fn of_network(network: &Network, rule: Option<u16>, allow: bool) -> String {
     let state = network.state();
-    let tags = |key| tags(network, key);
-    let (from, to) = (tags(&question.from), tags(&question.to));
-    let decision = state.table.decide(&question.flow(&from, &to), unix);
     let name = network.label().map_or("the network", Name::as_str);
-    let reason = match decision.reason {
-        Reason::Rule(at) => {
-            let rule = state.table.rules.as_ref().and_then(|rules| rules.get(at));
-            let text = rule.map(|rule| in_words(rule, state)).unwrap_or_default();
-            format!("rule {} of {name}: {text}", at + 1)
-        }
-        Reason::Default => format!("no rule of {name} matches, and its default is {}", decision.policy),
-        Reason::NotUnderstood => {
-            format!("the rules of {name} are those of a later version of Weft: nothing passes; update this node")
-        }
+    let Some(rules) = &state.table.rules else {
+        return format!("the rules of {name} are those of a later version of Weft: nothing passes; update this node");
     };
-    (decision.policy, reason)
+    let Some(at) = rule.map(usize::from) else {
+        let policy = if allow { Policy::Allow } else { Policy::Deny };
+        return format!("no rule of {name} matches, and its default is {policy}");
+    };
+    let text = rules.get(at).map(|rule| in_words(rule, state)).unwrap_or_default();
+    format!("rule {} of {name}: {text}", at + 1)
+}
+
+/// Asks the rules about the first packet of a flow, from each address that the peer may send it from until one
+/// passes. Returns whether it does, and what was asked.
+fn decide(question: &Question, rules: &PeerRules) -> (bool, Vec<Reason>) {
+    let ends = (question.to.node_addr(), question.from.node_addr());
+    let mut said = Vec::new();
+    for facts in question.packets(rules) {
+        let mut asked = Vec::new();
+        let passes = rules.decide(ends, &facts, |origin| asked.push(origin));
+        let is_local = matches!(asked.last(), Some(Reason::Local { .. }));
+        said.extend(asked.into_iter().filter(|asked| *asked != Reason::Apart));
+        if passes || is_local {
+            return (passes, said);
+        }
+    }
+    if said.is_empty() {
+        said.push(Reason::Apart);
+    }
+    (false, said)
 }
 
 impl Question {
-    fn flow<'a>(&self, from: &'a BTreeSet<Name>, to: &'a BTreeSet<Name>) -> Flow<'a> {
-        Flow {
-            from: Party {
-                key: self.from,
-                tags: from,
-            },
-            to: match self.behind {
-                _ if self.exit => Destination::Exit,
-                Some(address) => Destination::Route(address),
-                None => Destination::Member(Party { key: self.to, tags: to }),
-            },
-            protocol: self.protocol,
-            port: self.port,
+    /// What rules see of the packets that may begin the flow: one for each address of the peer that goes with
+    /// the destination.
+    fn packets(&self, rules: &PeerRules) -> Vec<Facts> {
+        let dest = match self.behind {
+            _ if self.exit => outside(rules),
+            Some(address) => address,
+            None => self.to.node_addr().to_ipv6().into(),
+        };
+        let mut sources: Vec<IpAddr> = match dest {
+            IpAddr::V6(_) => vec![self.from.node_addr().to_ipv6().into()],
+            IpAddr::V4(_) => {
+                let ends = rules.networks.iter().filter_map(|network| network.ipv4);
+                ends.map(|ends| ends.theirs.into()).collect()
+            }
+        };
+        if sources.is_empty() {
+            // A peer of the configuration has addresses of its own, which no network knows.
+            sources.push(Ipv4Addr::UNSPECIFIED.into());
         }
+        let protocol = match (self.protocol, dest) {
+            (PROTOCOL_ICMP, IpAddr::V6(_)) => PROTOCOL_ICMPV6,
+            (PROTOCOL_ICMPV6, IpAddr::V4(_)) => PROTOCOL_ICMP,
+            (protocol, _) => protocol,
+        };
+        let packet = |source| Facts {
+            source,
+            dest,
+            protocol,
+            port: self.port,
+        };
+        sources.into_iter().map(packet).collect()
     }
+}
+
+/// An address of the Internet that is not this exit's own or behind it.
+fn outside(rules: &PeerRules) -> IpAddr {
+    let (first, _) = GLOBAL_IPV6;
+    let at = |n: u16| IpAddr::from(Ipv6Addr::from_bits(first.to_bits() | u128::from(n) << 112 | 1));
+    let near = rules
+        .ours
+        .iter()
+        .chain(rules.networks.iter().map(|network| &network.ours));
+    let near: Vec<Subnet> = near.flat_map(|subnets| subnets.iter().copied()).collect();
+    let is_near = |at: &IpAddr| rules.host.contains(at) || near.iter().any(|subnet| subnet.contains(*at));
+    (0..0x2000).map(at).find(|at| !is_near(at)).unwrap_or_else(|| at(0))
 }
 
 /// Reads a protocol and port in the language of rules, as `tcp/22`.
@@ -176,9 +243,9 @@ pub fn service(text: &str) -> Result<(u8, Option<u16>), String> {
         return Err(expected());
     };
     let number = match protocol {
-        Protocol::Tcp => 6,
-        Protocol::Udp => 17,
-        Protocol::Icmp => 1,
+        Protocol::Tcp => PROTOCOL_TCP,
+        Protocol::Udp => PROTOCOL_UDP,
+        Protocol::Icmp => PROTOCOL_ICMP,
         Protocol::Number(number) => number,
     };
     match &ports[..] {

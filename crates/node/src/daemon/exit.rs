@@ -16,7 +16,7 @@ use weft_host::broker::{Broker, Client};
 use weft_host::exit::{ServeExit, UseExit};
 use weft_host::faults::{EXIT, Fault};
 use weft_networks::of_exit;
-use weft_networks::rules::why::{self, Question};
+use weft_networks::rules::why::Question;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_roster::record::Exit;
@@ -356,7 +356,7 @@ impl Daemon {
                 protocol: *protocol,
                 port: Some(*port),
             };
-            why::why(&question, &self.networks, &[], false, unix)
+            self.verdict(&question, unix)
         });
         let first = verdicts.next().filter(|first| !first.allowed)?;
         let others = verdicts.all(|verdict| !verdict.allowed);

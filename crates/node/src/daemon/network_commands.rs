@@ -10,7 +10,7 @@ use weft_core::Path;
 use weft_desired::addresses::HostAddresses;
 use weft_desired::references::NotFound;
 use weft_host::surroundings::{Subnets, Surroundings};
-use weft_networks::rules::why::{self, Question};
+use weft_networks::rules::why::{self, Known, Question, Verdict};
 use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
@@ -254,17 +254,24 @@ impl Daemon {
             protocol,
             port,
         };
-        let config = &self.configuration.config;
-        let by_hand = config
-            .peers
-            .iter()
-            .any(|peer| peer.key == question.from || peer.key == question.to);
-        let verdict = why::why(&question, &self.networks, &config.local_rules, by_hand, unix);
+        let verdict = self.verdict(&question, unix);
         Ok(Why {
             schema: Why::SCHEMA.to_owned(),
             allowed: verdict.allowed,
             reasons: verdict.reasons,
         })
+    }
+
+    /// What the rules say about a flow, by those that the lanes of this node apply.
+    pub(super) fn verdict(&self, question: &Question, unix: u64) -> Verdict {
+        let config = &self.configuration.config;
+        let known = Known {
+            networks: &self.networks,
+            compiled: &self.desired.rules,
+            local: &config.local_rules,
+            by_hand: &config.by_hand().peers,
+        };
+        why::why(question, &known, unix)
     }
 
     /// The exit that questions without a name are about: that of this node, or this node, or the first

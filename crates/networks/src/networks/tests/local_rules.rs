@@ -6,7 +6,7 @@ use weft_roster::rules::Rule;
 use super::*;
 use crate::MemberChange;
 use crate::rules::compile::{ByHand, compile};
-use crate::rules::why::{Question, why};
+use crate::rules::why::{Known, Question, why};
 use crate::rules::{unclear, unused_tags};
 
 /// The node whose rules these are.
@@ -74,7 +74,14 @@ fn is_explained(world: &World, rule: &str, peer: usize) -> bool {
         protocol: 6,
         port: Some(22),
     };
-    let verdict = why(&question, &world.nodes[OWN], &rules(&[rule]), false, UNIX);
+    let (networks, local, by_hand) = (&world.nodes[OWN], rules(&[rule]), ByHand::default());
+    let known = Known {
+        networks,
+        compiled: &compile(&key(OWN), networks, &by_hand, &local, UNIX),
+        local: &local,
+        by_hand: &by_hand.peers,
+    };
+    let verdict = why(&question, &known, UNIX);
     verdict.reasons.iter().any(|reason| reason.starts_with("local rule: "))
 }
 
