@@ -9,6 +9,7 @@ use super::enrolment::MAX_PASSED_ON;
 use super::*;
 use crate::{Ask, Document, Refusal, Verdict, Wish, document, kept};
 
+mod decisions;
 mod leave;
 mod local_rules;
 mod lost;
