@@ -1,4 +1,5 @@
-//! One meaning of the rules: the decision of tables in the documented order, and what the packet path does with the first packet of a flow.
+//! One meaning of the rules: the decision of tables in the documented order, the explanation, and what the
+//! packet path does with the first packet of a flow.
 
 mod reference;
 
@@ -14,6 +15,7 @@ use weft_roster::rules::{Policy, Rule};
 use self::reference::{First, Reference};
 use super::*;
 use crate::rules::compile::{ByHand, Compiled, compile};
+use crate::rules::why::{Known, Question, why};
 use crate::{MemberChange, RouteChange};
 
 const NETWORKS: [&str; 2] = ["home", "work"];
@@ -230,6 +232,8 @@ fn packet(first: First) -> Vec<u8> {
 
 /// One receiver of packets: its rules, and the model of them.
 struct Receiver<'a> {
+    networks: &'a Networks,
+    compiled: &'a Compiled,
     firewall: Option<Firewall>,
     reference: Reference<'a>,
 }
@@ -283,6 +287,40 @@ impl Receiver<'_> {
         sources.map(|source| self.receive(of(source))).collect()
     }
 
+    /// Compares the explanation of a flow with what becomes of its packets.
+    fn compare(&self, behind: Option<IpAddr>, exit: bool, service: (u8, Option<u16>)) {
+        let received = self.receive_all(behind, service);
+        let question = Question {
+            from: self.reference.peer,
+            to: self.reference.own,
+            behind: behind.filter(|_| !exit),
+            exit,
+            protocol: service.0,
+            port: service.1,
+        };
+        let known = Known {
+            networks: self.networks,
+            compiled: self.compiled,
+            local: self.reference.local,
+            by_hand: &self.reference.by_hand.peers,
+        };
+        let verdict = why(&question, &known, UNIX);
+        let passes = received.iter().any(|(passes, _)| *passes);
+        assert_eq!(
+            verdict.allowed, passes,
+            "explanation: {question:?}: {:?}",
+            verdict.reasons
+        );
+        let [(_, said)] = &received[..] else { return };
+        let origins = |line: &&String| {
+            ["local rule", "rule ", "no rule of"]
+                .iter()
+                .any(|words| line.starts_with(words))
+        };
+        let lines: Vec<&String> = verdict.reasons.iter().filter(origins).collect();
+        assert_eq!(lines, said.iter().collect::<Vec<_>>(), "{question:?}");
+    }
+
     /// All flows of the peer.
     fn compare_all(&self) {
         let parse = |text: &&str| text.parse::<IpAddr>().unwrap();
@@ -292,12 +330,12 @@ impl Receiver<'_> {
         let ipv4: Vec<IpAddr> = ipv4.map(IpAddr::V4).collect();
         let ipv4_of_peer: Vec<IpAddr> = self.sources("10.0.0.1".parse().unwrap());
         for service in SERVICES {
-            self.receive_all(None, service);
+            self.compare(None, false, service);
             for dest in &behind {
-                self.receive_all(Some(*dest), service);
+                self.compare(Some(*dest), false, service);
             }
             if self.firewall.is_some() {
-                self.receive_all(Some("2001:db8:8::9".parse().unwrap()), service);
+                self.compare(Some("2001:db8:8::9".parse().unwrap()), true, service);
             }
             for dest in ipv4.iter().chain(&behind).filter(|dest| dest.is_ipv4()) {
                 for source in ipv4_of_peer.iter().chain(&["10.9.0.5".parse().unwrap()]) {
@@ -310,7 +348,7 @@ impl Receiver<'_> {
 }
 
 proptest! {
-    /// Tables in the documented order and the packet path agree about every flow.
+    /// Tables in the documented order, the explanation and the packet path agree about every flow.
     #[test]
     fn rules_have_one_meaning(plan in plan()) {
         let networks = plan.networks();
@@ -327,8 +365,8 @@ proptest! {
             for from in [0, 1, 3] {
                 let other = receiver(&networks, (2, from), (&of_other, &unknown, &[]));
                 for service in SERVICES {
-                    other.receive_all(None, service);
-                    other.receive_all(Some("10.9.0.5".parse().unwrap()), service);
+                    other.compare(None, false, service);
+                    other.compare(Some("10.9.0.5".parse().unwrap()), false, service);
                 }
             }
         }
@@ -344,6 +382,8 @@ fn receiver<'a>(
     let joined: Vec<&Network> = networks.iter().filter(|network| network.is_member(&own)).collect();
     let peers = compiled.peers.clone();
     Receiver {
+        networks,
+        compiled,
         firewall: peers.map(|peers| Firewall::new(own.node_addr(), None, 7, peers)),
         reference: Reference {
             own,
