@@ -37,7 +37,8 @@ pub struct Question {
 pub struct Verdict {
     /// Whether the flow passes.
     pub allowed: bool,
-    /// One line for each origin of rules that was asked, in their order; the last one decided.
+    /// Local rules that mean less than they seem to, then a line for each origin of rules that has a say, in
+    /// their order; the last one decided.
     pub reasons: Vec<String>,
 }
 
@@ -77,15 +78,14 @@ pub fn why(question: &Question, known: &Known<'_>, unix: u64) -> Verdict {
     let none = PeerRules::default();
     let rules = peers.get(&question.from.node_addr()).unwrap_or(&none);
     let mut verdict = explain(question, known, rules);
-    let asked = rules.by_hand.is_some() || !rules.networks.is_empty();
-    if asked {
+    if rules.by_hand.is_some() || !rules.networks.is_empty() {
         verdict.reasons.splice(..0, local::unclear(known.networks, known.local));
     }
     verdict
 }
 
-/// What is said of a peer that only the configuration knows.
-const BY_HAND: &str = "a peer of the configuration and in no network with this node: all passes";
+/// What is said of a peer of the configuration where no network has a say.
+const BY_HAND: &str = "a peer of the configuration, and no network has both ends of the flow: it passes";
 
 impl Verdict {
     fn of(allowed: bool, reason: &str) -> Self {
@@ -98,26 +98,15 @@ impl Verdict {
 
 /// What the rules for the packets of one peer say.
 fn explain(question: &Question, known: &Known<'_>, rules: &PeerRules) -> Verdict {
-    let (allowed, asked) = decide(question, rules);
-    let own = *known.networks.own();
-    let to_own = question.to == own;
+    let (allowed, reasons) = decide(question, rules);
+    let own = known.networks.own();
     // Whether another node has this one in its configuration is not known; a peer of this one is expected to.
-    let peer = if question.from == own {
-        question.to
-    } else {
-        question.from
-    };
-    let by_hand = (to_own || question.from == own) && known.by_hand.contains(&peer) && !question.exit;
-    if asked == [Reason::Apart] && by_hand && !to_own {
+    let has_own = question.from == *own && known.by_hand.contains(&question.to) && !question.exit;
+    if has_own && reasons == [Reason::Apart] {
         return Verdict::of(true, BY_HAND);
     }
-    let mut reasons = Vec::new();
-    let is_local = |asked: &Reason| matches!(asked, Reason::Local { .. } | Reason::Apart);
-    if to_own && !known.local.is_empty() && !asked.iter().any(is_local) {
-        reasons.push("no local rule matches".to_owned());
-    }
     let joined = known.networks.joined(&question.to);
-    reasons.extend(asked.iter().map(|asked| match *asked {
+    let line = |reason: &Reason| match *reason {
         Reason::Apart => apart(question, known, rules).to_owned(),
         Reason::ByHand => BY_HAND.to_owned(),
         Reason::Local { rule, .. } => match known.local.get(usize::from(rule)) {
@@ -128,8 +117,14 @@ fn explain(question: &Question, known: &Known<'_>, rules: &PeerRules) -> Verdict
             Some(network) => of_network(network, rule, allow),
             None => "the rules of a network".to_owned(),
         },
-    }));
-    Verdict { allowed, reasons }
+    };
+    let by_others = |reason: &Reason| matches!(reason, Reason::Network { .. } | Reason::ByHand);
+    let no_local = question.to == *own && !known.local.is_empty() && reasons.iter().all(by_others);
+    let no_local = no_local.then(|| "no local rule matches".to_owned());
+    Verdict {
+        allowed,
+        reasons: no_local.into_iter().chain(reasons.iter().map(line)).collect(),
+    }
 }
 
 /// Why no network and no configuration joins the ends of a flow.
@@ -163,23 +158,24 @@ fn of_network(network: &Network, rule: Option<u16>, allow: bool) -> String {
 }
 
 /// Asks the rules about the first packet of a flow, from each address that the peer may send it from until one
-/// passes. Returns whether it does, and what was asked.
+/// passes. Returns whether it does, and the reasons.
 fn decide(question: &Question, rules: &PeerRules) -> (bool, Vec<Reason>) {
     let ends = (question.to.node_addr(), question.from.node_addr());
-    let mut said = Vec::new();
+    let mut all = Vec::new();
     for facts in question.packets(rules) {
-        let mut asked = Vec::new();
-        let passes = rules.decide(ends, &facts, |origin| asked.push(origin));
-        let is_local = matches!(asked.last(), Some(Reason::Local { .. }));
-        said.extend(asked.into_iter().filter(|asked| *asked != Reason::Apart));
+        let mut reasons = Vec::new();
+        let passes = rules.decide(ends, &facts, |reason| reasons.push(reason));
+        // A local rule says the same about each address.
+        let is_local = matches!(reasons.last(), Some(Reason::Local { .. }));
+        all.extend(reasons.into_iter().filter(|reason| *reason != Reason::Apart));
         if passes || is_local {
-            return (passes, said);
+            return (passes, all);
         }
     }
-    if said.is_empty() {
-        said.push(Reason::Apart);
+    if all.is_empty() {
+        all.push(Reason::Apart);
     }
-    (false, said)
+    (false, all)
 }
 
 impl Question {
