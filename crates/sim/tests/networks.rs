@@ -60,7 +60,7 @@ fn documents_of_unknown_kinds_end_no_session() {
     assert_eq!([0, 1].map(|at| fleet.ignored(at)), before.map(|before| before + 8));
     let lasts = |age_s: Option<u64>| age_s.is_some_and(|age_s| age_s * 1_000 >= fleet.world.now() - since);
     assert!(lasts(fleet.session_age_s(0, 1)) && lasts(fleet.session_age_s(1, 0)));
-    fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
+    fleet.change(0, 1, MemberChange::MakeAdmin {}).unwrap();
     fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1));
     assert!(fleet.passes(0, 1) && fleet.passes(1, 0));
 }
@@ -110,7 +110,7 @@ fn members_of_a_lan_are_direct_in_2_s_and_outlive_a_founder() {
 fn two_sides_of_a_partition_agree_when_it_ends() {
     for seed in 0..SEEDS {
         let mut fleet = Fleet::joined(seed, 5);
-        fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
+        fleet.change(0, 1, MemberChange::MakeAdmin {}).unwrap();
         fleet.world.conditions = lossy();
         fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1));
         fleet.part(&[1, 3]);
@@ -133,7 +133,7 @@ fn two_sides_of_a_partition_agree_when_it_ends() {
 fn a_name_given_by_two_administrators_moves_once() {
     for seed in 0..SEEDS {
         let mut fleet = Fleet::joined(seed, 4);
-        fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
+        fleet.change(0, 1, MemberChange::MakeAdmin {}).unwrap();
         fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1) && fleet.agree(&[0, 1, 2, 3]));
         let codes = [0, 1].map(|at| fleet.invite(at, 1, None).unwrap());
         fleet.run_until(AGREE, |fleet| fleet.agree(&[0, 1, 2, 3]));
@@ -163,7 +163,7 @@ fn a_name_given_by_two_administrators_moves_once() {
             (name_of(&fleet, 3, 0), name_of(&fleet, 3, 1)),
             (Some("nas".into()), Some("nas-2".into()))
         );
-        fleet.change(0, newcomers[0], MemberChange::Remove).unwrap();
+        fleet.change(0, newcomers[0], MemberChange::Remove {}).unwrap();
         fleet.run_until(AGREE, |fleet| fleet.agree(&[0, 1, 2, 3, newcomers[1]]));
         assert_eq!(name_of(&fleet, 3, 1).as_deref(), Some("nas-2"), "seed {seed}");
     }
@@ -174,16 +174,16 @@ fn a_name_given_by_two_administrators_moves_once() {
 fn a_removed_administrator_changes_nothing_any_more() {
     for seed in 0..SEEDS {
         let mut fleet = Fleet::joined(seed, 5);
-        fleet.change(0, 1, MemberChange::MakeAdmin).unwrap();
+        fleet.change(0, 1, MemberChange::MakeAdmin {}).unwrap();
         fleet.world.conditions = lossy();
         fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1) && fleet.agree(&[0, 1, 2, 3, 4]));
         // They came in by a third, and learn each other's addresses from what members tell of themselves.
         fleet.run_until(AGREE, |fleet| fleet.finds(1, 4) && fleet.finds(4, 1));
         fleet.part(&[1, 4]);
-        fleet.change(0, 1, MemberChange::Remove).unwrap();
+        fleet.change(0, 1, MemberChange::Remove {}).unwrap();
         fleet.run_until(AGREE, |fleet| !fleet.is_member(2, 1));
-        fleet.change(1, 4, MemberChange::MakeAdmin).unwrap();
-        fleet.change(1, 2, MemberChange::Remove).unwrap();
+        fleet.change(1, 4, MemberChange::MakeAdmin {}).unwrap();
+        fleet.change(1, 2, MemberChange::Remove {}).unwrap();
         fleet.run_until(AGREE, |fleet| fleet.is_admin(4, 4) && !fleet.is_member(4, 2));
         fleet.heal();
         fleet.run_until(AGREE, |fleet| fleet.agree(&[0, 2, 3, 4]));

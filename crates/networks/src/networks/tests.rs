@@ -35,6 +35,26 @@ struct World {
 
 const UNIX: u64 = 1_700_000_000;
 
+fn rename(name: &str) -> MemberChange {
+    MemberChange::Rename(Name::host(name).unwrap())
+}
+
+fn labels(tags: &[&str]) -> BTreeSet<Name> {
+    tags.iter().map(|tag| Name::label(tag).unwrap()).collect()
+}
+
+fn tag(tags: &[&str]) -> MemberChange {
+    MemberChange::Tag(labels(tags))
+}
+
+fn untag(tags: &[&str]) -> MemberChange {
+    MemberChange::Untag(labels(tags))
+}
+
+fn replace(by: &str) -> MemberChange {
+    MemberChange::ReplaceBy(by.to_owned())
+}
+
 /// All that an administrator has signed stays, but for grants and invites.
 fn keep_rest() -> Wish {
     Wish {
@@ -225,7 +245,7 @@ fn two_administrators_that_enrol_on_one_use_end_with_one_member() {
     world.run(5_000);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+        .change_member(None, "node-1", (MemberChange::MakeAdmin {}, None), times)
         .unwrap();
     let second = world.invite(0, 1, 2);
     world.run(5_000);
@@ -254,7 +274,7 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
     assert_eq!(world.members(2), [0, 1, 2]);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-2", (MemberChange::Remove, None), times)
+        .change_member(None, "node-2", (MemberChange::Remove {}, None), times)
         .unwrap();
     let row = world.nodes[0].rows().find(|row| row.key == key(2)).unwrap();
     assert!(!row.member, "a contact for a minute");
@@ -264,7 +284,7 @@ fn a_removed_member_gets_its_removal_and_nothing_later() {
     let before = world.network(2).set().records().count();
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", (MemberChange::Rename(name("other")), None), times)
+        .change_member(None, "node-1", (rename("other"), None), times)
         .unwrap();
     world.run(120_000);
     assert_eq!(world.network(2).set().records().count(), before);
@@ -462,7 +482,7 @@ fn commands_name_what_is_missing() {
     let mut world = World::new(2, &[(0, 1)]);
     let times = world.times();
     let change = |world: &mut World, at: usize, of: Option<&str>, member: &str| {
-        world.nodes[at].change_member(of, member, (MemberChange::Remove, None), times)
+        world.nodes[at].change_member(of, member, (MemberChange::Remove {}, None), times)
     };
     assert_eq!(change(&mut world, 0, None, "x"), Err(NetworkError::NoNetwork));
     world.create(0);
@@ -533,7 +553,7 @@ fn a_removal_reaches_all_nodes_within_seconds() {
     let sent = world.sent;
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-50", (MemberChange::Remove, None), times)
+        .change_member(None, "node-50", (MemberChange::Remove {}, None), times)
         .unwrap();
     world.run(10_000);
     for at in 0..NODES {

@@ -16,14 +16,14 @@ fn an_administrator_that_is_no_member_can_be_removed() {
     let [founder, junior] = [1, 2].map(identity);
     let key = junior.public();
     let home = Name::network("home").unwrap();
-    for change in [MemberChange::RevokeAdmin, MemberChange::Remove] {
+    for change in [MemberChange::RevokeAdmin {}, MemberChange::Remove {}] {
         let mut network = Network::found(&founder, home.clone(), None, [1; 16], UNIX).unwrap();
         network
             .take_in(&founder, &key, (None, BTreeSet::new()), 1, UNIX)
             .unwrap();
         let npub = key.to_string();
         network
-            .change_member(&founder, &npub, (MemberChange::MakeAdmin, None), 1, UNIX)
+            .change_member(&founder, &npub, (MemberChange::MakeAdmin {}, None), 1, UNIX)
             .unwrap();
         let away = Draft::new(
             network.id(),

@@ -52,7 +52,7 @@ impl World {
 fn the_last_member_ends_its_network_only_by_force() {
     let mut world = World::of_three();
     for member in ["node-1", "node-2"] {
-        world.change_by(0, member, MemberChange::Remove).unwrap();
+        world.change_by(0, member, MemberChange::Remove {}).unwrap();
     }
     assert_eq!(world.leave(0, false), Err(NetworkError::OnlyMember("home".to_owned())));
     assert!(world.leave(0, true).is_ok());
@@ -62,7 +62,7 @@ fn the_last_member_ends_its_network_only_by_force() {
 fn the_last_administrator_leaves_only_by_force() {
     let mut world = World::of_three();
     assert_eq!(world.leave(0, false), Err(NetworkError::OnlyAdmin("home".to_owned())));
-    let (text, own) = (kept::to_text(world.network(0)).unwrap(), MemberChange::RevokeAdmin);
+    let (text, own) = (kept::to_text(world.network(0)).unwrap(), MemberChange::RevokeAdmin {});
     assert_eq!(
         world.change_by(0, "founder", own),
         Err(NetworkError::OnlyAdmin("home".to_owned()))
@@ -82,7 +82,7 @@ fn the_last_administrator_leaves_only_by_force() {
 fn an_administrator_that_leaves_signs_the_end_of_its_rights() {
     for reached in [true, false] {
         let mut world = World::of_three();
-        world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+        world.change_by(0, "node-1", MemberChange::MakeAdmin {}).unwrap();
         assert_eq!(world.admins(2), [0, 1]);
         let before = world.nodes[1].before();
         world.leave(1, false).unwrap();
@@ -102,7 +102,7 @@ fn an_administrator_that_leaves_signs_the_end_of_its_rights() {
             assert_eq!(world.admins(2), [0]);
             // It is a member until one removes it, as each node that leaves.
             assert_eq!(world.members(0), [0, 1, 2]);
-            world.change_by(0, "node-1", MemberChange::Remove).unwrap();
+            world.change_by(0, "node-1", MemberChange::Remove {}).unwrap();
             assert_eq!(world.members(2), [0, 2]);
         }
     }
@@ -111,10 +111,8 @@ fn an_administrator_that_leaves_signs_the_end_of_its_rights() {
 #[test]
 fn an_administrator_whose_work_would_end_is_told_who_keeps_it() {
     let mut world = World::of_three();
-    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
-    world
-        .change_by(1, "node-2", MemberChange::Rename(name("desk")))
-        .unwrap();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin {}).unwrap();
+    world.change_by(1, "node-2", rename("desk")).unwrap();
     let times = world.times();
     let invite = NewInvite {
         name: None,
@@ -125,7 +123,7 @@ fn an_administrator_whose_work_would_end_is_told_who_keeps_it() {
         entry: None,
     };
     world.nodes[1].invite(None, &invite, Seed::new([9; 16]), times).unwrap();
-    for own in [None, Some(MemberChange::RevokeAdmin)] {
+    for own in [None, Some(MemberChange::RevokeAdmin {})] {
         let removes = if own.is_some() { "admin" } else { "member" };
         let refused = match own {
             None => world.leave(1, false),
@@ -147,7 +145,7 @@ fn an_administrator_whose_work_would_end_is_told_who_keeps_it() {
     }
     // An invite that is over counts for nothing; the founder keeps what its junior has signed.
     world.run(120_000);
-    let again = world.change_by(0, "node-1", MemberChange::RevokeAdmin).unwrap();
+    let again = world.change_by(0, "node-1", MemberChange::RevokeAdmin {}).unwrap();
     assert!(again.contains(&"member desk".to_owned()), "{again:?}");
     assert_eq!((world.admins(1), world.members(1)), (vec![0], vec![0, 1, 2]));
     assert!(world.leave(1, false).is_ok());
@@ -156,31 +154,29 @@ fn an_administrator_whose_work_would_end_is_told_who_keeps_it() {
 #[test]
 fn a_command_takes_nothing_from_its_own_machine() {
     let mut world = World::of_three();
-    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin {}).unwrap();
     for (at, own) in [(0, "founder"), (1, "node-1")] {
         let text = kept::to_text(world.network(at)).unwrap();
         for named in [own, &key(at).to_string()] {
-            let refused = world.change_by(at, named, MemberChange::Remove);
+            let refused = world.change_by(at, named, MemberChange::Remove {});
             assert_eq!(refused, Err(NetworkError::ThisMachine(own.to_owned())), "{named}");
         }
         assert_eq!(kept::to_text(world.network(at)).unwrap(), text);
     }
     assert_eq!((world.admins(2), world.members(2)), (vec![0, 1], vec![0, 1, 2]));
     // It resigns, and stays a member.
-    world.change_by(1, "node-1", MemberChange::RevokeAdmin).unwrap();
+    world.change_by(1, "node-1", MemberChange::RevokeAdmin {}).unwrap();
     assert_eq!((world.admins(2), world.members(2)), (vec![0], vec![0, 1, 2]));
 }
 
 #[test]
 fn a_successor_takes_over_from_a_founder_that_is_lost() {
     let mut world = World::of_three();
-    world
-        .change_by(0, "node-2", MemberChange::Tag(BTreeSet::from([name("family")])))
-        .unwrap();
+    world.change_by(0, "node-2", tag(&["family"])).unwrap();
     // Without a successor the founder stays; with one it still does not leave its work behind.
-    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin {}).unwrap();
     assert_eq!(world.leave(0, false), Err(NetworkError::NoSuccessor("home".to_owned())));
-    let refused = world.change_by(1, "founder", MemberChange::Remove);
+    let refused = world.change_by(1, "founder", MemberChange::Remove {});
     assert!(matches!(refused, Err(NetworkError::NotSenior(_))), "{refused:?}");
     let times = world.times();
     world.nodes[0]
@@ -199,7 +195,7 @@ fn a_successor_takes_over_from_a_founder_that_is_lost() {
     // The founder's machine is lost.
     let connected = std::mem::replace(&mut world.connected, BTreeSet::from([(1, 2)]));
     let state = world.network(1).state().clone();
-    let again = world.change_by(1, "founder", MemberChange::Remove).unwrap();
+    let again = world.change_by(1, "founder", MemberChange::Remove {}).unwrap();
     assert!(again.contains(&"member node-2".to_owned()), "{again:?}");
     for at in [1, 2] {
         assert_eq!(
@@ -212,7 +208,7 @@ fn a_successor_takes_over_from_a_founder_that_is_lost() {
         assert_eq!(now.members[&key(2)].tags, state.members[&key(2)].tags);
     }
     // The network goes on: the former successor makes administrators, and may leave.
-    world.change_by(1, "node-2", MemberChange::MakeAdmin).unwrap();
+    world.change_by(1, "node-2", MemberChange::MakeAdmin {}).unwrap();
     assert_eq!(world.admins(2), [1, 2]);
 
     // A founder that comes back learns it.
@@ -229,7 +225,7 @@ fn a_founder_takes_its_rank_back_with_its_key() {
         .set_successor(None, (Some("node-1"), None), times)
         .unwrap();
     world.run(10_000);
-    world.change_by(1, "founder", MemberChange::RevokeAdmin).unwrap();
+    world.change_by(1, "founder", MemberChange::RevokeAdmin {}).unwrap();
     for at in 0..3 {
         assert_eq!(
             (world.admins(at), world.members(at)),
@@ -254,7 +250,7 @@ fn a_founder_takes_its_rank_back_with_its_key() {
 #[test]
 fn a_revoked_invite_stays_revoked_after_its_revoker_leaves() {
     let mut world = World::of_three();
-    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin {}).unwrap();
     let code = world.invite(0, 3, 7);
     world.run(5_000);
     let invite = *code.seed.key_pair().public().as_bytes();
@@ -269,7 +265,7 @@ fn a_revoked_invite_stays_revoked_after_its_revoker_leaves() {
     // The founder removes it without a question, and the invite stays closed.
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", (MemberChange::Remove, None), times)
+        .change_member(None, "node-1", (MemberChange::Remove {}, None), times)
         .unwrap();
     world.run(5_000);
     let closed = world.network(2).state().open_invite(&invite, world.unix()).err();
@@ -280,7 +276,7 @@ fn a_revoked_invite_stays_revoked_after_its_revoker_leaves() {
 #[test]
 fn a_farewell_is_the_message_with_the_resignation() {
     let mut world = World::of_three();
-    world.change_by(0, "node-1", MemberChange::MakeAdmin).unwrap();
+    world.change_by(0, "node-1", MemberChange::MakeAdmin {}).unwrap();
     world.run(10_000);
     let network = world.network(1).id();
     let others = Message::Records {
@@ -323,7 +319,7 @@ fn a_successor_passes_its_place_on() {
     };
     name_successor(&mut world, 0, Some("node-1")).unwrap();
     for at in [0, 1] {
-        let again = world.change_by(at, "node-1", MemberChange::MakeAdmin);
+        let again = world.change_by(at, "node-1", MemberChange::MakeAdmin {});
         assert_eq!(again, Err(NetworkError::AdminAlready("node-1".to_owned())));
     }
     assert_eq!(
@@ -332,12 +328,12 @@ fn a_successor_passes_its_place_on() {
         "not while the founder is the head"
     );
     let connected = std::mem::replace(&mut world.connected, BTreeSet::from([(1, 2)]));
-    world.change_by(1, "founder", MemberChange::Remove).unwrap();
+    world.change_by(1, "founder", MemberChange::Remove {}).unwrap();
     assert_eq!(world.leave(1, false), Err(NetworkError::OnlyAdmin("home".to_owned())));
     name_successor(&mut world, 1, Some("node-2")).unwrap();
     assert_eq!(world.network(2).state().admins.successor(), Some(&key(2)));
     world.connected.clear();
-    world.change_by(2, "node-1", MemberChange::Remove).unwrap();
+    world.change_by(2, "node-1", MemberChange::Remove {}).unwrap();
     assert_eq!((world.admins(2), world.members(2)), (vec![2], vec![2]));
     assert_eq!(world.network(2).name(), Some(&Name::network("home").unwrap()));
     // The others learn it. The founder, with its key, ends it all.

@@ -4,7 +4,6 @@ use weft_packet::firewall::RuleSet;
 use weft_roster::rules::Rule;
 
 use super::*;
-use crate::MemberChange;
 use crate::rules::compile::{ByHand, compile};
 use crate::rules::why::{Known, Question, why};
 use crate::rules::{unclear, unused_tags};
@@ -42,7 +41,7 @@ fn world(both: bool) -> World {
         false => &[(0, 3, "family"), (0, 2, "nas")],
     };
     for (by, at, tag) in tags {
-        let tag = MemberChange::Tag([Name::label(tag).unwrap()].into());
+        let tag = super::tag(&[tag]);
         let times = world.times();
         world.nodes[*by]
             .change_member(None, &key(*at).to_string(), (tag, None), times)

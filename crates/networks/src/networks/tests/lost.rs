@@ -39,7 +39,7 @@ fn lost_records_come_back_from_the_members_that_presences_name() {
     assert!(world.network(1).is_lost() && !world.network(1).is_unsaved());
     // What needs it says so, and leaving says which network.
     let times = world.times();
-    let refused = world.nodes[1].change_member(None, "founder", (crate::MemberChange::MakeAdmin, None), times);
+    let refused = world.nodes[1].change_member(None, "founder", (crate::MemberChange::MakeAdmin {}, None), times);
     assert_eq!(refused.map(drop), Err(NetworkError::Lost(id)));
     let lab = Name::network("lab").unwrap();
     world.nodes[1].create(lab, None, [9; 16], UNIX).unwrap();

@@ -140,7 +140,7 @@ fn a_removed_member_comes_back_by_a_request() {
     world.run(10_000);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-2", (MemberChange::Remove, None), times)
+        .change_member(None, "node-2", (MemberChange::Remove {}, None), times)
         .unwrap();
     world.run(90_000);
     assert_eq!(world.members(2), [0, 1]);
@@ -158,7 +158,7 @@ fn a_removed_member_comes_back_by_a_request() {
     // The approval counts once: after another removal the owner decides again.
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-2", (MemberChange::Remove, None), times)
+        .change_member(None, "node-2", (MemberChange::Remove {}, None), times)
         .unwrap();
     world.run(5_000);
     world.ask(2, 0);
@@ -280,25 +280,23 @@ impl World {
     }
 }
 
-fn labels(tags: &[&str]) -> BTreeSet<Name> {
-    tags.iter().map(|tag| Name::label(tag).unwrap()).collect()
+fn fix(ipv4: Option<Ipv4Addr>) -> MemberChange {
+    MemberChange::Address(ipv4)
 }
 
 #[test]
 fn tags_are_added_and_removed() {
     let mut world = World::with_members(1);
     let tags = |world: &World, at: usize| world.network(at).state().members[&key(1)].tags.clone();
-    world.change("node-1", MemberChange::Tag(labels(&["a", "b"]))).unwrap();
-    world.change("node-1", MemberChange::Tag(labels(&["b", "c"]))).unwrap();
+    world.change("node-1", tag(&["a", "b"])).unwrap();
+    world.change("node-1", tag(&["b", "c"])).unwrap();
     world.run(5_000);
     assert_eq!(tags(&world, 1), labels(&["a", "b", "c"]));
-    world
-        .change("node-1", MemberChange::Untag(labels(&["a", "b"])))
-        .unwrap();
+    world.change("node-1", untag(&["a", "b"])).unwrap();
     world.run(5_000);
     assert_eq!(tags(&world, 1), labels(&["c"]));
     assert_eq!(world.network(1).state().names[&key(1)], name("node-1"));
-    let missing = world.change("node-1", MemberChange::Untag(labels(&["c", "d"])));
+    let missing = world.change("node-1", untag(&["c", "d"]));
     assert!(matches!(missing, Err(NetworkError::NoTag { tag, .. }) if tag.as_str() == "d"));
     assert_eq!(tags(&world, 0), labels(&["c"]), "nothing is changed then");
     // A record has 32 tags at most.
@@ -306,19 +304,17 @@ fn tags_are_added_and_removed() {
     assert!(world.change("node-1", MemberChange::Tag(many)).is_err());
     assert_eq!(tags(&world, 0), labels(&["c"]));
     let times = world.times();
-    let junior = world.nodes[1].change_member(None, "founder", (MemberChange::Tag(labels(&["x"])), None), times);
+    let junior = world.nodes[1].change_member(None, "founder", (tag(&["x"]), None), times);
     assert!(matches!(junior, Err(NetworkError::NotAdmin(_))));
 }
 
 #[test]
 fn a_new_machine_takes_the_place_of_an_old_one() {
     let mut world = World::with_members(2);
-    world.change("node-1", MemberChange::Tag(labels(&["a"]))).unwrap();
-    world.change("node-1", MemberChange::MakeAdmin).unwrap();
+    world.change("node-1", tag(&["a"])).unwrap();
+    world.change("node-1", MemberChange::MakeAdmin {}).unwrap();
     world.run(5_000);
-    world
-        .change("node-1", MemberChange::ReplaceBy("node-2".to_owned()))
-        .unwrap();
+    world.change("node-1", replace("node-2")).unwrap();
     world.run(10_000);
     for at in [0, 2] {
         assert_eq!(world.members(at), [0, 2], "node {at}");
@@ -351,10 +347,10 @@ fn a_fixed_address_moves_to_the_replacing_node() {
     world.ask(2, 0);
     world.run(5_000);
     let new = key(2).to_string();
-    let wrong = world.change("nobody", MemberChange::ReplaceBy(new.clone()));
+    let wrong = world.change("nobody", replace(&new));
     assert!(matches!(wrong, Err(NetworkError::NoMember(_))));
     assert_eq!(world.waiting(0), [key(2)], "nothing is changed then");
-    world.change("nas", MemberChange::ReplaceBy(new)).unwrap();
+    world.change("nas", replace(&new)).unwrap();
     world.run(5_000);
     assert_eq!(world.members(2), [0, 2]);
     assert_eq!(world.network(2).ipv4(&key(2)), Some(fixed));
@@ -364,17 +360,17 @@ fn a_fixed_address_moves_to_the_replacing_node() {
 #[test]
 fn a_replacement_that_cannot_be_changes_nothing() {
     let mut world = World::with_members(2);
-    let mut refused = |old: &str, new: &str| world.change(old, MemberChange::ReplaceBy(new.to_owned()));
+    let mut refused = |old: &str, new: &str| world.change(old, replace(new));
     assert!(matches!(refused("node-1", "node-1"), Err(NetworkError::SameMember(_))));
     assert!(matches!(refused("node-1", "node-9"), Err(NetworkError::NoMember(_))));
     assert_eq!(refused("founder", "node-1"), Err(NetworkError::ReplacesItself));
     assert_eq!(world.members(0), [0, 1, 2]);
     // A junior cannot write about its senior, nor remove it.
-    world.change("node-1", MemberChange::MakeAdmin).unwrap();
+    world.change("node-1", MemberChange::MakeAdmin {}).unwrap();
     world.run(5_000);
     let times = world.times();
     let mut refused = |old: &str, new: &str| {
-        let change = MemberChange::ReplaceBy(new.to_owned());
+        let change = replace(new);
         world.nodes[1].change_member(None, old, (change, None), times)
     };
     assert!(matches!(refused("node-2", "founder"), Err(NetworkError::NotSenior(_))));
@@ -423,7 +419,7 @@ fn the_invites_of_a_removed_administrator_end_with_it() {
     world.run(10_000);
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+        .change_member(None, "node-1", (MemberChange::MakeAdmin {}, None), times)
         .unwrap();
     world.run(5_000);
     let theirs = world.invite(1, 5, 2);
@@ -431,7 +427,7 @@ fn the_invites_of_a_removed_administrator_end_with_it() {
     world.run(10_000);
     assert_eq!(world.members(0), [0, 1, 2]);
     let times = world.times();
-    let changed = world.nodes[0].change_member(None, "node-1", (MemberChange::Remove, Some(&keep_rest())), times);
+    let changed = world.nodes[0].change_member(None, "node-1", (MemberChange::Remove {}, Some(&keep_rest())), times);
     let again = changed.unwrap().again;
     assert!(again.contains(&"member node-2".to_owned()), "{again:?}");
     let ended = |line: &&String| line.starts_with("invite/") && line.ends_with(": ended");
@@ -448,16 +444,14 @@ fn an_administrator_fixes_addresses_that_no_other_member_has() {
     let address = |text: &str| Some(text.parse().unwrap());
     let of = |world: &World, at: usize, member: usize| world.network(at).ipv4(&key(member)).unwrap();
     let derived = of(&world, 0, 1);
-    world
-        .change("node-1", MemberChange::Address(address("10.44.3.4")))
-        .unwrap();
+    world.change("node-1", fix(address("10.44.3.4"))).unwrap();
     world.run(5_000);
     assert_eq!([of(&world, 0, 1), of(&world, 2, 1)], [address("10.44.3.4").unwrap(); 2]);
     for outside in ["10.45.3.4", "192.168.1.1", "10.44.3.0", "10.44.255.255"] {
-        let refused = world.change("node-1", MemberChange::Address(address(outside)));
+        let refused = world.change("node-1", fix(address(outside)));
         assert!(matches!(refused, Err(NetworkError::NotOfNetworks(_))), "{outside}");
     }
-    let taken = world.change("node-2", MemberChange::Address(address("10.44.3.4")));
+    let taken = world.change("node-2", fix(address("10.44.3.4")));
     assert_eq!(
         taken,
         Err(NetworkError::AddressTaken(
@@ -466,22 +460,22 @@ fn an_administrator_fixes_addresses_that_no_other_member_has() {
         ))
     );
     // The derived address of one can be that of another one meanwhile.
-    world.change("node-2", MemberChange::Address(Some(derived))).unwrap();
-    let back = world.change("node-1", MemberChange::Address(None));
+    world.change("node-2", fix(Some(derived))).unwrap();
+    let back = world.change("node-1", fix(None));
     assert!(matches!(back, Err(NetworkError::AddressTaken(..))), "{back:?}");
-    world.change("node-2", MemberChange::Address(None)).unwrap();
-    world.change("node-1", MemberChange::Address(None)).unwrap();
+    world.change("node-2", fix(None)).unwrap();
+    world.change("node-1", fix(None)).unwrap();
     assert_eq!(of(&world, 0, 1), derived);
 }
 
 #[test]
 fn no_command_gives_two_members_one_name() {
     let mut world = World::with_members(2);
-    let taken = world.change("node-1", MemberChange::Rename(name("node-2")));
+    let taken = world.change("node-1", rename("node-2"));
     assert_eq!(taken, Err(NetworkError::MemberNameTaken(name("node-2"))));
-    world.change("node-1", MemberChange::Rename(name("node-1"))).unwrap();
-    world.change("node-1", MemberChange::Rename(name("shed"))).unwrap();
-    world.change("node-2", MemberChange::Rename(name("node-1"))).unwrap();
+    world.change("node-1", rename("node-1")).unwrap();
+    world.change("node-1", rename("shed")).unwrap();
+    world.change("node-2", rename("node-1")).unwrap();
     assert!(world.network(0).state().renamed.is_empty());
 }
 
@@ -509,14 +503,14 @@ fn the_founder_names_a_successor_and_takes_that_back() {
         Err(NetworkError::NotHeadYet("founder".to_owned()))
     );
     let times = world.times();
-    let granted = world.nodes[1].change_member(None, "node-2", (MemberChange::MakeAdmin, None), times);
+    let granted = world.nodes[1].change_member(None, "node-2", (MemberChange::MakeAdmin {}, None), times);
     assert!(granted.is_ok(), "{granted:?}");
     world.run(DIGESTS);
-    for change in [MemberChange::Remove, MemberChange::RevokeAdmin] {
+    for change in [MemberChange::Remove {}, MemberChange::RevokeAdmin {}] {
         let refused = world.change("node-1", change);
         assert_eq!(refused, Err(NetworkError::IsSuccessor("node-1".to_owned())));
     }
-    world.change("node-1", MemberChange::Rename(name("heir"))).unwrap();
+    world.change("node-1", rename("heir")).unwrap();
     assert!(matches!(
         name_successor(&mut world, 0, Some("founder")),
         Err(NetworkError::SucceedsItself(_))
@@ -538,19 +532,19 @@ fn the_founder_names_a_successor_and_takes_that_back() {
     }
     assert_eq!(name_successor(&mut world, 0, None), Ok((network, Vec::new())));
     assert_eq!(rank(&world, 0, 3), None);
-    world.change("node-3", MemberChange::Remove).unwrap();
+    world.change("node-3", MemberChange::Remove {}).unwrap();
 }
 
 #[test]
 fn the_default_that_a_removed_administrator_set_stays() {
     let mut world = World::with_members(1);
-    world.change("node-1", MemberChange::MakeAdmin).unwrap();
+    world.change("node-1", MemberChange::MakeAdmin {}).unwrap();
     world.run(5_000);
     let times = world.times();
     let deny = RuleChange::Default(Policy::Deny);
     world.nodes[1].change_rules(None, deny, times).unwrap();
     world.run(5_000);
-    world.change("node-1", MemberChange::RevokeAdmin).unwrap();
+    world.change("node-1", MemberChange::RevokeAdmin {}).unwrap();
     world.run(5_000);
     for at in 0..2 {
         assert_eq!(world.network(at).state().table.inside, Policy::Deny, "node {at}");

@@ -69,9 +69,7 @@ fn a_newcomer_takes_the_name_of_no_member() {
     assert_eq!(numbered, keys, "the administrator is told");
     assert!(told(&world).iter().all(|numbered| numbered.holder == key(founder)));
     // One that was renamed is told of no longer.
-    world
-        .change_as(founder, "founder-2", MemberChange::Rename(name("attic")))
-        .unwrap();
+    world.change_as(founder, "founder-2", rename("attic")).unwrap();
     assert!(told(&world).iter().all(|numbered| numbered.member != keys[0]));
 }
 
@@ -84,11 +82,11 @@ fn a_key_is_a_key_whatever_members_would_like_to_be_called() {
     world.join_as(2, &code, &first);
     world.join_as(1, &code, &id);
     assert_eq!((world.name_of(0, 2), world.name_of(0, 1)), (None, None));
-    world.change_as(0, &first, MemberChange::MakeAdmin).unwrap();
+    world.change_as(0, &first, MemberChange::MakeAdmin {}).unwrap();
     let network = world.network(0);
     assert!(network.is_admin(&key(1)) && !network.is_admin(&key(2)));
     let stranger = key(7).to_string();
-    let unknown = world.change_as(0, &stranger, MemberChange::Remove);
+    let unknown = world.change_as(0, &stranger, MemberChange::Remove {});
     assert_eq!(unknown, Err(NetworkError::NoMember(stranger)));
 }
 
@@ -138,7 +136,7 @@ fn of_two_names_given_apart_the_senior_signer_decides() {
     let code = world.invite(0, 9, 1);
     world.join_as(1, &code, "second");
     world.join_as(4, &code, "witness");
-    world.change_as(0, "second", MemberChange::MakeAdmin).unwrap();
+    world.change_as(0, "second", MemberChange::MakeAdmin {}).unwrap();
     world.run(5_000);
     world.connected = [(0, 2), (1, 3)].into();
     world.join_as(2, &code, "nas");
@@ -166,12 +164,10 @@ fn of_two_names_given_apart_the_senior_signer_decides() {
         assert_eq!(told, [key(3)], "node {at} is told");
     }
     // What becomes free is taken over by no other member, and a name that is given anew moves none.
-    world.change_as(0, "nas", MemberChange::Remove).unwrap();
+    world.change_as(0, "nas", MemberChange::Remove {}).unwrap();
     world.run(5_000);
     assert_eq!(world.name_of(4, 3), Some("nas-2"));
-    world
-        .change_as(0, "witness", MemberChange::Rename(name("nas")))
-        .unwrap();
+    world.change_as(0, "witness", rename("nas")).unwrap();
     world.run(5_000);
     // The removed one comes back.
     world.nodes[2]

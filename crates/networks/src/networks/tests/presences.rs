@@ -58,7 +58,7 @@ fn a_removed_member_gets_none_and_is_forgotten() {
     let times = world.times();
     let removed = key(1).to_string();
     world.nodes[0]
-        .change_member(None, &removed, (MemberChange::Remove, None), times)
+        .change_member(None, &removed, (MemberChange::Remove {}, None), times)
         .unwrap();
     world.run(20_000);
     let known = |node: &Networks| node.iter().next().unwrap().presences(0).count();

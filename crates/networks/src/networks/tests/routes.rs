@@ -102,7 +102,7 @@ fn commands_about_routes_name_what_is_missing() {
     // An administrator of a lower rank decides about itself and not about its senior.
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+        .change_member(None, "node-1", (MemberChange::MakeAdmin {}, None), times)
         .unwrap();
     world.offer(0, &[lan]);
     world.offer(1, &[lan]);

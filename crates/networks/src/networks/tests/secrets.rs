@@ -60,7 +60,7 @@ fn members_have_the_secret() {
 fn a_removed_member_never_gets_the_next_secret() {
     let mut world = World::of_members(4);
     let before = world.secret(0).unwrap();
-    world.change_at(0, "node-2", MemberChange::Remove);
+    world.change_at(0, "node-2", MemberChange::Remove {});
     world.run(200_000);
     let after = world.secret(0).unwrap();
     assert_ne!(after, before);
@@ -72,10 +72,10 @@ fn a_removed_member_never_gets_the_next_secret() {
 #[test]
 fn a_revoked_administrator_ends_the_secret() {
     let mut world = World::of_members(3);
-    world.change_at(0, "node-1", MemberChange::MakeAdmin);
+    world.change_at(0, "node-1", MemberChange::MakeAdmin {});
     world.run(10_000);
     let before = world.secret(2).unwrap();
-    world.change_at(0, "node-1", MemberChange::RevokeAdmin);
+    world.change_at(0, "node-1", MemberChange::RevokeAdmin {});
     world.run(10_000);
     let after = world.secret(2).unwrap();
     assert_ne!(after, before);
@@ -86,7 +86,7 @@ fn a_revoked_administrator_ends_the_secret() {
 fn a_network_without_secret_gets_one_from_any_administrator_up() {
     for up in [0, 1] {
         let mut world = World::of_members(3);
-        world.change_at(0, "node-1", MemberChange::MakeAdmin);
+        world.change_at(0, "node-1", MemberChange::MakeAdmin {});
         world.run(10_000);
         for at in 0..3 {
             world.forget_secret(at);
@@ -104,7 +104,7 @@ fn a_network_without_secret_gets_one_from_any_administrator_up() {
 #[test]
 fn two_concurrent_removals_end_with_a_secret_that_neither_has() {
     let mut world = World::of_members(5);
-    world.change_at(0, "node-1", MemberChange::MakeAdmin);
+    world.change_at(0, "node-1", MemberChange::MakeAdmin {});
     world.run(10_000);
     // The administrators do not hear of each other.
     world
@@ -112,8 +112,8 @@ fn two_concurrent_removals_end_with_a_secret_that_neither_has() {
         .retain(|pair| *pair != (0, 1) && !(pair.0 < 2 && pair.1 == 4));
     let halves = [(0, 2), (1, 3)];
     let all = std::mem::replace(&mut world.connected, halves.into());
-    world.change_at(0, "node-3", MemberChange::Remove);
-    world.change_at(1, "node-2", MemberChange::Remove);
+    world.change_at(0, "node-3", MemberChange::Remove {});
+    world.change_at(1, "node-2", MemberChange::Remove {});
     world.run(10_000);
     world.connected = all;
     world.connected.extend([(0, 1), (0, 4), (1, 4)]);

@@ -17,7 +17,7 @@ fn world() -> (World, Code) {
     }
     let times = world.times();
     world.nodes[0]
-        .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+        .change_member(None, "node-1", (MemberChange::MakeAdmin {}, None), times)
         .unwrap();
     world.run(5_000);
     // The thief gives rights to a second key, makes an invite, takes 3 in, and changes rules and routes.
@@ -26,7 +26,7 @@ fn world() -> (World, Code) {
     world.run(10_000);
     let times = world.times();
     world.nodes[1]
-        .change_member(None, "node-3", (MemberChange::MakeAdmin, None), times)
+        .change_member(None, "node-3", (MemberChange::MakeAdmin {}, None), times)
         .unwrap();
     let rule = "allow from any to any".to_owned();
     world.nodes[1]
@@ -60,11 +60,7 @@ fn is_admin(world: &World, at: usize) -> bool {
 
 #[test]
 fn records_of_an_administrator_are_named_before_its_removal() {
-    for change in [
-        MemberChange::RevokeAdmin,
-        MemberChange::Remove,
-        MemberChange::ReplaceBy("node-2".to_owned()),
-    ] {
+    for change in [MemberChange::RevokeAdmin {}, MemberChange::Remove {}, replace("node-2")] {
         let (mut world, _) = world();
         let text = kept::to_text(world.network(0)).unwrap();
         let Err(NetworkError::Undecided { name, what }) = remove(&mut world, None, change) else {
@@ -101,7 +97,7 @@ fn records_of_an_administrator_are_named_before_its_removal() {
 
 #[test]
 fn a_thief_keeps_nothing_after_its_key_is_removed() {
-    for change in [MemberChange::RevokeAdmin, MemberChange::Remove] {
+    for change in [MemberChange::RevokeAdmin {}, MemberChange::Remove {}] {
         let (mut world, code) = world();
         remove(&mut world, Some(&Wish::default()), change.clone()).unwrap();
         assert!(!is_admin(&world, 1) && !is_admin(&world, 3));
@@ -110,7 +106,7 @@ fn a_thief_keeps_nothing_after_its_key_is_removed() {
         assert_eq!(state.table.rules, Some(Vec::new()));
         assert!(state.routes.is_empty());
         // The removed ones learn that they decide nothing any more.
-        for at in if change == MemberChange::Remove {
+        for at in if change == (MemberChange::Remove {}) {
             vec![1, 3]
         } else {
             vec![3]
@@ -138,7 +134,7 @@ fn a_thief_keeps_nothing_after_its_key_is_removed() {
 #[test]
 fn grants_and_invites_stay_by_name_only() {
     let (mut world, code) = world();
-    let again = remove(&mut world, Some(&keep_rest()), MemberChange::RevokeAdmin).unwrap();
+    let again = remove(&mut world, Some(&keep_rest()), MemberChange::RevokeAdmin {}).unwrap();
     for ended in ["administrator node-3: ended", "invite/"] {
         let is_told = |line: &String| line.starts_with(ended) && line.ends_with(": ended");
         assert!(again.iter().any(is_told), "{ended}: {again:?}");
@@ -190,7 +186,7 @@ fn grants_and_invites_stay_by_name_only() {
             "SignedMeanwhile",
         ),
     ] {
-        let refused = remove(&mut world, Some(&wish), MemberChange::RevokeAdmin);
+        let refused = remove(&mut world, Some(&wish), MemberChange::RevokeAdmin {});
         assert!(format!("{refused:?}").contains(error), "{refused:?}");
     }
     let (_, seen) = world.nodes[0]
@@ -200,7 +196,7 @@ fn grants_and_invites_stay_by_name_only() {
         seen: Some(seen),
         ..wish
     };
-    remove(&mut world, Some(&wish), MemberChange::RevokeAdmin).unwrap();
+    remove(&mut world, Some(&wish), MemberChange::RevokeAdmin {}).unwrap();
     assert_eq!(world.network(2).state().admins.rank(&key(3)), Some(1));
     world.join(4, &code, 0);
     world.run(10_000);
@@ -221,7 +217,7 @@ fn a_removed_member_does_not_come_back_by_its_code() {
             invites: vec![invite[..12].to_owned()],
             ..Wish::default()
         };
-        let again = remove(&mut world, named.then_some(&wish), MemberChange::Remove).unwrap();
+        let again = remove(&mut world, named.then_some(&wish), MemberChange::Remove {}).unwrap();
         assert_eq!(again.len(), usize::from(!named), "{again:?}");
         // A fresh key, with the code that has uses left.
         world.join(3, &code, 0);
@@ -280,14 +276,14 @@ fn a_guest_of_the_thief_goes_with_it() {
             .signed_by(None, (Some("node-1"), false), times.1)
             .unwrap();
         assert!(signed.iter().any(|signed| signed.what == "member node-4"), "{signed:?}");
-        remove(&mut world, Some(&wish), MemberChange::RevokeAdmin).unwrap();
+        remove(&mut world, Some(&wish), MemberChange::RevokeAdmin {}).unwrap();
         assert_eq!(world.members(0).contains(&4), stays);
     }
 }
 
 #[test]
 fn a_former_administrator_does_not_come_back_by_its_own_key() {
-    for change in [MemberChange::Remove, MemberChange::RevokeAdmin] {
+    for change in [MemberChange::Remove {}, MemberChange::RevokeAdmin {}] {
         let mut world = World::new(3, &[(0, 1), (0, 2), (1, 2)]);
         world.create(0);
         let code = world.invite(0, 2, 1);
@@ -297,12 +293,12 @@ fn a_former_administrator_does_not_come_back_by_its_own_key() {
         }
         let times = world.times();
         world.nodes[0]
-            .change_member(None, "node-1", (MemberChange::MakeAdmin, None), times)
+            .change_member(None, "node-1", (MemberChange::MakeAdmin {}, None), times)
             .unwrap();
         world.run(5_000);
         let times = world.times();
         world.nodes[1]
-            .change_member(None, "node-1", (MemberChange::RevokeAdmin, None), times)
+            .change_member(None, "node-1", (MemberChange::RevokeAdmin {}, None), times)
             .unwrap();
         world.run(5_000);
         assert!(!is_admin(&world, 1));
@@ -354,7 +350,7 @@ fn the_founder_comes_back_whatever_its_successor_signs() {
         // What the founder granted before it named a successor is in force again.
         assert_eq!(admins, [0, 1, 3], "node {at}");
     }
-    remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin {}).unwrap();
     assert!(!is_admin(&world, 1) && !is_admin(&world, 3));
     for at in [0, 2] {
         assert_eq!(world.network(at).name(), Some(&Name::network("home").unwrap()));
@@ -425,7 +421,7 @@ fn a_number_behind_a_name_does_not_take_a_member_over() {
         signed.iter().any(|signed| signed.what.starts_with("member node-2-")),
         "{signed:?}"
     );
-    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin {}).unwrap();
     assert!(
         again
             .iter()
@@ -451,11 +447,11 @@ fn a_grant_signs_nothing_of_the_thief_unseen() {
         world.run(10_000);
         changed.map(drop)
     };
-    change(&mut world, "node-2", MemberChange::MakeAdmin).unwrap();
-    change(&mut world, "node-2", MemberChange::Rename(name("desk"))).unwrap();
+    change(&mut world, "node-2", MemberChange::MakeAdmin {}).unwrap();
+    change(&mut world, "node-2", rename("desk")).unwrap();
     let tags = |world: &World| world.network(0).state().members[&key(2)].tags.len();
     assert_eq!((tags(&world), world.network(0).state().routes.len()), (1, 1));
-    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin {}).unwrap();
     assert!(
         again.contains(&"route 192.168.7.0/24 of desk: ended".to_owned()),
         "{again:?}"
@@ -482,13 +478,13 @@ fn an_earlier_head_comes_back_by_its_own_key_alone() {
     world.run(10_000);
     let times = world.times();
     let wish = keep_rest();
-    let admin = MemberChange::RevokeAdmin;
+    let admin = MemberChange::RevokeAdmin {};
     world.nodes[1]
         .change_member(None, "founder", (admin, Some(&wish)), times)
         .unwrap();
     world.run(10_000);
     let times = world.times();
-    let refused = world.nodes[1].change_member(None, "founder", (MemberChange::MakeAdmin, None), times);
+    let refused = world.nodes[1].change_member(None, "founder", (MemberChange::MakeAdmin {}, None), times);
     assert_eq!(refused.map(drop), Err(NetworkError::EarlierHead("founder".to_owned())));
     assert!(world.network(1).is_admin(&key(1)) && !world.network(1).is_admin(&key(0)));
 }
@@ -509,7 +505,7 @@ fn a_default_of_the_thief_is_named() {
         .set_successor(None, (Some("node-2"), None), times)
         .unwrap();
     world.run(10_000);
-    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin {}).unwrap();
     assert!(
         again.iter().any(|line| line.contains("default of the network: stay")),
         "{again:?}"
@@ -537,7 +533,7 @@ fn no_command_takes_the_tags_and_rules_of_a_thief_over() {
         world.run(10_000);
         changed.map(drop).unwrap();
     };
-    change(&mut world, "node-2", MemberChange::Rename(name("desk")));
+    change(&mut world, "node-2", rename("desk"));
     // The founder takes 4 in by the code of the thief, and revokes the invite; 4 takes over from 2.
     world.connected = BTreeSet::from([(0, 4), (0, 2)]);
     world.join(4, &code, 0);
@@ -557,9 +553,9 @@ fn no_command_takes_the_tags_and_rules_of_a_thief_over() {
     for what in ["member desk", "member node-4", "the rules"] {
         assert!(listed.contains(&what), "{what}: {listed:?}");
     }
-    change(&mut world, "desk", MemberChange::ReplaceBy("node-4".to_owned()));
+    change(&mut world, "desk", replace("node-4"));
     assert_eq!(world.network(0).state().members[&key(4)].tags.len(), 1);
-    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin).unwrap();
+    let again = remove(&mut world, Some(&Wish::default()), MemberChange::RevokeAdmin {}).unwrap();
     assert!(again.contains(&"member desk: ended".to_owned()), "{again:?}");
     assert!(
         again.iter().any(|line| line.starts_with("the rules: stay")),

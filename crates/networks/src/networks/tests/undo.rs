@@ -61,17 +61,11 @@ const COMMANDS: [(&str, Command); 18] = [
         world.nodes[0].revoke(None, &open.unwrap()[..12], times)
     }),
     ("member remove", |world, _| {
-        change(world, "node-1", MemberChange::Remove)
+        change(world, "node-1", MemberChange::Remove {})
     }),
-    ("member rename", |world, _| {
-        change(world, "node-1", MemberChange::Rename(name("desk")))
-    }),
-    ("member tag", |world, _| {
-        change(world, "node-1", MemberChange::Tag(BTreeSet::from([name("a")])))
-    }),
-    ("member tag --remove", |world, _| {
-        change(world, "node-2", MemberChange::Untag(BTreeSet::from([name("b")])))
-    }),
+    ("member rename", |world, _| change(world, "node-1", rename("desk"))),
+    ("member tag", |world, _| change(world, "node-1", tag(&["a"]))),
+    ("member tag --remove", |world, _| change(world, "node-2", untag(&["b"]))),
     ("member address", |world, _| {
         change(
             world,
@@ -79,12 +73,12 @@ const COMMANDS: [(&str, Command); 18] = [
             MemberChange::Address(Some("10.44.1.2".parse().unwrap())),
         )
     }),
-    ("member replace", |world, _| {
-        change(world, "node-1", MemberChange::ReplaceBy("node-2".to_owned()))
+    ("member replace", |world, _| change(world, "node-1", replace("node-2"))),
+    ("admin add", |world, _| {
+        change(world, "node-1", MemberChange::MakeAdmin {})
     }),
-    ("admin add", |world, _| change(world, "node-1", MemberChange::MakeAdmin)),
     ("admin remove", |world, _| {
-        change(world, "node-2", MemberChange::RevokeAdmin)
+        change(world, "node-2", MemberChange::RevokeAdmin {})
     }),
     ("admin successor", |world, times| {
         world.nodes[0]
@@ -126,8 +120,8 @@ fn world() -> World {
         world.run(5_000);
     }
     world.invite(0, 1, 3);
-    change(&mut world, "node-2", MemberChange::MakeAdmin).unwrap();
-    change(&mut world, "node-2", MemberChange::Tag(BTreeSet::from([name("b")]))).unwrap();
+    change(&mut world, "node-2", MemberChange::MakeAdmin {}).unwrap();
+    change(&mut world, "node-2", tag(&["b"])).unwrap();
     world.nodes[1].set_offer(&BTreeSet::from(["192.168.7.0/24".parse().unwrap()]));
     let now = world.now;
     world.nodes[0].accept_requests(3_600_000, now).unwrap();
@@ -186,7 +180,7 @@ fn a_change_that_is_not_saved_is_undone_in_each_command() {
 fn files_of_an_undone_change_are_written_again() {
     let mut world = world();
     let before = world.nodes[0].before();
-    change(&mut world, "node-1", MemberChange::Rename(name("desk"))).unwrap();
+    change(&mut world, "node-1", rename("desk")).unwrap();
     let (id, revision) = (world.network(0).id(), world.network(0).revision());
     world.nodes[0].note_saved(id, revision);
     world.nodes[0].undo(before, &[id, NetworkId::from_bytes([9; 16])]);
