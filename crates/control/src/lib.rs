@@ -546,6 +546,8 @@ fn answer_line(answer: Result<Value, Refusal>) -> String {
 mod tests {
     use super::*;
 
+    mod networks;
+
     fn peer() -> NodeRef {
         "bob".parse().unwrap()
     }
