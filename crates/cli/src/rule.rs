@@ -6,10 +6,13 @@ use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use weft_config::peer::{BadNodeRef, NodeRef};
 use weft_control::status::{NetworkList, NetworkStatus, Why};
-use weft_control::{ControlCommand, NetworkCommand, RuleChange};
+use weft_control::{ControlCommand, NetworkCommand};
+use weft_networks::RuleChange;
 use weft_os::clock::unix_s;
+use weft_roster::rules::Policy;
 use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
@@ -58,8 +61,8 @@ pub(crate) enum RuleAction {
     /// Set what happens to flows that no rule matches
     Default {
         /// What happens to them
-        #[arg(value_parser = ["allow", "deny"])]
-        policy: String,
+        #[arg(value_parser = PossibleValuesParser::new(["allow", "deny"]).try_map(|text| Policy::read(&text)))]
+        policy: Policy,
         #[command(flatten)]
         of: Of,
     },

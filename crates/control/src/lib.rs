@@ -24,7 +24,7 @@ pub mod status;
 mod stream;
 pub mod trace;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,7 @@ pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 pub use stream::{QUEUE, Subscriber};
 
 use weft_config::peer::NodeRef;
+use weft_networks::{MemberChange, RouteChange, RuleChange, Wish};
 
 /// The version of this build, as in its package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -226,33 +227,7 @@ pub enum NetworkCommand {
         sure: bool,
     },
     /// Changes a member: [`crate::status::NetworkList`].
-    Member {
-        /// The network.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        network: Option<String>,
-        /// Its name or npub.
-        member: String,
-        /// The change.
-        change: MemberChange,
-        /// Its new name, for [`MemberChange::Rename`].
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        name: Option<String>,
-        /// The tags, for [`MemberChange::Tag`] and [`MemberChange::Untag`].
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        tags: Vec<String>,
-        /// The IPv4 address, for [`MemberChange::Address`]; `None` for the one that follows from its
-        /// key.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        ipv4: Option<Ipv4Addr>,
-        /// Name or npub of the member that takes over, for [`MemberChange::Replace`]; also the npub of
-        /// a node that has asked for membership.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        by: Option<String>,
-        /// What stays of what it has signed as administrator, and the invite by which it came, for
-        /// [`MemberChange::Remove`], [`MemberChange::Replace`] and [`MemberChange::RevokeAdmin`].
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        keep: Option<Keep>,
-    },
+    Member(MemberCommand),
     /// Asks what ends with the rights of an administrator: [`crate::status::SignedList`].
     Signed {
         /// The network.
@@ -275,7 +250,7 @@ pub enum NetworkCommand {
         member: Option<String>,
         /// What stays of what the former successor has signed, if it is an administrator no longer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        keep: Option<Keep>,
+        keep: Option<Wish>,
     },
     /// Changes the rules: [`crate::status::NetworkList`] of that network.
     Rules {
@@ -319,84 +294,21 @@ pub enum NetworkCommand {
     },
 }
 
-/// What stays of what an administrator has signed that is removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Keep {
-    /// All but administrators and invites: members, rules, routes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub rest: bool,
-    /// Names or npubs of the administrators that stay.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub admins: Vec<String>,
-    /// Beginnings of the keys of the invites that stay.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub invites: Vec<String>,
-    /// The mark of the list that the user has seen ([`crate::status::SignedList`]). If there is another
-    /// list now, the command is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seen: Option<String>,
-}
-
-/// A change of the rules of a network. In rules members may be named.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum RuleChange {
-    /// A rule is added.
-    Add {
-        /// The rule.
-        rule: String,
-        /// The number that it gets, from 1; without one it is the last.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        at: Option<usize>,
-    },
-    /// A rule is removed.
-    Remove {
-        /// Its number, from 1.
-        at: usize,
-    },
-    /// All rules are replaced.
-    Set {
-        /// The rules.
-        rules: Vec<String>,
-    },
-    /// What is done with flows that no rule matches.
-    Default {
-        /// `allow` or `deny`.
-        policy: String,
-    },
-}
-
-/// A change of a route of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RouteChange {
-    /// Members may use it.
-    Approve,
-    /// They may not any longer.
-    Revoke,
-}
-
 /// A change of a member of a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MemberChange {
-    /// It is removed.
-    Remove,
-    /// It gets another name.
-    Rename,
-    /// It gets tags.
-    Tag,
-    /// It loses tags.
-    Untag,
-    /// Its IPv4 address is fixed, or follows from its key again.
-    Address,
-    /// It is removed, and another member takes over its name, tags and fixed address.
-    Replace,
-    /// It becomes an administrator.
-    MakeAdmin,
-    /// It is an administrator no longer.
-    RevokeAdmin,
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberCommand {
+    /// The network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Its name or npub.
+    pub member: String,
+    /// The change, whose fields stand beside `change`.
+    #[serde(flatten)]
+    pub change: MemberChange,
+    /// What stays of what it has signed as administrator, and the invite by which it came, for
+    /// [`MemberChange::Remove`], [`MemberChange::Replace`] and [`MemberChange::RevokeAdmin`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<Wish>,
 }
 
 impl ControlCommand {

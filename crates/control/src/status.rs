@@ -31,8 +31,8 @@ pub use self::hops::{HopStatus, HopsStatus};
 pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 pub use self::networks::{
     AskedAtState, AskedAtStatus, AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList,
-    NetworkState, NetworkStatus, NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedKind,
-    SignedList, SignedStatus, Why,
+    NetworkState, NetworkStatus, NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedList,
+    SignedStatus, Why,
 };
 pub use self::node::{
     ExitStatus, FaultsStatus, LanesStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, ServesStatus,
@@ -52,6 +52,7 @@ pub use self::schema::schema_of;
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
 pub use weft_core::{LinkStatus, MeshStatus, PeerState, Quality, SizeSource, Standing, Traffic, Trouble};
 pub use weft_host::dns::{DnsState, DnsStatus};
+pub use weft_networks::SignedKind;
 
 /// A document with a schema.
 pub trait Document: Serialize + DeserializeOwned {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use weft_noise::PublicKey;
-use weft_roster::names::Name;
+use weft_roster::names::{Name, NameError};
 use weft_roster::network_id::NetworkId;
 use weft_roster::rules::{MAX_RULES, RuleError};
 use weft_wire::Subnet;
@@ -43,6 +43,9 @@ pub enum NetworkError {
     /// No member has this name or key.
     #[error("the network has no member {0}; `weft members` lists them")]
     NoMember(String),
+    /// A text is no name.
+    #[error(transparent)]
+    Name(#[from] NameError),
     /// A member does not have this tag.
     #[error("{member} has no tag {tag}; `weft members` lists its tags")]
     NoTag {

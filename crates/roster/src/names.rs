@@ -91,6 +91,14 @@ impl Name {
         Ok(Self(text.to_owned()))
     }
 
+    /// Checks tags.
+    ///
+    /// # Errors
+    /// Those of [`label`](Self::label), for the first one that is wrong.
+    pub fn labels(texts: &[String]) -> Result<BTreeSet<Self>, NameError> {
+        texts.iter().map(|text| Self::label(text)).collect()
+    }
+
     /// Checks the name of a member.
     ///
     /// # Errors

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
@@ -30,7 +31,8 @@ pub const MAX_RULES: usize = 1_000;
 pub const MAX_RANGES: usize = 16;
 
 /// Whether a flow passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// It passes.
     Allow,

@@ -114,9 +114,15 @@ fn two_sides_of_a_partition_agree_when_it_ends() {
         fleet.world.conditions = lossy();
         fleet.run_until(AGREE, |fleet| fleet.is_admin(1, 1));
         fleet.part(&[1, 3]);
-        fleet.change_rules(0, RuleChange::Default(Policy::Deny));
+        fleet.change_rules(0, RuleChange::Default { policy: Policy::Deny });
         fleet
-            .change(1, 3, MemberChange::Rename(crate::common::fleet::name("attic")))
+            .change(
+                1,
+                3,
+                MemberChange::Rename {
+                    name: "attic".to_owned(),
+                },
+            )
             .unwrap();
         fleet.run(40_000);
         assert!(fleet.agree(&[0, 2]) && !fleet.agree(&[0, 1]), "seed {seed}");

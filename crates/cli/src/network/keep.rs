@@ -3,7 +3,8 @@
 use std::io::{self, IsTerminal as _, Write as _};
 
 use weft_control::status::{SignedKind, SignedList, SignedStatus};
-use weft_control::{ControlCommand, Keep, NetworkCommand};
+use weft_control::{ControlCommand, NetworkCommand};
+use weft_networks::Wish;
 use weft_store::state::StatePaths;
 
 use super::Of;
@@ -35,9 +36,9 @@ pub(super) fn decide(
     of: &Of,
     (member, leaves): (Option<&str>, bool),
     args: KeepArgs,
-) -> Result<Option<Keep>, Failure> {
+) -> Result<Option<Wish>, Failure> {
     let chosen = args.keep || args.void;
-    let mut keep = Keep {
+    let mut keep = Wish {
         rest: args.keep,
         admins: args.keep_admin,
         invites: args.keep_invite,

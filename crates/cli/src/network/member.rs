@@ -3,7 +3,8 @@
 use std::net::Ipv4Addr;
 
 use weft_control::status::{NetworkList, Whois};
-use weft_control::{ControlCommand, Keep, MemberChange, NetworkCommand};
+use weft_control::{ControlCommand, MemberCommand, NetworkCommand};
+use weft_networks::{MemberChange, Wish};
 use weft_store::state::StatePaths;
 
 use super::keep::{KeepArgs, decide};
@@ -106,22 +107,14 @@ pub(crate) enum AdminAction {
 pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Failure> {
     match action {
         MemberAction::Remove { member, keep, of } => {
-            let removed = Change {
-                keep: decide(paths, &of, (Some(&member), true), keep)?,
-                ..Change::of(MemberChange::Remove)
-            };
-            change(paths, of, &member, removed, |list| {
+            let keep = decide(paths, &of, (Some(&member), true), keep)?;
+            change(paths, of, &member, (MemberChange::Remove {}, keep), |list| {
                 format!("{} removed\n{}", human::plain(&member), text::signed_again(list))
             })
         }
         MemberAction::Rename { member, name, of } => {
-            let renamed = Change {
-                name: Some(name.clone()),
-                ..Change::of(MemberChange::Rename)
-            };
-            change(paths, of, &member, renamed, |_| {
-                format!("renamed to {}\n", human::plain(&name))
-            })
+            let text = format!("renamed to {}\n", human::plain(&name));
+            change(paths, of, &member, (MemberChange::Rename { name }, None), |_| text)
         }
         MemberAction::Tag {
             member,
@@ -129,16 +122,13 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
             remove,
             of,
         } => {
-            let (kind, done) = match remove {
-                true => (MemberChange::Untag, "has no longer"),
-                false => (MemberChange::Tag, "has"),
-            };
+            let done = if remove { "has no longer" } else { "has" };
             let text = human::plain(&format!("{member} {done} {}", tag.join(", ")));
-            let tagged = Change {
-                tags: tag,
-                ..Change::of(kind)
+            let tagged = match remove {
+                true => MemberChange::Untag { tags: tag },
+                false => MemberChange::Tag { tags: tag },
             };
-            change(paths, of, &member, tagged, |_| text + "\n")
+            change(paths, of, &member, (tagged, None), |_| text + "\n")
         }
         MemberAction::Address {
             member,
@@ -146,12 +136,9 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
             default: _,
             of,
         } => {
-            let fixed = Change {
-                ipv4: address,
-                ..Change::of(MemberChange::Address)
-            };
+            let fixed = MemberChange::Address { ipv4: address };
             let npub = npub_of(paths, &member);
-            change(paths, of, &member, fixed, |list| {
+            change(paths, of, &member, (fixed, None), |list| {
                 text::address(list, (&member, &npub), address)
             })
         }
@@ -164,12 +151,8 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
             let npub = npub_of(paths, &old);
             let lost = text::routes_of(&ask(paths, NetworkCommand::List {})?, of.network.as_deref(), &npub);
             let lost = text::to_approve(&lost, &new);
-            let replaced = Change {
-                by: Some(new),
-                keep: decide(paths, &of, (Some(&old), true), keep)?,
-                ..Change::of(MemberChange::Replace)
-            };
-            change(paths, of, &old, replaced, |list| {
+            let keep = decide(paths, &of, (Some(&old), true), keep)?;
+            change(paths, of, &old, (MemberChange::Replace { by: new }, keep), |list| {
                 text + &lost + &text::signed_again(list)
             })
         }
@@ -178,13 +161,15 @@ pub(crate) fn member(paths: &StatePaths, action: MemberAction) -> Result<(), Fai
 
 pub(crate) fn admin(paths: &StatePaths, action: AdminAction) -> Result<(), Failure> {
     let (member, of, changed, text) = match action {
-        AdminAction::Add { member, of } => (member, of, Change::of(MemberChange::MakeAdmin), "an administrator now"),
+        AdminAction::Add { member, of } => (member, of, (MemberChange::MakeAdmin {}, None), "an administrator now"),
         AdminAction::Remove { member, keep, of } => {
-            let revoked = Change {
-                keep: decide(paths, &of, (Some(&member), false), keep)?,
-                ..Change::of(MemberChange::RevokeAdmin)
-            };
-            (member, of, revoked, "an administrator no longer")
+            let keep = decide(paths, &of, (Some(&member), false), keep)?;
+            (
+                member,
+                of,
+                (MemberChange::RevokeAdmin {}, keep),
+                "an administrator no longer",
+            )
         }
         AdminAction::Successor {
             member,
@@ -221,46 +206,19 @@ fn npub_of(paths: &StatePaths, named: &str) -> String {
     }
 }
 
-/// A change of a member, with what belongs to it.
-struct Change {
-    kind: MemberChange,
-    name: Option<String>,
-    tags: Vec<String>,
-    ipv4: Option<Ipv4Addr>,
-    by: Option<String>,
-    keep: Option<Keep>,
-}
-
-impl Change {
-    const fn of(kind: MemberChange) -> Self {
-        Self {
-            kind,
-            name: None,
-            tags: Vec::new(),
-            ipv4: None,
-            by: None,
-            keep: None,
-        }
-    }
-}
-
-/// Changes a member, and prints the document of the networks or `text`.
+/// Changes a member, and prints the document of the networks or `text`. `keep`: what stays of what it has signed.
 fn change(
     paths: &StatePaths,
     of: Of,
     member: &str,
-    change: Change,
+    (change, keep): (MemberChange, Option<Wish>),
     text: impl FnOnce(&NetworkList) -> String,
 ) -> Result<(), Failure> {
-    let command = NetworkCommand::Member {
+    let command = NetworkCommand::Member(MemberCommand {
         network: of.network,
         member: member.to_owned(),
-        change: change.kind,
-        name: change.name,
-        tags: change.tags,
-        ipv4: change.ipv4,
-        by: change.by,
-        keep: change.keep,
-    };
+        change,
+        keep,
+    });
     carry_out(paths, command, of.json, text)
 }

@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
+use weft_control::NetworkCommand;
 use weft_control::status::{MemberRouteStatus, NetworkList};
-use weft_control::{NetworkCommand, RouteChange};
+use weft_networks::RouteChange;
 use weft_store::state::StatePaths;
 
 use super::{ListArgs, Of, carry_out, show, text};

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Document as _, Standing};
+use super::{Document as _, SignedKind, Standing};
 
 /// The networks of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -146,19 +146,6 @@ pub struct SignedStatus {
     pub what: String,
     /// What it is.
     pub kind: SignedKind,
-}
-
-/// What a record is that ends with the rights of its signer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum SignedKind {
-    /// It makes a node an administrator, which it stays only if it is named.
-    Rights,
-    /// An open invite, which stays only if it is named.
-    Invite,
-    /// A member, a route, rules, or a removal.
-    #[serde(other)]
-    Rest,
 }
 
 /// One network.

@@ -71,17 +71,17 @@ impl Network {
     ) -> Result<Changed, NetworkError> {
         self.admin(identity)?;
         let key = match change {
-            MemberChange::Remove | MemberChange::RevokeAdmin => self.known(named)?,
+            MemberChange::Remove {} | MemberChange::RevokeAdmin {} => self.known(named)?,
             _ => self.named(named)?,
         };
-        if change == MemberChange::RevokeAdmin && !self.has_been_admin(&key) {
+        if change == (MemberChange::RevokeAdmin {}) && !self.has_been_admin(&key) {
             return Err(NetworkError::NoAdmin(self.name_of(&key)));
         }
         let is_own = key == identity.public();
-        if is_own && change == MemberChange::Remove {
+        if is_own && change == (MemberChange::Remove {}) {
             return Err(NetworkError::ThisMachine(self.name_of(&key)));
         }
-        if is_own && change == MemberChange::RevokeAdmin {
+        if is_own && change == (MemberChange::RevokeAdmin {}) {
             self.check_resignation(&key, false, unix)?;
             self.end_rights(identity, &key, now, unix)?;
             return Ok(Changed { key, again: Vec::new() });
@@ -99,32 +99,33 @@ impl Network {
         let mut again = Vec::new();
         let mut body = self.state.members.get(&key).cloned().unwrap_or_default();
         match change {
-            MemberChange::Rename(name) => {
+            MemberChange::Rename { name } => {
+                let name = Name::host(&name)?;
                 self.check_name(Some(&key), &name)?;
                 body.name = Some(name);
                 self.change_record(identity, &key, body, (now, unix))?;
             }
-            MemberChange::Tag(tags) => {
-                body.tags.extend(tags);
+            MemberChange::Tag { tags } => {
+                body.tags.extend(Name::labels(&tags)?);
                 self.change_record(identity, &key, body, (now, unix))?;
             }
-            MemberChange::Untag(tags) => {
-                if let Some(tag) = tags.into_iter().find(|tag| !body.tags.remove(tag)) {
+            MemberChange::Untag { tags } => {
+                if let Some(tag) = Name::labels(&tags)?.into_iter().find(|tag| !body.tags.remove(tag)) {
                     let member = self.name_of(&key);
                     return Err(NetworkError::NoTag { member, tag });
                 }
                 self.change_record(identity, &key, body, (now, unix))?;
             }
-            MemberChange::Address(fixed) => {
-                self.check_address(&key, fixed)?;
-                body.ipv4 = fixed;
+            MemberChange::Address { ipv4 } => {
+                self.check_address(&key, ipv4)?;
+                body.ipv4 = ipv4;
                 self.change_record(identity, &key, body, (now, unix))?;
             }
-            MemberChange::Remove => again = self.remove_member(identity, demotion, wish, (now, unix))?,
-            MemberChange::ReplaceBy(new) => {
-                again = self.replace(identity, (demotion, body), &new, wish, (now, unix))?;
+            MemberChange::Remove {} => again = self.remove_member(identity, demotion, wish, (now, unix))?,
+            MemberChange::Replace { by } => {
+                again = self.replace(identity, (demotion, body), &by, wish, (now, unix))?;
             }
-            MemberChange::MakeAdmin => {
+            MemberChange::MakeAdmin {} => {
                 self.check_grant(&identity.public(), &key)?;
                 let grants = self.set.grant_list(&key, &identity.public())?;
                 self.write(identity, RecordKey::Admin(key), &Body::Plain, now, unix)?;
@@ -134,7 +135,7 @@ impl Network {
                 let signed = restated.map(|draft| draft.sign(identity, unix));
                 self.add_all(signed.collect::<Result<_, _>>()?, now)?;
             }
-            MemberChange::RevokeAdmin => again = self.revoke_admin(identity, demotion, wish, (now, unix))?,
+            MemberChange::RevokeAdmin {} => again = self.revoke_admin(identity, demotion, wish, (now, unix))?,
         }
         let gone = !self.is_member(&key);
         again.retain(|again| !(gone && again.record.key().subject() == Some(&key)));
@@ -158,11 +159,11 @@ impl Network {
             rule.map_err(|error| NetworkError::BadRule { text, error })
         };
         // A new list has nothing of the one before.
-        let goes_on = !matches!(change, RuleChange::Set(_));
+        let goes_on = !matches!(change, RuleChange::Set { .. });
         let present = || self.state.table.rules.clone().ok_or(NetworkError::RulesNotUnderstood);
         let changed = match change {
-            RuleChange::Default(policy) => return self.set_default(identity, policy, now, unix),
-            RuleChange::Set(texts) => texts.into_iter().map(read).collect::<Result<Vec<_>, _>>()?,
+            RuleChange::Default { policy } => return self.set_default(identity, policy, now, unix),
+            RuleChange::Set { rules } => rules.into_iter().map(read).collect::<Result<Vec<_>, _>>()?,
             RuleChange::Add { rule, at } => {
                 let (rule, mut rules) = (read(rule)?, present()?);
                 let at = at.unwrap_or(rules.len() + 1);
@@ -174,7 +175,7 @@ impl Network {
                 }
                 rules
             }
-            RuleChange::Remove(at) => {
+            RuleChange::Remove { at } => {
                 let mut rules = present()?;
                 match at.checked_sub(1).filter(|at| *at < rules.len()) {
                     Some(place) => drop(rules.remove(place)),

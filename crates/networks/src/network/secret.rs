@@ -10,12 +10,12 @@ use crate::{MemberChange, NetworkError};
 impl MemberChange {
     /// Whether a node loses rights, so that the network needs another secret.
     pub(crate) const fn takes_rights(&self) -> bool {
-        self.ends_membership() || matches!(self, Self::RevokeAdmin)
+        self.ends_membership() || matches!(self, Self::RevokeAdmin {})
     }
 
     /// Whether a node is a member no longer.
     pub(crate) const fn ends_membership(&self) -> bool {
-        matches!(self, Self::Remove | Self::ReplaceBy(_))
+        matches!(self, Self::Remove {} | Self::Replace { .. })
     }
 }
 

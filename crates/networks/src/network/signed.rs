@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use weft_noise::PublicKey;
 use weft_roster::changes::{Again, Keep};
@@ -30,28 +31,36 @@ pub struct Signed {
     record: Arc<Record>,
 }
 
-/// What a record is that ends with the rights of an administrator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a record is that ends with the rights of its signer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 pub enum SignedKind {
-    /// It makes a node an administrator, which it stays only by name.
+    /// It makes a node an administrator, which it stays only if it is named.
     Rights,
-    /// An open invite, which stays only by name.
+    /// An open invite, which stays only if it is named.
     Invite,
     /// A member, a route, rules, or a removal.
+    #[serde(other)]
     Rest,
 }
 
 /// What of the records of an administrator stays, in the words of a command.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Wish {
-    /// Whether all stays but grants and invites.
+    /// All but administrators and invites: members, rules, routes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rest: bool,
-    /// Names or npubs of administrators that stay.
+    /// Names or npubs of the administrators that stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub admins: Vec<String>,
-    /// Beginnings of the keys of invites that stay.
+    /// Beginnings of the keys of the invites that stay.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invites: Vec<String>,
     /// The mark of the list that the user has seen, from
-    /// [`Networks::signed_by`](crate::Networks::signed_by).
+    /// [`Networks::signed_by`](crate::Networks::signed_by). If there is another list now, the command is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
+use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
 use weft_roster::invite::{Code, EntryPoint, Seed};
 use weft_roster::names::Name;
@@ -31,26 +32,39 @@ pub struct NewInvite {
     pub entry: Option<EntryPoint>,
 }
 
-/// A change of the rules of a network. Members may be named in the text of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A change of the rules of a network. Members may be named in the text of a rule. In requests to a daemon
+/// `kind` names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RuleChange {
-    /// A rule is added in front of the one with this number, or at the end.
+    /// A rule is added.
     Add {
         /// The rule.
         rule: String,
-        /// The number, from 1.
+        /// The number that it gets, from 1; without one it is the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
         at: Option<usize>,
     },
-    /// The rule with this number, from 1, is removed.
-    Remove(usize),
+    /// A rule is removed.
+    Remove {
+        /// Its number, from 1.
+        at: usize,
+    },
     /// All rules are replaced.
-    Set(Vec<String>),
+    Set {
+        /// The rules.
+        rules: Vec<String>,
+    },
     /// What is done with flows that no rule matches.
-    Default(Policy),
+    Default {
+        /// What is done.
+        policy: Policy,
+    },
 }
 
 /// A change of a route of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RouteChange {
     /// It is used from now on.
     Approve,
@@ -68,25 +82,45 @@ pub struct Changed {
     pub again: Vec<String>,
 }
 
-/// A change of a member.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A change of a member, in the words of a command: its texts are checked as it is carried out. In requests to a
+/// daemon `change` names it. Those without fields have braces, as only then serde refuses further fields.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum MemberChange {
     /// It is removed.
-    Remove,
+    Remove {},
     /// It gets another name.
-    Rename(Name),
-    /// It gets these tags, and keeps those that it has.
-    Tag(BTreeSet<Name>),
-    /// It has these tags no longer.
-    Untag(BTreeSet<Name>),
-    /// It gets this IPv4 address, or the one that follows from its key.
-    Address(Option<Ipv4Addr>),
-    /// It is removed, and the member of this name or npub takes over its name, tags and fixed address.
-    ReplaceBy(String),
+    Rename {
+        /// The name.
+        name: String,
+    },
+    /// It gets tags, and keeps those that it has.
+    Tag {
+        /// The tags.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+    },
+    /// It loses tags.
+    Untag {
+        /// The tags, all of which it has.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+    },
+    /// Its IPv4 address is fixed, or follows from its key again.
+    Address {
+        /// The address; `None` for the one that follows from its key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ipv4: Option<Ipv4Addr>,
+    },
+    /// It is removed, and another member takes over its name, tags and fixed address.
+    Replace {
+        /// Name or npub of the member that takes over; also the npub of a node that has asked for membership.
+        by: String,
+    },
     /// It becomes an administrator.
-    MakeAdmin,
+    MakeAdmin {},
     /// It is an administrator no longer. Records of its own that stay are signed again.
-    RevokeAdmin,
+    RevokeAdmin {},
 }
 
 impl Networks {
@@ -121,8 +155,8 @@ impl Networks {
         (now, unix): (u64, u64),
     ) -> Result<Changed, NetworkError> {
         let id = self.find(of)?;
-        if let MemberChange::ReplaceBy(new) = &change {
-            self.take_in_successor(id, member, new, (now, unix))?;
+        if let MemberChange::Replace { by } = &change {
+            self.take_in_successor(id, member, by, (now, unix))?;
         }
         let secret = change.takes_rights().then(|| self.rng.random_bytes());
         let (identity, network) = self.with(id)?;

@@ -36,23 +36,23 @@ struct World {
 const UNIX: u64 = 1_700_000_000;
 
 fn rename(name: &str) -> MemberChange {
-    MemberChange::Rename(Name::host(name).unwrap())
+    MemberChange::Rename { name: name.to_owned() }
 }
 
-fn labels(tags: &[&str]) -> BTreeSet<Name> {
-    tags.iter().map(|tag| Name::label(tag).unwrap()).collect()
+fn texts(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
 fn tag(tags: &[&str]) -> MemberChange {
-    MemberChange::Tag(labels(tags))
+    MemberChange::Tag { tags: texts(tags) }
 }
 
 fn untag(tags: &[&str]) -> MemberChange {
-    MemberChange::Untag(labels(tags))
+    MemberChange::Untag { tags: texts(tags) }
 }
 
 fn replace(by: &str) -> MemberChange {
-    MemberChange::ReplaceBy(by.to_owned())
+    MemberChange::Replace { by: by.to_owned() }
 }
 
 /// All that an administrator has signed stays, but for grants and invites.

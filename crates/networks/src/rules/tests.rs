@@ -108,14 +108,18 @@ fn rules_are_added_replaced_and_removed_with_the_names_of_members() {
     let both = ["deny from tag:guest to any", "allow from any to nas tcp/22"];
     assert_eq!(texts(&networks), both);
     for (wrong, words) in [
-        (RuleChange::Remove(3), "no rule 3"),
-        (RuleChange::Remove(0), "no rule 0"),
+        (RuleChange::Remove { at: 3 }, "no rule 3"),
+        (RuleChange::Remove { at: 0 }, "no rule 0"),
         (
-            RuleChange::Set(vec!["allow from any to bob".to_owned()]),
+            RuleChange::Set {
+                rules: vec!["allow from any to bob".to_owned()],
+            },
             "no member is named bob",
         ),
         (
-            RuleChange::Set(vec!["allow from npub1x to any".to_owned()]),
+            RuleChange::Set {
+                rules: vec!["allow from npub1x to any".to_owned()],
+            },
             "allow from npub1x to any",
         ),
         (
@@ -132,16 +136,21 @@ fn rules_are_added_replaced_and_removed_with_the_names_of_members() {
             },
             "rule 2 of the network says that already",
         ),
-        (RuleChange::Set(vec![both[0].to_owned(); 1_001]), "at most 1000 rules"),
+        (
+            RuleChange::Set {
+                rules: vec![both[0].to_owned(); 1_001],
+            },
+            "at most 1000 rules",
+        ),
     ] {
         let error = change(&mut networks, wrong).unwrap_err();
         assert!(error.contains(words), "{error}");
     }
     assert_eq!(texts(&networks), both, "a change that is refused changes nothing");
-    change(&mut networks, RuleChange::Remove(1)).unwrap();
+    change(&mut networks, RuleChange::Remove { at: 1 }).unwrap();
     assert_eq!(texts(&networks), [both[1]]);
-    change(&mut networks, RuleChange::Default(Policy::Deny)).unwrap();
-    change(&mut networks, RuleChange::Set(Vec::new())).unwrap();
+    change(&mut networks, RuleChange::Default { policy: Policy::Deny }).unwrap();
+    change(&mut networks, RuleChange::Set { rules: Vec::new() }).unwrap();
     let network = networks.iter().next().unwrap();
     assert_eq!(
         (network.state().table.inside, texts(&networks).len()),
@@ -234,7 +243,9 @@ fn the_reason_names_the_rule() {
     for network in ["home", "work"] {
         take_in(&mut two, network, 2);
     }
-    let rules = RuleChange::Set(vec!["deny from laptop to nas tcp/25".to_owned()]);
+    let rules = RuleChange::Set {
+        rules: vec!["deny from laptop to nas tcp/25".to_owned()],
+    };
     two.change_rules(Some("home"), rules, (0, UNIX)).unwrap();
     let (allowed, reasons) = ask(&two, 25, &[]);
     assert!(

@@ -10,7 +10,6 @@ use weft_os::clock::boottime_ms;
 use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
 
-use super::network_commands::labels;
 use super::run::Daemon;
 
 impl Daemon {
@@ -55,7 +54,7 @@ impl Daemon {
     ) -> Result<NetworkId, String> {
         let approval = Approval {
             name: name.map(Name::host).transpose().map_err(|error| error.to_string())?,
-            tags: labels(tags)?,
+            tags: Name::labels(tags).map_err(|error| error.to_string())?,
         };
         let approved = self.networks.approve(network, &key(node)?, approval, times);
         approved.map_err(|error| error.to_string())

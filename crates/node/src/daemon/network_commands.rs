@@ -1,17 +1,16 @@
 //! Commands about private networks.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use weft_config::peer::NodeRef;
-use weft_control::status::{Document, Invited, NetworkList, SignedKind, SignedList, SignedStatus, Why};
-use weft_control::{ErrorCode, NetworkCommand, Reply};
+use weft_control::status::{Document, Invited, NetworkList, SignedList, SignedStatus, Why};
+use weft_control::{ErrorCode, MemberCommand, NetworkCommand, Reply};
 use weft_core::Path;
 use weft_desired::addresses::HostAddresses;
 use weft_desired::references::NotFound;
 use weft_host::surroundings::{Subnets, Surroundings};
 use weft_networks::rules::why::{self, Known, Question, Verdict};
-use weft_networks::{Changed, MemberChange, NetworkError, NewInvite, RouteChange, RuleChange, Wish};
+use weft_networks::{Changed, NetworkError, NewInvite, RouteChange};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
@@ -19,9 +18,8 @@ use weft_os::random::random_bytes;
 use weft_reach::message::Kind;
 use weft_reach::nat::is_private;
 use weft_roster::invite::{Code, EntryPoint, Seed};
-use weft_roster::names::{Name, NameError};
+use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
-use weft_roster::rules::Policy;
 use weft_wire::Subnet;
 
 use super::network_list::network_list;
@@ -102,10 +100,7 @@ impl Daemon {
             }
             NetworkCommand::Create { name, host } => self.create(&name, host, times.1),
             NetworkCommand::Join { code, host } => self.join(&code, host, times),
-            NetworkCommand::Rules { network, change } => {
-                let change = rule_change(change)?;
-                done(networks.change_rules(network.as_deref(), change, times))
-            }
+            NetworkCommand::Rules { network, change } => done(networks.change_rules(network.as_deref(), change, times)),
             NetworkCommand::Route {
                 network,
                 member,
@@ -116,19 +111,13 @@ impl Daemon {
                 let revoked = networks.revoke(network.as_deref(), &invite, times);
                 revoked.map(|()| Done::default()).map_err(|error| error.to_string())
             }
-            NetworkCommand::Member {
+            NetworkCommand::Member(MemberCommand {
                 network,
                 member,
                 change,
-                name,
-                tags,
-                ipv4,
-                by,
                 keep,
-            } => {
-                let change = member_change(change, name, &tags, ipv4, by)?;
-                let wish = keep.map(wish);
-                let changed = networks.change_member(network.as_deref(), &member, (change, wish.as_ref()), times);
+            }) => {
+                let changed = networks.change_member(network.as_deref(), &member, (change, keep.as_ref()), times);
                 let done = |changed: Changed| Done {
                     network: None,
                     signed_again: changed.again,
@@ -136,8 +125,7 @@ impl Daemon {
                 changed.map(done).map_err(|error| error.to_string())
             }
             NetworkCommand::Successor { network, member, keep } => {
-                let wish = keep.map(wish);
-                let named = networks.set_successor(network.as_deref(), (member.as_deref(), wish.as_ref()), times);
+                let named = networks.set_successor(network.as_deref(), (member.as_deref(), keep.as_ref()), times);
                 let done = |(id, signed_again)| Done {
                     network: Some(id),
                     signed_again,
@@ -174,11 +162,7 @@ impl Daemon {
         let (signed, seen) = found.map_err(|error| error.to_string())?;
         let status = |signed: weft_networks::Signed| SignedStatus {
             what: signed.what,
-            kind: match signed.kind {
-                weft_networks::SignedKind::Rights => SignedKind::Rights,
-                weft_networks::SignedKind::Invite => SignedKind::Invite,
-                weft_networks::SignedKind::Rest => SignedKind::Rest,
-            },
+            kind: signed.kind,
         };
         Ok(SignedList {
             schema: SignedList::SCHEMA.to_owned(),
@@ -206,13 +190,9 @@ impl Daemon {
         network: Option<&str>,
         member: &str,
         subnet: &str,
-        change: weft_control::RouteChange,
+        change: RouteChange,
         times: (u64, u64),
     ) -> Result<Done, String> {
-        let change = match change {
-            weft_control::RouteChange::Approve => RouteChange::Approve,
-            weft_control::RouteChange::Revoke => RouteChange::Revoke,
-        };
         let read = subnet.parse::<Subnet>();
         let is_exit = subnet == "exit" || read.is_ok_and(|subnet| subnet.prefix_len() == 0);
         let changed = match read {
@@ -310,7 +290,7 @@ impl Daemon {
         addresses: Vec<SocketAddr>,
     ) -> Result<Invited, String> {
         let (now, unix) = (boottime_ms(), unix_s());
-        let tags = labels(tags)?;
+        let tags = Name::labels(tags).map_err(|error| error.to_string())?;
         let (addresses, unsure) = match addresses.is_empty() {
             true => self.own_addresses()?,
             false => (addresses, Vec::new()),
@@ -401,58 +381,6 @@ fn answer(reply: Reply, done: Result<impl Document, String>) {
         Ok(document) => reply.ok(&document),
         Err(why) => reply.refuse(weft_control::Refusal::new(ErrorCode::Network, why)),
     }
-}
-
-fn rule_change(change: weft_control::RuleChange) -> Result<RuleChange, String> {
-    Ok(match change {
-        weft_control::RuleChange::Add { rule, at } => RuleChange::Add { rule, at },
-        weft_control::RuleChange::Remove { at } => RuleChange::Remove(at),
-        weft_control::RuleChange::Set { rules } => RuleChange::Set(rules),
-        weft_control::RuleChange::Default { policy } => {
-            let policy = Policy::read(&policy);
-            RuleChange::Default(policy.map_err(|_| "the default is allow or deny".to_owned())?)
-        }
-    })
-}
-
-fn wish(keep: weft_control::Keep) -> Wish {
-    Wish {
-        rest: keep.rest,
-        admins: keep.admins,
-        invites: keep.invites,
-        seen: keep.seen,
-    }
-}
-
-/// A change of a member, with what belongs to it.
-fn member_change(
-    change: weft_control::MemberChange,
-    name: Option<String>,
-    tags: &[String],
-    ipv4: Option<Ipv4Addr>,
-    by: Option<String>,
-) -> Result<MemberChange, String> {
-    Ok(match change {
-        weft_control::MemberChange::Remove => MemberChange::Remove,
-        weft_control::MemberChange::MakeAdmin => MemberChange::MakeAdmin,
-        weft_control::MemberChange::RevokeAdmin => MemberChange::RevokeAdmin,
-        weft_control::MemberChange::Tag => MemberChange::Tag(labels(tags)?),
-        weft_control::MemberChange::Untag => MemberChange::Untag(labels(tags)?),
-        weft_control::MemberChange::Rename => {
-            let name = name.ok_or_else(|| "the new name is missing".to_owned())?;
-            MemberChange::Rename(Name::host(&name).map_err(|error| error.to_string())?)
-        }
-        weft_control::MemberChange::Address => MemberChange::Address(ipv4),
-        weft_control::MemberChange::Replace => {
-            MemberChange::ReplaceBy(by.ok_or_else(|| "the machine that takes over is missing".to_owned())?)
-        }
-    })
-}
-
-pub(super) fn labels(tags: &[String]) -> Result<BTreeSet<Name>, String> {
-    let tags = tags.iter().map(|tag| Name::label(tag));
-    tags.collect::<Result<_, NameError>>()
-        .map_err(|error| error.to_string())
 }
 
 fn host_name(name: Option<String>) -> Result<Option<Name>, String> {

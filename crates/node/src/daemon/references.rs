@@ -1,8 +1,9 @@
 //! References to nodes in requests: the key that each means, before a command is carried out.
 
 use weft_config::peer::NodeRef;
-use weft_control::{ErrorCode, NetworkCommand, Refusal, RuleChange};
+use weft_control::{ErrorCode, MemberCommand, NetworkCommand, Refusal};
 use weft_desired::references::NotFound;
+use weft_networks::{MemberChange, RuleChange};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 
@@ -31,13 +32,16 @@ impl Daemon {
     /// The reason why one means no node, as a line for the user.
     pub(super) fn with_keys(&self, mut command: NetworkCommand) -> Result<NetworkCommand, String> {
         match &mut command {
-            NetworkCommand::Member {
+            NetworkCommand::Member(MemberCommand {
                 network,
                 member,
-                by,
+                change,
                 keep,
-                ..
-            } => {
+            }) => {
+                let by = match change {
+                    MemberChange::Replace { by } => Some(by),
+                    _ => None,
+                };
                 let kept = keep.iter_mut().flat_map(|keep| &mut keep.admins);
                 self.put_keys(network, std::iter::once(member).chain(by).chain(kept))?;
             }

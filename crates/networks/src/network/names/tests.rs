@@ -55,7 +55,7 @@ impl History {
             let wanted = Some(name(&format!("admin-{subject}")));
             history.take_in(by, &key, wanted).unwrap();
             history.exchange();
-            history.change(by, &key, MemberChange::MakeAdmin).unwrap();
+            history.change(by, &key, MemberChange::MakeAdmin {}).unwrap();
             history.exchange();
         }
         history
@@ -126,21 +126,33 @@ impl History {
                 }
             }
             3 => {
-                let renamed = self.change(by, &node, MemberChange::Rename(wanted));
+                let renamed = self.change(
+                    by,
+                    &node,
+                    MemberChange::Rename {
+                        name: wanted.to_string(),
+                    },
+                );
                 assert!(!(held && renamed.is_ok()), "a name of another member");
             }
-            4 => drop(self.change(by, &node, MemberChange::Tag([Name::label("tag").unwrap()].into()))),
-            5 => drop(self.change(by, &node, MemberChange::Remove)),
+            4 => drop(self.change(
+                by,
+                &node,
+                MemberChange::Tag {
+                    tags: vec!["tag".to_owned()],
+                },
+            )),
+            5 => drop(self.change(by, &node, MemberChange::Remove {})),
             6 => {
                 let right = match self.networks[by].is_admin(&node) {
-                    true => MemberChange::RevokeAdmin,
-                    false => MemberChange::MakeAdmin,
+                    true => MemberChange::RevokeAdmin {},
+                    false => MemberChange::MakeAdmin {},
                 };
                 let done = self.change(by, &node, right);
                 return if done.is_ok() { BTreeSet::new() } else { [node].into() };
             }
             _ => {
-                drop(self.change(by, &node, MemberChange::ReplaceBy(other.to_string())));
+                drop(self.change(by, &node, MemberChange::Replace { by: other.to_string() }));
                 return [node, other].into();
             }
         }

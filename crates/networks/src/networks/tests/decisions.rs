@@ -158,7 +158,9 @@ impl Plan {
             let of = Some(*network);
             let label = Name::network(network).unwrap();
             let id = own.create(label, Some(name("own")), [at as u8; 16], UNIX).unwrap();
-            let of_founder = MemberChange::Tag(tags(self.tags[0][at]));
+            let of_founder = MemberChange::Tag {
+                tags: tags(self.tags[0][at]).iter().map(Name::to_string).collect(),
+            };
             own.change_member(of, "own", (of_founder, None), times).unwrap();
             for peer in (1..4).filter(|peer| self.members[peer - 1][at]) {
                 own.take_in(
@@ -181,10 +183,12 @@ impl Plan {
             if self.exits[at] {
                 own.change_exit(of, "own", RouteChange::Approve, times).unwrap();
             }
-            let rules = RuleChange::Set(self.rules[at].clone());
+            let rules = RuleChange::Set {
+                rules: self.rules[at].clone(),
+            };
             own.change_rules(of, rules, times).unwrap();
             let policy = if self.allows[at] { Policy::Allow } else { Policy::Deny };
-            own.change_rules(of, RuleChange::Default(policy), times).unwrap();
+            own.change_rules(of, RuleChange::Default { policy }, times).unwrap();
         }
         own
     }

@@ -281,7 +281,11 @@ impl World {
 }
 
 fn fix(ipv4: Option<Ipv4Addr>) -> MemberChange {
-    MemberChange::Address(ipv4)
+    MemberChange::Address { ipv4 }
+}
+
+fn labels(tags: &[&str]) -> BTreeSet<Name> {
+    tags.iter().map(|tag| Name::label(tag).unwrap()).collect()
 }
 
 #[test]
@@ -300,8 +304,8 @@ fn tags_are_added_and_removed() {
     assert!(matches!(missing, Err(NetworkError::NoTag { tag, .. }) if tag.as_str() == "d"));
     assert_eq!(tags(&world, 0), labels(&["c"]), "nothing is changed then");
     // A record has 32 tags at most.
-    let many: BTreeSet<Name> = (0..32).map(|n| Name::label(&format!("t{n}")).unwrap()).collect();
-    assert!(world.change("node-1", MemberChange::Tag(many)).is_err());
+    let many = (0..32).map(|n| format!("t{n}")).collect();
+    assert!(world.change("node-1", MemberChange::Tag { tags: many }).is_err());
     assert_eq!(tags(&world, 0), labels(&["c"]));
     let times = world.times();
     let junior = world.nodes[1].change_member(None, "founder", (tag(&["x"]), None), times);
@@ -541,7 +545,7 @@ fn the_default_that_a_removed_administrator_set_stays() {
     world.change("node-1", MemberChange::MakeAdmin {}).unwrap();
     world.run(5_000);
     let times = world.times();
-    let deny = RuleChange::Default(Policy::Deny);
+    let deny = RuleChange::Default { policy: Policy::Deny };
     world.nodes[1].change_rules(None, deny, times).unwrap();
     world.run(5_000);
     world.change("node-1", MemberChange::RevokeAdmin {}).unwrap();

@@ -70,7 +70,9 @@ const COMMANDS: [(&str, Command); 18] = [
         change(
             world,
             "node-1",
-            MemberChange::Address(Some("10.44.1.2".parse().unwrap())),
+            MemberChange::Address {
+                ipv4: Some("10.44.1.2".parse().unwrap()),
+            },
         )
     }),
     ("member replace", |world, _| change(world, "node-1", replace("node-2"))),
@@ -93,7 +95,7 @@ const COMMANDS: [(&str, Command); 18] = [
     }),
     ("rule default", |world, times| {
         world.nodes[0]
-            .change_rules(None, RuleChange::Default(Policy::Deny), times)
+            .change_rules(None, RuleChange::Default { policy: Policy::Deny }, times)
             .map(drop)
     }),
     ("route approve", |world, times| {
