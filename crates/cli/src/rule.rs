@@ -157,9 +157,9 @@ pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
         behind: args.behind,
         service,
     });
-    let why: Why = weft_control::call(&paths.control(), &command)?;
+    let (why, document): (Why, _) = weft_control::call_with_raw(&paths.control(), &command)?;
     if args.json {
-        Out::new().json(&weft_control::call_raw(&paths.control(), &command)?)?;
+        Out::new().json(&document)?;
     } else {
         let mut text = if why.allowed { "passes\n" } else { "does not pass\n" }.to_owned();
         for reason in &why.reasons {

@@ -57,6 +57,15 @@ pub fn call_raw(path: &Path, command: &ControlCommand) -> Result<Value, ControlE
     Call::open(path, command)?.answer()
 }
 
+/// As [`call`], with the document as it is received beside it.
+///
+/// # Errors
+/// [`ControlError`]
+pub fn call_with_raw<T: Document>(path: &Path, command: &ControlCommand) -> Result<(T, Value), ControlError> {
+    let document = call_raw(path, command)?;
+    Ok((typed(path, document.clone())?, document))
+}
+
 /// As [`call`], then waits until the daemon closes the connection. After [`ControlCommand::Down`]
 /// the daemon closes it when it has stopped.
 ///

@@ -30,7 +30,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use client::{ControlError, EventStream, Visible, call, call_and_wait, call_raw, call_visible};
+pub use client::{ControlError, EventStream, Visible, call, call_and_wait, call_raw, call_visible, call_with_raw};
 pub use clients::{Audience, OWNERS_GROUP, Owners};
 pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 pub use stream::{QUEUE, Subscriber};
