@@ -83,6 +83,8 @@ pub fn call_and_wait<T: Document>(path: &Path, command: &ControlCommand) -> Resu
 pub struct EventStream {
     path: PathBuf,
     stream: BufReader<UnixStream>,
+    /// The daemon has sent an event.
+    answered: bool,
 }
 
 impl EventStream {
@@ -92,30 +94,33 @@ impl EventStream {
     /// [`ControlError`]
     pub fn open(path: &Path) -> Result<Self, ControlError> {
         let call = Call::open(path, &ControlCommand::Events {})?;
-        let stream = call.stream;
-        // A node without changes is silent for long.
-        stream
-            .get_ref()
-            .set_read_timeout(None)
-            .map_err(|source| failed(path, source))?;
         Ok(Self {
             path: path.to_owned(),
-            stream,
+            stream: call.stream,
+            answered: false,
         })
     }
 
     /// Waits for the next event, a document `weft.event/1` or `weft.public-event/1`; `None` if the
-    /// daemon has ended the connection.
+    /// daemon has ended the connection. The first one has the time limit of an answer, as a daemon sends
+    /// it at once.
     ///
     /// # Errors
-    /// [`ControlError`]
+    /// [`ControlError`]; also [`ControlError::Timeout`] if the first event does not come.
     pub fn next_event(&mut self) -> Result<Option<Value>, ControlError> {
-        match read_line(&self.path, &mut self.stream) {
-            Ok(line) if line.is_empty() => Ok(None),
-            Ok(line) => parse(&self.path, &line).map(Some),
-            Err(ControlError::Stopped(_)) => Ok(None),
-            Err(error) => Err(error),
+        let event = match read_line(&self.path, &mut self.stream) {
+            Ok(line) if line.is_empty() => return Ok(None),
+            Ok(line) => parse(&self.path, &line)?,
+            Err(ControlError::Stopped(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !self.answered {
+            // A node without changes is silent for long.
+            let unlimited = self.stream.get_ref().set_read_timeout(None);
+            unlimited.map_err(|source| failed(&self.path, source))?;
+            self.answered = true;
         }
+        Ok(Some(event))
     }
 }
 
@@ -283,5 +288,30 @@ fn failed(path: &Path, source: io::Error) -> ControlError {
         // A read that exceeds its timeout returns WouldBlock.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => ControlError::Timeout(path),
         _ => ControlError::Io { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn only_the_first_event_has_a_time_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut events = EventStream::open(&path).unwrap();
+        let limit = |events: &EventStream| events.stream.get_ref().read_timeout().unwrap();
+        assert_eq!(
+            limit(&events),
+            Some(PATIENCE),
+            "the daemon may be one that never answers"
+        );
+        let (mut daemon, _) = listener.accept().unwrap();
+        daemon.write_all(b"{\"ok\":true,\"data\":{}}\n").unwrap();
+        assert!(events.next_event().unwrap().is_some());
+        assert_eq!(limit(&events), None, "a node without changes is silent for long");
     }
 }
