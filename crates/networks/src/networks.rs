@@ -7,6 +7,7 @@ mod duties;
 mod enrolment;
 mod labels;
 mod leave;
+mod mark;
 mod membership;
 mod requests;
 mod secrets;
@@ -29,6 +30,7 @@ pub use self::addresses::{HostUse, Owners, Shadowed, Unused, used_ipv4};
 pub use self::asked::{Asked, MAX_ASKED};
 pub use self::commands::{Changed, MemberChange, NewInvite, RouteChange, RuleChange};
 use self::enrolment::Enrolled;
+pub use self::mark::Mark;
 pub use self::membership::{Approval, fingerprint};
 use self::requests::Requests;
 pub use self::requests::{MAX_REQUESTS, Request};
@@ -91,6 +93,9 @@ pub struct Networks {
     changed: bool,
     /// When changed presences are followed, in ms.
     presences_at: Option<u64>,
+    /// How often something has changed for all networks, or a network took the place of another one: revisions do
+    /// not tell that.
+    generation: u64,
 }
 
 impl Networks {
@@ -113,6 +118,7 @@ impl Networks {
             host: HostUse::default(),
             changed: true,
             presences_at: None,
+            generation: 0,
         };
         networks.label_networks();
         networks
@@ -441,6 +447,7 @@ impl Networks {
         self.all.insert(id, network);
         self.label_networks();
         self.changed = true;
+        self.generation += 1;
         id
     }
 

@@ -115,7 +115,10 @@ pub type Owners = BTreeMap<Ipv4Addr, (NetworkId, PublicKey)>;
 impl Networks {
     /// Sets what this host uses addresses for.
     pub fn set_host_use(&mut self, host: HostUse) {
-        self.host = host;
+        if self.host != host {
+            self.host = host;
+            self.generation += 1;
+        }
     }
 
     /// The addresses of members of a network that are not used on this host, whichever network they are in.

@@ -73,6 +73,7 @@ impl Networks {
                 // The file may be the new one all the same.
                 before.note_change();
                 self.all.insert(id, before);
+                self.generation += 1;
                 Some(Refusal::NotSaved)
             }
         };

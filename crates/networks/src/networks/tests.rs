@@ -13,6 +13,7 @@ mod decisions;
 mod leave;
 mod local_rules;
 mod lost;
+mod mark;
 mod membership;
 mod names;
 mod overlap;

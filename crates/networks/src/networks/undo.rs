@@ -56,6 +56,8 @@ impl Networks {
     pub fn undo(&mut self, before: Before, written: &[NetworkId]) {
         (self.all, self.out, self.requests) = (before.all, before.out, before.requests);
         (self.asked, self.changed) = (before.asked, before.changed);
+        // Revisions go back, and the next change reaches that of the one that is undone.
+        self.generation += 1;
         // These come from elsewhere, and may have changed since.
         for network in self.all.values_mut() {
             network.set_offer(self.offer.clone());

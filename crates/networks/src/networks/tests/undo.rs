@@ -4,7 +4,7 @@ use super::*;
 use crate::{MemberChange, RouteChange, RuleChange};
 
 /// What a command does to the networks of the founder.
-type Command = fn(&mut World, (u64, u64)) -> Result<(), NetworkError>;
+pub(super) type Command = fn(&mut World, (u64, u64)) -> Result<(), NetworkError>;
 
 fn change(world: &mut World, member: &str, change: MemberChange) -> Result<(), NetworkError> {
     let times = world.times();
@@ -25,7 +25,7 @@ fn new_invite(world: &World) -> NewInvite {
 }
 
 /// Each command that changes something, with its name.
-const COMMANDS: [(&str, Command); 18] = [
+pub(super) const COMMANDS: [(&str, Command); 18] = [
     ("create", |world, (_, unix)| {
         let lab = Name::network("lab").unwrap();
         world.nodes[0]
@@ -113,7 +113,7 @@ const COMMANDS: [(&str, Command); 18] = [
 
 /// The founder, the members 1 and 2, of which 2 is an administrator with a tag, a route that 1 offers, an
 /// open invite, and the request of node 3.
-fn world() -> World {
+pub(super) fn world() -> World {
     let mut world = World::new(4, &[(0, 1), (0, 2), (0, 3)]);
     world.create(0);
     for at in [1, 2] {
