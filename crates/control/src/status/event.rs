@@ -28,6 +28,9 @@ pub struct Event {
     pub path: Option<PathStatus>,
     /// The reason, as text for the user.
     pub why: Option<String>,
+    /// The kinds of events that this daemon sends, in the first one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<EventKind>,
 }
 
 /// A change, for all users: without endpoints, and without reasons, whose text names them.
@@ -49,6 +52,9 @@ pub struct PublicEvent {
     pub standing: Option<Standing>,
     /// The kind of the path.
     pub path: Option<PublicPath>,
+    /// [`Event::kinds`]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<EventKind>,
 }
 
 /// What happened.
@@ -67,6 +73,9 @@ pub enum EventKind {
     MemberAdded,
     /// A peer or a member was removed.
     MemberRemoved,
+    /// What `weft networks` shows may have changed: the state of a network or of a request, members, addresses at
+    /// which this node asks, or whether records are saved.
+    Networks,
     /// The daemon is about to end. The last of each stream.
     Stopping,
     /// An event of a later version.
@@ -88,8 +97,32 @@ impl Event {
             standing: None,
             path: None,
             why: None,
+            kinds: Vec::new(),
         }
     }
+
+    /// The first event of each stream.
+    #[must_use]
+    pub fn listening(unix_ms: u64) -> Self {
+        Self {
+            kinds: EventKind::ALL.to_vec(),
+            ..Self::of_daemon(EventKind::Listening, unix_ms)
+        }
+    }
+}
+
+impl EventKind {
+    /// All that this version sends.
+    const ALL: [Self; 8] = [
+        Self::Listening,
+        Self::PeerUp,
+        Self::PeerDown,
+        Self::Path,
+        Self::MemberAdded,
+        Self::MemberRemoved,
+        Self::Networks,
+        Self::Stopping,
+    ];
 }
 
 impl From<&Event> for PublicEvent {
@@ -103,6 +136,7 @@ impl From<&Event> for PublicEvent {
             address: event.address,
             standing: event.standing,
             path: event.path.as_ref().map(PublicPath::from),
+            kinds: event.kinds.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use weft_control::status::{AskedAtState, AskedAtStatus, NetworkList, NetworkState};
 use weft_core::{Path, PeerStatus};
+use weft_networks::Network;
 use weft_noise::PublicKey;
 use weft_os::udp::Finding;
 
@@ -37,6 +38,17 @@ impl Daemon {
                 status.asked_at = self.asked_at(admin, &asked.addresses, now);
             }
         }
+    }
+
+    /// The addresses at which this node asks, of all requests.
+    pub(super) fn all_asked_at(&self, now: u64) -> Vec<AskedAtStatus> {
+        let joining = |of: &&Network| of.joining().is_some() && !of.is_lost();
+        let contacts = self.networks.iter().filter(joining).flat_map(Network::contacts);
+        let asked = self.networks.asked().filter(|(_, asked)| asked.is_open());
+        contacts
+            .chain(asked.map(|(admin, asked)| (admin, &asked.addresses)))
+            .flat_map(|(key, addresses)| self.asked_at(key, addresses, now))
+            .collect()
     }
 
     fn asked_at(&self, key: &PublicKey, addresses: &[SocketAddr], now: u64) -> Vec<AskedAtStatus> {

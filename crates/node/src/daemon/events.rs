@@ -1,4 +1,4 @@
-//! Events for clients: the difference between two looks at the peers.
+//! Events for clients: the difference between two looks at the peers and the networks.
 //!
 //! States are compared, so that a client learns what a peer is now, however often that changed in
 //! between, and a peer that flaps costs at most three events a look.
@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use weft_control::status::{Event, EventKind};
+use weft_control::status::{AskedAtStatus, Event, EventKind};
 use weft_control::{Reply, Subscriber};
 use weft_core::{Path, PeerStatus, Standing};
+use weft_networks::Mark;
 use weft_noise::PublicKey;
-use weft_os::clock::{boottime_ms, unix_ms};
+use weft_os::clock::{boottime_ms, unix_ms, unix_s};
 
 use super::run::Daemon;
+use super::saving::Problems;
 
 /// The interval between two looks while a client listens.
 const LOOK: Duration = Duration::from_secs(1);
@@ -29,6 +31,7 @@ const AT_ONCE: usize = 256;
 pub(super) struct Events {
     subscribers: Vec<Subscriber>,
     known: BTreeMap<PublicKey, Seen>,
+    networks: Option<NetworksSeen>,
     next: Option<Instant>,
     /// When peers were last asked whether they are there.
     checked: Option<Instant>,
@@ -53,6 +56,15 @@ impl Seen {
     }
 }
 
+/// What clients know of the networks: not the list of them, as that has a line for each member. Standings of members
+/// and routes are left out, as other events tell of them, or they change all the time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NetworksSeen {
+    mark: Mark,
+    problems: Problems,
+    asked_at: Vec<AskedAtStatus>,
+}
+
 /// A peer, and for how many ms it has given no answer.
 type Judged = (PeerStatus, Option<u64>);
 
@@ -73,6 +85,14 @@ impl Events {
     /// Something has changed: the next look comes soon.
     pub(super) fn hurry(&mut self, now: Instant) {
         self.next = self.next.map(|next| next.min(now + SOON));
+    }
+
+    /// Notes what is known of the networks. Returns whether that is something else than before; the first time it is
+    /// no news.
+    fn note_networks(&mut self, now: NetworksSeen) -> bool {
+        let news = self.networks.as_ref().is_some_and(|before| *before != now);
+        self.networks = Some(now);
+        news
     }
 
     fn send(&mut self, event: &Event) {
@@ -127,11 +147,12 @@ impl Daemon {
     /// Adds a client that listens.
     pub(super) fn subscribe(&mut self, reply: Reply) {
         let subscriber = reply.stream();
-        if !subscriber.send(&Event::of_daemon(EventKind::Listening, unix_ms())) {
+        if !subscriber.send(&Event::listening(unix_ms())) {
             return;
         }
         if self.events.subscribers.is_empty() {
             self.events.known = self.seen();
+            self.events.networks = Some(self.seen_networks());
         } else {
             // The new client knows what the others know.
             self.look_for_events();
@@ -165,8 +186,12 @@ impl Daemon {
         self.events.send(&Event::of_daemon(EventKind::Stopping, unix_ms()));
     }
 
-    /// Sends what has changed, and returns how many events that were.
+    /// Sends what has changed, and returns how many events about peers that were.
     fn look_for_events(&mut self) -> usize {
+        let networks = self.seen_networks();
+        if self.events.note_networks(networks) {
+            self.events.send(&Event::of_daemon(EventKind::Networks, unix_ms()));
+        }
         let changes = self.events.changes(&self.seen());
         if changes.is_empty() {
             return 0;
@@ -197,6 +222,14 @@ impl Daemon {
         self.node.peer_status(now).map(seen).collect()
     }
 
+    fn seen_networks(&self) -> NetworksSeen {
+        NetworksSeen {
+            mark: self.networks.mark(unix_s()),
+            problems: self.saving.problems(),
+            asked_at: self.all_asked_at(boottime_ms()),
+        }
+    }
+
     fn describe(&self, peers: &BTreeMap<PublicKey, Judged>, change: Change) -> Event {
         let peer = peers.get(&change.key);
         Event {
@@ -213,7 +246,12 @@ impl Daemon {
 
 #[cfg(test)]
 mod tests {
-    use weft_noise::SecretKey;
+    use std::sync::Arc;
+
+    use weft_networks::Networks;
+    use weft_noise::{Identity, SecretKey};
+    use weft_os::random::SystemRng;
+    use weft_roster::names::Name;
 
     use super::*;
 
@@ -257,6 +295,31 @@ mod tests {
         now.insert(key(2), seen(true, Some(1)));
         let both = [(key(2), EventKind::MemberAdded), (key(2), EventKind::PeerUp)];
         assert_eq!(kinds(events.changes(&now)), both);
+    }
+
+    #[test]
+    fn networks_are_news_only_where_they_differ() {
+        let identity = Arc::new(Identity::new(SecretKey::from_bytes(&[1; 32]).unwrap()));
+        let mut networks = Networks::new(identity, Vec::new(), Box::new(SystemRng));
+        let seen = |networks: &Networks, problems: Problems| NetworksSeen {
+            mark: networks.mark(0),
+            problems,
+            asked_at: Vec::new(),
+        };
+        let mut events = Events::default();
+        let none = Problems::default;
+        assert!(!events.note_networks(seen(&networks, none())), "the first look");
+        assert!(!events.note_networks(seen(&networks, none())), "the same once more");
+        let home = Name::network("home").unwrap();
+        let id = networks.create(home, None, [7; 16], 0).unwrap();
+        assert!(events.note_networks(seen(&networks, none())));
+        assert!(!events.note_networks(seen(&networks, none())));
+        let unsaved = || Problems {
+            unsaved: BTreeMap::from([(id, "the disk is full".to_owned())]),
+            ..none()
+        };
+        assert!(events.note_networks(seen(&networks, unsaved())));
+        assert!(!events.note_networks(seen(&networks, unsaved())));
     }
 
     #[test]

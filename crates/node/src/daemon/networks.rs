@@ -76,6 +76,7 @@ impl Daemon {
         }
         if self.networks.take_change() {
             active = true;
+            self.events.hurry(Instant::now());
             self.apply();
             self.count_at = None;
         }
@@ -129,6 +130,10 @@ impl Daemon {
     /// Handles a document whose signatures were verified.
     pub(super) fn handle_document(&mut self, from: &PublicKey, document: &[u8], proven: &Proven) {
         let times = (boottime_ms(), unix_s());
+        // A document that changes members is followed by `drive_networks`.
+        if self.networks.awaits_answers() {
+            self.events.hurry(Instant::now());
+        }
         if let Err(error) = self.networks.handle_proven(*from, document, proven, times) {
             tracing::debug!(peer = self.facts.name(from), %error, "a document is ignored");
         }

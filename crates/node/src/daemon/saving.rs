@@ -36,6 +36,15 @@ pub(super) struct Saving {
     commands: VecDeque<(NetworkCommand, Reply)>,
 }
 
+/// The problems with the files of networks, as text for the user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Problems {
+    /// Why networks are not written as they are.
+    pub(super) unsaved: BTreeMap<NetworkId, String>,
+    /// What is wrong with files that could not be read.
+    pub(super) unusable: BTreeMap<NetworkId, String>,
+}
+
 impl Saving {
     /// Starts the thread that writes files.
     ///
@@ -73,6 +82,15 @@ impl Saving {
         let unusable = self.unusable.get(network)?;
         let name = unusable.path.file_name().unwrap_or_default();
         Some(format!("the file {} cannot be used: {}", name.display(), unusable.why))
+    }
+
+    /// Returns all that [`why_unsaved`](Self::why_unsaved) and [`why_unusable`](Self::why_unusable) say.
+    pub(super) fn problems(&self) -> Problems {
+        let unusable = self.unusable.keys();
+        Problems {
+            unsaved: self.unsaved.clone(),
+            unusable: unusable.filter_map(|id| Some((*id, self.why_unusable(id)?))).collect(),
+        }
     }
 
     /// Returns the time at which networks are written again.
@@ -200,6 +218,7 @@ impl Daemon {
 
     /// Follows a job that is done, and carries out the commands that have waited for it.
     pub(super) fn handle_written(&mut self, mut done: Done) {
+        self.events.hurry(Instant::now());
         self.saving.unusable = std::mem::take(&mut done.unusable);
         for (network, revision) in &done.written {
             self.networks.note_saved(*network, *revision);
