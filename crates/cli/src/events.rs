@@ -3,14 +3,16 @@
 use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
-use crate::feed::Feed;
 use crate::interrupt::{Interrupt, Next};
 use crate::output::Out;
 
 pub(crate) fn run(paths: &StatePaths) -> Result<(), Failure> {
     let mut interrupt = Interrupt::catch()?;
     let mut out = Out::new();
-    let (mut feed, first) = Feed::open(&paths.control())?;
+    let Some(opened) = interrupt.open(&paths.control()) else {
+        return Ok(());
+    };
+    let (mut feed, first) = opened?;
     out.json_line(&first)?;
     loop {
         match interrupt.next(&mut feed, None) {

@@ -123,6 +123,10 @@ pub(crate) enum Failure {
     Refused(String),
     #[error("not a member yet: {0}; the node goes on asking, and `weft networks` shows how far it is")]
     Join(String),
+    #[error(
+        "interrupted before the daemon has answered; `weft networks` shows whether it does, and how far a request is"
+    )]
+    Interrupted,
     #[error("nothing is changed")]
     Cancelled,
     #[error("the answer cannot be read ({0}); --keep or --void says it without a question")]

@@ -1,6 +1,7 @@
 //! Ctrl-C during a command that repeats an action, or has a child.
 
 use std::future::poll_fn;
+use std::path::Path;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -69,6 +70,13 @@ impl Interrupt {
                 () = received(signals) => false,
             }
         })
+    }
+
+    /// Asks the daemon at the socket `path` for its events: those, and the first one. Returns `None` if Ctrl-C came
+    /// first.
+    pub(crate) fn open(&mut self, path: &Path) -> Option<Result<(Feed, Value), ControlError>> {
+        let path = path.to_owned();
+        self.run(move || Feed::open(&path))
     }
 
     /// Waits for the next event of the daemon, at most for `time`.

@@ -44,8 +44,6 @@ const JOINING: Duration = Duration::from_secs(60);
 const LONGEST: u32 = 30 * 86_400;
 /// In seconds: what two clocks may differ.
 const A_DAY: u64 = 86_400;
-/// The pause between two looks at it.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// The network that a command changes.
 #[derive(Debug, clap::Args)]
@@ -225,12 +223,13 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
     let code = code.encode().to_string();
     let wanted = wanted(args.host, args.json)?;
     with_daemon_or_document(place, "join", args.json, move |paths| {
+        let mut waiting = Waiting::begin(paths, wanted.json)?;
         let host = wanted.name.clone();
-        let begun = ask(paths, NetworkCommand::Join { code, host })?;
+        let begun = waiting.ask(paths, NetworkCommand::Join { code, host })?;
         let Some(id) = begun.networks.first().map(|network| network.id.clone()) else {
             return Err(Failure::Join("the daemon names no network".to_owned()));
         };
-        wait_for_membership(paths, id, &wanted)
+        wait_for_membership(paths, id, &wanted, waiting)
     })
 }
 
@@ -259,10 +258,9 @@ fn wanted(chosen: Option<String>, json: bool) -> Result<Wanted, Failure> {
 }
 
 /// Waits until this node is a member, and shows what it is then.
-fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Result<(), Failure> {
-    let mut waiting = Waiting::begin(wanted.json)?;
+fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted, mut waiting: Waiting) -> Result<(), Failure> {
     loop {
-        let list = ask(paths, NetworkCommand::List {})?;
+        let list = waiting.ask(paths, NetworkCommand::List {})?;
         let Some(network) = list.networks.into_iter().find(|network| network.id == id) else {
             return Err(Failure::Join("the network was left meanwhile".to_owned()));
         };
@@ -270,7 +268,7 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
             return Err(Failure::JoinedUnsaved(why.clone()));
         }
         if network.state == NetworkState::Member && !network.writing && has_admin(&network) {
-            return joined(paths, &network, wanted);
+            return joined(paths, &network, wanted, &mut waiting);
         }
         if network.refused {
             // Nothing is left of it.
@@ -278,10 +276,10 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted) -> Resul
                 network: Some(id),
                 sure: false,
             };
-            ask(paths, leave)?;
+            waiting.ask(paths, leave)?;
             return Err(Failure::Refused(network.why));
         }
-        if waiting.lasts(JOINING) || !waiting.pause(&network.asked_at, &network.why)? {
+        if !waiting.goes_on(&network.asked_at, &network.why, JOINING)? {
             return Err(Failure::Join(in_one_line(&network.why, &network.asked_at)));
         }
     }
@@ -293,12 +291,13 @@ fn has_admin(network: &NetworkStatus) -> bool {
 }
 
 /// Shows a network that this node has become a member of.
-fn joined(paths: &StatePaths, network: &NetworkStatus, wanted: &Wanted) -> Result<(), Failure> {
+fn joined(paths: &StatePaths, network: &NetworkStatus, wanted: &Wanted, waiting: &mut Waiting) -> Result<(), Failure> {
     if !wanted.json {
-        return Out::new().text(&text::joined(network, &interface(paths)?, wanted));
+        let interface = waiting.run(paths, interface)?;
+        return Out::new().text(&text::joined(network, &interface, wanted));
     }
     let command = ControlCommand::Network(NetworkCommand::List {});
-    let mut document = weft_control::call_raw(&paths.control(), &command)?;
+    let mut document = waiting.run(paths, move |paths| weft_control::call_raw(&paths.control(), &command))?;
     let none = || Failure::Join("the network was left meanwhile".to_owned());
     text::keep(&mut document, &network.id).ok_or_else(none)?;
     Out::new().json(&document)

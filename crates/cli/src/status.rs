@@ -65,7 +65,10 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
 /// daemon or while none runs, that is when the interval has passed.
 fn pause(interrupt: &mut Interrupt, feed: &mut Option<Feed>, paths: &StatePaths) -> bool {
     let Some(events) = feed else {
-        *feed = Feed::open(&paths.control()).ok().map(|(feed, _)| feed);
+        let Some(opened) = interrupt.open(&paths.control()) else {
+            return false;
+        };
+        *feed = opened.ok().map(|(feed, _)| feed);
         return interrupt.pause(REDRAW);
     };
     match interrupt.next(events, Some(REDRAW)) {

@@ -77,19 +77,20 @@ pub(super) fn ask_admin(
 }
 
 fn wait_for_decision(paths: &StatePaths, admin: &str, wanted: &Wanted) -> Result<(), Failure> {
-    let mut waiting = Waiting::begin(wanted.json)?;
+    let mut waiting = Waiting::begin(paths, wanted.json)?;
     loop {
-        let all = ask(paths, NetworkCommand::List {})?;
+        let all = waiting.ask(paths, NetworkCommand::List {})?;
         let Some(asked) = all.asked.into_iter().find(|asked| asked.npub == admin) else {
             return Err(Failure::Refused("the request has ended; ask again".to_owned()));
         };
         if let Some(network) = asked.network {
-            return wait_for_membership(paths, network, wanted);
+            waiting.begin_next();
+            return wait_for_membership(paths, network, wanted, waiting);
         }
         if asked.refused {
             return Err(Failure::Refused(asked.why));
         }
-        if waiting.lasts(DECISION) || !waiting.pause(&asked.asked_at, &asked.why)? {
+        if !waiting.goes_on(&asked.asked_at, &asked.why, DECISION)? {
             return Err(Failure::Join(in_one_line(&asked.why, &asked.asked_at)));
         }
     }

@@ -5,45 +5,103 @@ use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use weft_control::status::{AskedAtState, AskedAtStatus};
+use serde_json::Value;
+use weft_control::status::{AskedAtState, AskedAtStatus, EventKind, NetworkList};
+use weft_control::{ControlError, NetworkCommand};
+use weft_store::state::StatePaths;
 
-use super::{LOOK, text};
+use super::{ask, text};
 use crate::failure::Failure;
+use crate::feed::Feed;
 use crate::human;
-use crate::interrupt::Interrupt;
+use crate::interrupt::{Interrupt, Next};
 use crate::output::tell;
 
 /// A join that works takes less, and says nothing of it.
 const QUIET: Duration = Duration::from_secs(3);
+/// The interval between two updates of what is said, and between two looks at a daemon that sends no events about
+/// networks.
+const STEP: Duration = Duration::from_secs(1);
 
 /// A wait that tells how it goes, and that Ctrl-C ends.
 pub(super) struct Waiting {
     since: Instant,
     interrupt: Interrupt,
+    /// Events about networks, unless the daemon sends none.
+    feed: Option<Feed>,
     /// Standard output is for a document.
     aside: bool,
     told: Told,
 }
 
 impl Waiting {
-    /// A wait that begins now. `aside`: it tells on standard error.
-    pub(super) fn begin(aside: bool) -> Result<Self, Failure> {
+    /// A wait that begins now, before the first look: what changes after that look is then not missed. `aside`: it
+    /// tells on standard error.
+    pub(super) fn begin(paths: &StatePaths, aside: bool) -> Result<Self, Failure> {
+        let mut interrupt = Interrupt::catch()?;
+        let feed = match interrupt.open(&paths.control()).ok_or(Failure::Interrupted)? {
+            Ok((feed, first)) => tells_of_networks(&first).then_some(feed),
+            Err(error @ (ControlError::NotRunning(_) | ControlError::Timeout(_))) => return Err(error.into()),
+            // It may answer other requests all the same.
+            Err(_) => None,
+        };
         Ok(Self {
             since: Instant::now(),
-            interrupt: Interrupt::catch()?,
+            interrupt,
+            feed,
             aside,
             told: Told::default(),
         })
     }
 
-    /// Whether it has lasted so long.
-    pub(super) fn lasts(&self, time: Duration) -> bool {
-        self.since.elapsed() >= time
+    /// Asks the daemon, until Ctrl-C.
+    pub(super) fn ask(&mut self, paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, Failure> {
+        self.run(paths, move |paths| ask(paths, command))
     }
 
-    /// Says what is new, and pauses. Returns false if Ctrl-C ended it.
-    pub(super) fn pause(&mut self, asked_at: &[AskedAtStatus], why: &str) -> Result<bool, Failure> {
-        let waited = self.since.elapsed();
+    /// Runs `work`, which asks the daemon, until Ctrl-C.
+    pub(super) fn run<T: Send + 'static>(
+        &mut self,
+        paths: &StatePaths,
+        work: impl FnOnce(&StatePaths) -> Result<T, ControlError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let paths = paths.clone();
+        let done = self.interrupt.run(move || work(&paths)).ok_or(Failure::Interrupted)?;
+        Ok(done?)
+    }
+
+    /// The next wait, on the same events.
+    pub(super) fn begin_next(&mut self) {
+        self.since = Instant::now();
+        self.told = Told::default();
+    }
+
+    /// Waits until there may be something new, and says meanwhile how it goes. Returns false at Ctrl-C, or once the
+    /// wait has lasted for `limit`.
+    pub(super) fn goes_on(&mut self, asked_at: &[AskedAtStatus], why: &str, limit: Duration) -> Result<bool, Failure> {
+        loop {
+            let waited = self.since.elapsed();
+            if waited >= limit {
+                return Ok(false);
+            }
+            self.say(asked_at, why, waited)?;
+            let step = until_next_second(waited);
+            let Some(feed) = &mut self.feed else {
+                return Ok(self.interrupt.pause(step));
+            };
+            match self.interrupt.next(feed, Some(step)) {
+                Next::Event(Ok(event)) if is_of(&event, EventKind::Networks) => return Ok(true),
+                Next::Event(Ok(_)) | Next::Time => {}
+                Next::Event(Err(_)) | Next::Ended => {
+                    self.feed = None;
+                    return Ok(true);
+                }
+                Next::Interrupted => return Ok(false),
+            }
+        }
+    }
+
+    fn say(&mut self, asked_at: &[AskedAtStatus], why: &str, waited: Duration) -> Result<(), Failure> {
         if waited >= QUIET {
             let terminal = match self.aside {
                 true => io::stderr().is_terminal(),
@@ -53,8 +111,27 @@ impl Waiting {
             let text = self.told.news((asked_at, why), waited.as_secs(), width);
             tell(self.aside, &text)?;
         }
-        Ok(self.interrupt.pause(LOOK))
+        Ok(())
     }
+}
+
+/// The rest of a second of the wait: the counter then changes.
+fn until_next_second(waited: Duration) -> Duration {
+    STEP.saturating_sub(Duration::from_nanos(waited.subsec_nanos().into()))
+}
+
+/// Whether the daemon says in its first event that it sends those about networks.
+fn tells_of_networks(first: &Value) -> bool {
+    let kinds = first.get("kinds").and_then(Value::as_array);
+    kinds.is_some_and(|kinds| kinds.iter().any(|kind| names(kind, EventKind::Networks)))
+}
+
+fn is_of(event: &Value, kind: EventKind) -> bool {
+    event.get("event").is_some_and(|word| names(word, kind))
+}
+
+fn names(word: &Value, kind: EventKind) -> bool {
+    serde_json::from_value::<EventKind>(word.clone()).is_ok_and(|named| named == kind)
 }
 
 /// What was said.
@@ -110,6 +187,8 @@ pub(super) fn in_one_line(why: &str, asked_at: &[AskedAtStatus]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weft_control::status::Event;
+
     use super::*;
 
     fn row(address: &str, state: AskedAtState, why: &str) -> AskedAtStatus {
@@ -124,6 +203,23 @@ mod tests {
 
     const WAITING: AskedAtState = AskedAtState::Waiting;
     const REFUSED: AskedAtState = AskedAtState::Refused;
+
+    #[test]
+    fn only_a_daemon_that_names_the_kind_is_waited_for() {
+        let now = serde_json::to_value(Event::listening(1)).unwrap();
+        assert!(tells_of_networks(&now) && !is_of(&now, EventKind::Networks));
+        let earlier = serde_json::to_value(Event::of_daemon(EventKind::Listening, 1)).unwrap();
+        assert!(!tells_of_networks(&earlier));
+        let change = serde_json::to_value(Event::of_daemon(EventKind::Networks, 1)).unwrap();
+        assert!(is_of(&change, EventKind::Networks) && !tells_of_networks(&change));
+    }
+
+    #[test]
+    fn the_counter_changes_with_each_second() {
+        let left = |ms| until_next_second(Duration::from_millis(ms));
+        assert_eq!(left(3_000), STEP);
+        assert_eq!(left(3_990), Duration::from_millis(10));
+    }
 
     #[test]
     fn each_address_has_a_line_and_only_a_change_has_another_one() {
