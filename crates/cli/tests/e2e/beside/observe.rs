@@ -9,6 +9,7 @@ use serde_json::Value;
 use weft_lab::daemon::{Daemon, DaemonError};
 use weft_os::test_support::require_nft;
 
+use super::join::{Net, code, done as done_by, members, network};
 use crate::common::machine::{Connection, Machine, ROOT, done, failed, has_other_users, user};
 use crate::common::{PATIENCE, Pair, Underlay, WEFT, beside, wait_until};
 use weft_os::assert_strict;
@@ -146,6 +147,35 @@ fn events_follow_a_peer_that_comes_and_goes_and_wait_waits() {
         events.event("stopping", "");
         assert_eq!(events.next(), None, "the stream ends with the daemon");
         pair.b.stop().unwrap();
+    });
+}
+
+#[test]
+fn an_event_tells_of_a_join_at_both_of_its_ends() {
+    beside(|| {
+        let net = Net::start(&["a", "b"]);
+        let [a, b] = &net.nodes[..] else { panic!() };
+        done_by(a, &["create", "home", "--host", "desk"]);
+        let code = code(a, &[]);
+        let events = [a, b].map(|node| Lines::start(node, &["events"]));
+        for events in &events {
+            let first = events.event("listening", "");
+            let kinds = first["kinds"].as_array().unwrap();
+            assert!(kinds.contains(&"networks".into()), "{first}");
+        }
+        done_by(b, &["join", &code, "--host", "laptop"]);
+        for (node, events) in [a, b].into_iter().zip(&events) {
+            // The last of them comes with the list as it stays; one before it may be of a part of the records.
+            loop {
+                let changed = events.event("networks", "");
+                assert_eq!((&changed["npub"], &changed["kinds"]), (&Value::Null, &Value::Null));
+                if members(node) == ["desk", "laptop"] && network(node)["state"] == "member" {
+                    break;
+                }
+            }
+        }
+        drop(events);
+        net.finish();
     });
 }
 
