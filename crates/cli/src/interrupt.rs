@@ -48,6 +48,11 @@ impl Interrupt {
         ])
     }
 
+    /// Catches nothing: signals end this process as they end any other.
+    pub(crate) fn catch_none() -> Result<Self, Failure> {
+        Self::of(&[])
+    }
+
     fn of(kinds: &[SignalKind]) -> Result<Self, Failure> {
         let runtime = Builder::new_current_thread()
             .enable_all()

@@ -1,24 +1,28 @@
 //! `weft wait`: until a peer is connected.
 
 use std::net::Ipv6Addr;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 use weft_config::peer::NodeRef;
-use weft_control::status::{Peers, Pong, PublicPeers, Standing};
+use weft_control::status::{EventKind, Peers, Pong, PublicPeers, Standing};
 use weft_control::{ControlCommand, ControlError, ErrorCode, Visible};
 use weft_store::state::StatePaths;
 
 use crate::configure;
 use crate::documents::OfCommand;
 use crate::failure::Failure;
+use crate::feed::Feed;
 use crate::human;
+use crate::interrupt::{Interrupt, Next};
 use crate::output::Out;
 
-/// The pause between two looks. Other users than owners have ten requests a second.
+/// The pause between two looks without events. Other users than owners have ten requests a second.
 const STEP: Duration = Duration::from_millis(300);
+/// The pause between two looks with events. The echo of a look has no event: a peer behind others gets a session by it.
+const ECHO_AGAIN: Duration = Duration::from_secs(1);
 /// Time limit of one echo.
 const ECHO: Duration = Duration::from_millis(500);
 
@@ -67,11 +71,16 @@ impl OfCommand for Waited<'_> {
 pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let begun = Instant::now();
     let end = begun + args.timeout;
+    let mut changes = Changes::of(args)?;
     loop {
+        changes.subscribe(paths);
         let missing = match look(paths, args, end) {
             Ok(Ok(found)) => return report(args, &found, begun.elapsed()),
             Ok(Err(missing)) => missing,
-            Err(error) if can_change(&error) => error.to_string(),
+            Err(error) if can_change(&error) => {
+                changes.note(&error);
+                error.to_string()
+            }
             Err(error) => return Err(error.into()),
         };
         let left = end.saturating_duration_since(Instant::now());
@@ -81,8 +90,77 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
                 missing: human::plain(&missing),
             });
         }
-        sleep(STEP.min(left));
+        changes.wait(left);
     }
+}
+
+/// What may make another look worthwhile.
+struct Changes {
+    /// Signals end the command as they end any other.
+    waits: Interrupt,
+    feed: Option<Feed>,
+    /// Whether the daemon is to be asked for events before the next look.
+    asks: bool,
+}
+
+impl Changes {
+    /// An echo that comes back has no event: whether one does is asked again and again.
+    fn of(args: &Args) -> Result<Self, Failure> {
+        Ok(Self {
+            waits: Interrupt::catch_none()?,
+            feed: None,
+            asks: !args.payload,
+        })
+    }
+
+    /// Asks for events, before a look: what changes after that is then not missed. A daemon that refuses is asked
+    /// once.
+    fn subscribe(&mut self, paths: &StatePaths) {
+        if self.feed.is_none() && std::mem::take(&mut self.asks) {
+            let opened = Feed::open(&paths.control());
+            self.asks = matches!(opened, Err(ControlError::NotRunning(_)));
+            self.feed = opened.ok().map(|(feed, _)| feed);
+        }
+    }
+
+    /// Notes why a look failed.
+    fn note(&mut self, error: &ControlError) {
+        if matches!(error, ControlError::NotRunning(_) | ControlError::Stopped(_)) {
+            self.asks |= self.feed.take().is_some();
+        }
+    }
+
+    /// Waits until a look may find something else, for `left` at most.
+    fn wait(&mut self, left: Duration) {
+        let Some(feed) = &mut self.feed else {
+            self.waits.pause(STEP.min(left));
+            return;
+        };
+        let end = Instant::now() + ECHO_AGAIN.min(left);
+        loop {
+            let step = end.saturating_duration_since(Instant::now());
+            match self.waits.next(feed, Some(step)) {
+                Next::Event(Ok(event)) if !is_about_arrivals(&event) => {}
+                Next::Event(Ok(_)) => return feed.skip(),
+                Next::Time | Next::Interrupted => return,
+                Next::Event(Err(_)) | Next::Ended => {
+                    // A daemon that restarts is asked again.
+                    (self.feed, self.asks) = (None, true);
+                    self.waits.pause(STEP.min(left));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Whether a peer may be known or connected since an event. Its name in the event need not be that of the command.
+fn is_about_arrivals(event: &Value) -> bool {
+    let kind = event.get("event").cloned().map(serde_json::from_value::<EventKind>);
+    matches!(
+        kind,
+        Some(Ok(EventKind::PeerUp | EventKind::MemberAdded | EventKind::Networks))
+    )
 }
 
 fn report(args: &Args, found: &Found, waited: Duration) -> Result<(), Failure> {

@@ -225,3 +225,47 @@ fn a_join_looks_again_at_each_event_about_networks() {
     let all = [("events", 1), ("network join", 1), ("network list", 4)];
     assert_eq!(counts, all.map(|(name, number)| (name.to_owned(), number)));
 }
+
+fn peers(standing: &str) -> Value {
+    let peer = json!({"npub": npub(), "name": "nas", "address": "fd00::1", "state": "linking", "since_s": 0,
+        "standing": standing, "standing_s": 0, "path": null, "frames": null, "rtt_ms": null, "rx": null, "tx": null});
+    json!({"schema": "weft.public-peers/1", "peers": [peer]})
+}
+
+#[test]
+fn a_wait_looks_again_at_an_event_and_without_events() {
+    let up = || Answer::Silent(vec![listening(), event("peer-up")]);
+    for (events, subscriptions) in [
+        (up as fn() -> Answer, 1),
+        (|| Answer::Refused, 1),
+        // It ends with the first look, and further ones.
+        (|| Answer::Ended(vec![listening()]), 3),
+    ] {
+        let fake = Fake::start(move |name, before| match name {
+            "events" => events(),
+            "peers" => Answer::Ended(vec![peers(if before < 2 { "connecting" } else { "connected" })]),
+            "ping" => Answer::Ended(vec![json!({"schema": "weft.ping/1", "npub": npub(), "name": "nas",
+                "address": "fd00::1", "rtt_ms": null, "path": null, "why": null})]),
+            other => panic!("{other}"),
+        });
+        let waited = fake.command(&["wait", "nas", "--timeout", "1m"]).output().unwrap();
+        assert_eq!(waited.status.code(), Some(0), "{waited:?}");
+        let all = [("events", subscriptions), ("peers", 3), ("ping", 2)];
+        assert_eq!(fake.counts(), all.map(|(name, number)| (name.to_owned(), number)));
+    }
+}
+
+#[test]
+fn a_wait_for_an_echo_listens_to_no_events() {
+    let fake = Fake::start(|name, before| match name {
+        "ping" => Answer::Ended(vec![json!({"schema": "weft.ping/1", "npub": npub(), "name": "nas",
+            "address": "fd00::1", "rtt_ms": (before >= 1).then_some(1.0), "path": null, "why": null})]),
+        other => panic!("{other}"),
+    });
+    let waited = fake
+        .command(&["wait", "nas", "--payload", "--timeout", "1m"])
+        .output()
+        .unwrap();
+    assert_eq!(waited.status.code(), Some(0), "{waited:?}");
+    assert_eq!(fake.counts(), [("ping".to_owned(), 2)]);
+}
