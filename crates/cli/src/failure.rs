@@ -24,6 +24,7 @@ use weft_store::keyfile::{BadSecret, KeyFileError};
 use weft_store::network_files::SaveError;
 use weft_store::state::{StateError, StatePaths};
 
+use crate::commands::{DONE, FINDINGS, LATE, NO_FLOW, NOT_DONE, NOT_VALID, USAGE};
 use crate::documents::{self, OfCommand};
 use crate::output::Out;
 use crate::service::{self, ServiceError};
@@ -257,26 +258,29 @@ impl Failure {
         Failed { error, exit, code }
     }
 
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Closed => 0,
+    /// The exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        let exit = match self {
+            Self::Closed => DONE,
             // The disk is full or closed; the user's input is valid.
-            Self::Config(ConfigError::Unwritable { .. }) => 1,
+            Self::Config(ConfigError::Unwritable { .. }) => NOT_DONE,
             Self::Usage(_)
             | Self::Helped
             | Self::Config(_)
             | Self::NoConfig(_)
             | Self::Edit { .. }
-            | Self::KeyLost { .. } => 2,
-            Self::Invalid | Self::DoesNotPass => 3,
-            Self::Waited { .. } => 4,
-            Self::Findings => 5,
-            Self::Ended(code) => *code,
-            Self::Daemon(error) | Self::BesideRoot(error) => error.exit_code(),
+            | Self::KeyLost { .. } => USAGE,
+            Self::Invalid => NOT_VALID,
+            Self::DoesNotPass => NO_FLOW,
+            Self::Waited { .. } => LATE,
+            Self::Findings => FINDINGS,
+            Self::Ended(code) => return *code,
+            Self::Daemon(error) | Self::BesideRoot(error) => return error.exit_code(),
             #[cfg(feature = "lab")]
-            Self::Tool(failure) => failure.exit_code(),
-            _ => 1,
-        }
+            Self::Tool(failure) => return failure.exit_code(),
+            _ => NOT_DONE,
+        };
+        exit.code
     }
 }
 

@@ -1,13 +1,12 @@
 //! The `weft` command: a thin layer over the control socket and the state directory.
 //! The feature `lab`, which is on by default, adds the demo, the simulator and the lab.
 //!
-//! Exit status: 0 done; 1 not done (unreachable, stopped, refused); 2 wrong usage or configuration;
-//! 3 measured, but what was measured changed meanwhile; 4 timed out;
-//! 5 found something wrong with the host. An error is one line on standard error:
+//! [`commands`] has the exit codes of each command, and its users. An error is one line on standard error:
 //! what, where, what to do; with `--json` it is a document on standard output, too.
 
 mod address;
 mod broker;
+mod commands;
 mod configure;
 mod doctor;
 mod documents;
@@ -129,7 +128,7 @@ enum Command {
     Verify(verify::Args),
     /// Wait until a peer is connected
     Wait(wait::Args),
-    /// Print changes as they come, one JSON document a line: peers, paths, members
+    /// Print changes as they come, a document weft.event/1 or weft.public-event/1 a line: peers, paths, members
     Events,
     /// Send echoes to a peer and show the path they take
     Ping(ping::Args),
@@ -165,8 +164,14 @@ enum Command {
     Tools(tools::Command),
 }
 
+/// The command line, with all that help and pages show of it.
+fn command_line() -> clap::Command {
+    commands::with_facts(Args::command())
+}
+
 fn main() -> ExitCode {
-    let matches = Args::command().try_get_matches();
+    let matches = command_line().try_get_matches();
+    let path = matches.as_ref().map(commands::path).unwrap_or_default();
     let json = match &matches {
         Ok(matches) => output::is_json(matches),
         Err(_) => output::names_json(std::env::args_os()),
@@ -177,7 +182,14 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(json),
+        Err(failure) => {
+            let code = failure.exit_code();
+            debug_assert!(
+                commands::may_end(&path, code),
+                "`weft {path}` ends with {code}: src/commands.rs"
+            );
+            failure.report(json)
+        }
     }
 }
 

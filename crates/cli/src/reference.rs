@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::PathBuf;
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 
-use crate::Args as CommandLine;
+use crate::command_line;
 use crate::failure::Failure;
 use crate::output::Out;
 
@@ -38,7 +37,7 @@ pub(crate) fn completion(args: &CompletionArgs) -> Result<(), Failure> {
         Wanted::Fish => Shell::Fish,
     };
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut CommandLine::command(), "weft", &mut script);
+    clap_complete::generate(shell, &mut command_line(), "weft", &mut script);
     Out::new().text(&String::from_utf8_lossy(&script))
 }
 
@@ -55,7 +54,7 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Failure> {
         source,
     };
     fs::create_dir_all(&args.directory).map_err(failed)?;
-    let commands = CommandLine::command().disable_help_subcommand(true);
+    let commands = command_line().disable_help_subcommand(true);
     let written = pages(&commands);
     clap_mangen::generate_to(commands, &args.directory).map_err(failed)?;
     Out::new().text(&format!(

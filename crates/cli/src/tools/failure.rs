@@ -11,6 +11,7 @@ use weft_lab::scenario::tries::TryError;
 use weft_node::logging::causes;
 use weft_sim::scenario::FileError;
 
+use crate::commands::{NOT_DONE, NOT_VALID, USAGE};
 use crate::failure::Failure;
 
 /// The text of each is one line.
@@ -53,9 +54,9 @@ impl ToolFailure {
 
     /// The exit status.
     pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => 2,
-            Self::Scenario(_) => 2,
+        let exit = match self {
+            Self::ScenarioFile { source, .. } if source.kind() == io::ErrorKind::NotFound => USAGE,
+            Self::Scenario(_) => USAGE,
             Self::Bench(
                 BenchError::SameArm(..)
                 | BenchError::NotEmpty(_)
@@ -63,14 +64,15 @@ impl ToolFailure {
                 | BenchError::Relayed(_)
                 | BenchError::Congestion(..)
                 | BenchError::CongestionNotAllowed(_),
-            ) => 2,
-            Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => 2,
-            Self::NoCells(_) | Self::LabTries(TryError::NotEmpty(_)) => 2,
-            Self::LabHold(HoldError::NoHost(..)) => 2,
-            Self::Incomplete => 3,
-            Self::Ended(code) => *code,
-            _ => 1,
-        }
+            ) => USAGE,
+            Self::LabFile(_) | Self::LabRun(RunError::NotEmpty(_) | RunError::NoLink(..)) => USAGE,
+            Self::NoCells(_) | Self::LabTries(TryError::NotEmpty(_)) => USAGE,
+            Self::LabHold(HoldError::NoHost(..)) => USAGE,
+            Self::Incomplete => NOT_VALID,
+            Self::Ended(code) => return *code,
+            _ => NOT_DONE,
+        };
+        exit.code
     }
 }
 
