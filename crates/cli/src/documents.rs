@@ -2,7 +2,7 @@
 //! describes them, and docs/json.md is made of the same descriptions.
 
 #[cfg(all(test, feature = "lab"))]
-mod tests;
+pub(crate) mod tests;
 
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Returns the name and the JSON Schema of each document, by name.
-fn all() -> Vec<(&'static str, Schema)> {
+pub(crate) fn all() -> Vec<(&'static str, Schema)> {
     fn of<T: OfCommand>() -> (&'static str, Schema) {
         (T::NAME, schema_of::<T>(T::NAME))
     }

@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
 
 use clap::CommandFactory as _;
 use schemars::Schema;
@@ -20,14 +19,19 @@ const BEGIN: &str = "\n## Commands\n";
 
 #[test]
 fn docs_json_md_is_made_of_the_types() {
-    let page = fs::read_to_string(PAGE).unwrap();
-    let (head, _) = page.split_once(BEGIN).unwrap();
-    let made = format!("{head}{BEGIN}{}", generated());
+    assert_page(PAGE, BEGIN, &generated());
+}
+
+/// Asserts that a page is `generated` from the line `begin` on, or writes it so.
+pub(crate) fn assert_page(path: &str, begin: &str, generated: &str) {
+    let page = fs::read_to_string(path).unwrap();
+    let (head, _) = page.split_once(begin).unwrap();
+    let made = format!("{head}{begin}{generated}");
     if std::env::var_os("WEFT_WRITE_PAGE").is_some() {
-        return fs::write(Path::new(PAGE), &made).unwrap();
+        return fs::write(path, &made).unwrap();
     }
     let differs = made.lines().zip(page.lines()).find(|(made, page)| made != page);
-    assert_eq!(differs, None, "left in Some: from the types, right: on the page");
+    assert_eq!(differs, None, "left in Some: from the program, right: on the page");
     assert_eq!(made.len(), page.len());
 }
 
@@ -46,7 +50,7 @@ fn generated() -> String {
     let mut text = String::from(
         "\nEach command has `--json` but those whose output is something else: `up`, `completion`, `man`, `schema`, and \
          some of `lab`.\n`weft events` prints documents without it. `weft schema DOCUMENT` prints the JSON Schema of a \
-         document of this page.\n\n",
+         document of this page.\n[Commands](commands.md) has the exit codes of each command, and its users.\n\n",
     );
     let all = all();
     text += &table_of(&commands(), &all);
@@ -76,28 +80,30 @@ fn generated() -> String {
 fn table_of(commands: &BTreeMap<String, Vec<String>>, all: &[(&str, Schema)]) -> String {
     let mut rows = "| document | commands |\n|---|---|\n".to_owned();
     for (name, commands) in commands {
-        let name = match all.iter().any(|(known, _)| known == name) {
-            true => format!("[`{name}`](#{})", anchor(name)),
-            false => format!("`{name}`"),
-        };
-        writeln!(rows, "| {name} | {} |", commands.join(", ")).unwrap();
+        let commands: Vec<String> = commands.iter().map(|command| format!("`{command}`")).collect();
+        writeln!(rows, "| {} | {} |", link(name, all, ""), commands.join(", ")).unwrap();
     }
     rows
 }
 
-/// Returns the commands that print each document, from the help of their `--json`.
-fn commands() -> BTreeMap<String, Vec<String>> {
+/// Returns the name of a document, which leads to its section if a page has one.
+pub(crate) fn link(name: &str, all: &[(&str, Schema)], page: &str) -> String {
+    match all.iter().any(|(known, _)| *known == name) {
+        true => format!("[`{name}`]({page}#{})", anchor(name)),
+        false => format!("`{name}`"),
+    }
+}
+
+/// Returns the commands that print each document, from the help of their `--json`, and from that of a command whose
+/// whole output is documents.
+pub(crate) fn commands() -> BTreeMap<String, Vec<String>> {
     fn walk(command: &clap::Command, path: &str, into: &mut BTreeMap<String, Vec<String>>) {
         let json = command.get_arguments().find(|argument| argument.get_id() == "json");
-        let help = json
-            .and_then(clap::Arg::get_help)
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let help = json.map_or(command.get_about(), clap::Arg::get_help);
+        let help = help.map(ToString::to_string).unwrap_or_default();
         let names = help.split_whitespace().map(|word| word.trim_matches([',', '.', '`']));
         for name in names.filter(|word| word.starts_with("weft.")) {
-            into.entry(name.to_owned())
-                .or_default()
-                .push(format!("`{}`", path.trim()));
+            into.entry(name.to_owned()).or_default().push(path.trim().to_owned());
         }
         for below in command.get_subcommands() {
             walk(below, &format!("{path} {}", below.get_name()), into);
