@@ -262,8 +262,8 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         let exit = match self {
             Self::Closed => DONE,
-            // The disk is full or closed; the user's input is valid.
-            Self::Config(ConfigError::Unwritable { .. }) => NOT_DONE,
+            // The file is of another user, or the disk fails or is full; nothing says that the input is wrong.
+            Self::Config(ConfigError::Unreadable { .. } | ConfigError::Unwritable { .. }) => NOT_DONE,
             Self::Usage(_)
             | Self::Helped
             | Self::Config(_)
