@@ -34,6 +34,7 @@ mod alone {
 mod beside {
     mod administrators;
     mod chaos;
+    mod commands;
     mod configure;
     mod detour;
     mod docker;
