@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 
+use clap::ArgMatches;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{ArgMatches, CommandFactory as _};
 use serde_json::Value;
 use weft_control::ControlCommand;
 use weft_control::status::Document;
 use weft_store::state::StatePaths;
 
-use crate::Args as CommandLine;
 use crate::documents::{self, OfCommand};
 use crate::failure::Failure;
+use crate::{command_line, commands};
 
 /// Standard output. If it is closed, the command ends without a message.
 pub(crate) struct Out(StdoutLock<'static>);
@@ -129,16 +129,11 @@ fn ahead(error: &clap::Error, arguments: &[OsString]) -> Option<String> {
         let option: Vec<OsString> = moved.drain(at..arguments.len().min(at + words)).collect();
         let options_end = moved.iter().position(|word| word == "--").unwrap_or(moved.len());
         moved.splice(options_end..options_end, option);
-        CommandLine::command().try_get_matches_from(moved).ok()
+        command_line().try_get_matches_from(moved).ok()
     })?;
-    let mut command = "weft".to_owned();
-    let mut below = matches.subcommand();
-    while let Some((name, matches)) = below {
-        command.push_str(&format!(" {name}"));
-        below = matches.subcommand();
-    }
+    let command = commands::path(&matches);
     Some(format!(
-        "unexpected argument '{option}' found; it belongs behind the command: `{command} {option}`"
+        "unexpected argument '{option}' found; it belongs behind the command: `weft {command} {option}`"
     ))
 }
 
