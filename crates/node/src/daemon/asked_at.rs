@@ -40,7 +40,7 @@ impl Daemon {
         }
     }
 
-    /// The addresses at which this node asks, of all requests.
+    /// Returns the addresses at which this node asks, of all requests.
     pub(super) fn all_asked_at(&self, now: u64) -> Vec<AskedAtStatus> {
         let joining = |of: &&Network| of.joining().is_some() && !of.is_lost();
         let contacts = self.networks.iter().filter(joining).flat_map(Network::contacts);

@@ -175,7 +175,7 @@ impl Daemon {
         }
     }
 
-    /// Returns the reason why the rules that this node knows deny an echo, as text for the user; `None` if they allow it.
+    /// Returns the reason why the rules that this node knows deny an echo, as text for the user; `None`: they allow it.
     fn why_denied(&self, peer: &PublicKey) -> Option<String> {
         let [own, other] = [self.networks.own(), peer].map(|key| self.network_name(key));
         let why = self.why(&own, &other, None, "icmp", unix_s()).ok()?;

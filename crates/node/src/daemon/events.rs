@@ -77,12 +77,12 @@ struct Change {
 }
 
 impl Events {
-    /// When the next look is due; `None` if no client listens.
+    /// Returns the time at which the next look is due; `None` if no client listens.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Something has changed: the next look comes soon.
+    /// Notes that something has changed: the next look comes soon.
     pub(super) fn hurry(&mut self, now: Instant) {
         self.next = self.next.map(|next| next.min(now + SOON));
     }
@@ -99,7 +99,7 @@ impl Events {
         self.subscribers.retain(|subscriber| subscriber.send(event));
     }
 
-    /// The changes since the last look, [`AT_ONCE`] at most.
+    /// Returns the changes since the last look, [`AT_ONCE`] at most.
     fn changes(&mut self, now: &BTreeMap<PublicKey, Seen>) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut put = |key: &PublicKey, seen: &Seen, kind| {

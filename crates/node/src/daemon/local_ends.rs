@@ -26,7 +26,7 @@ struct Remaining {
 }
 
 impl LocalEnds {
-    /// `devices`: the list that the sockets have.
+    /// Creates the list without an end. `devices`: the list that the sockets have.
     pub(super) const fn new(devices: Devices) -> Self {
         Self {
             devices,

@@ -156,7 +156,7 @@ impl Daemon {
         begun.map(Done::about).map_err(|error| error.to_string())
     }
 
-    /// What ends with the rights of an administrator.
+    /// Lists the records that end with the rights of an administrator.
     fn signed(&self, network: Option<&str>, of: (Option<&str>, bool), unix: u64) -> Result<SignedList, String> {
         let found = self.networks.signed_by(network, of, unix);
         let (signed, seen) = found.map_err(|error| error.to_string())?;
@@ -206,7 +206,7 @@ impl Daemon {
         changed.map(Done::about).map_err(|error| error.to_string())
     }
 
-    /// The list that answers a change.
+    /// Returns the list that answers a change.
     pub(super) fn network_list(&self, done: Done, (now, unix): (u64, u64)) -> NetworkList {
         let mut list = network_list((&self.networks, &self.saving), done.network, unix);
         list.signed_again = done.signed_again;
@@ -242,7 +242,7 @@ impl Daemon {
         })
     }
 
-    /// What the rules say about a flow, by those that the lanes of this node apply.
+    /// Explains what the rules say about a flow, by those that the lanes of this node apply.
     pub(super) fn verdict(&self, question: &Question, unix: u64) -> Verdict {
         let config = &self.configuration.config;
         let known = Known {
@@ -254,7 +254,7 @@ impl Daemon {
         why::why(question, &known, unix)
     }
 
-    /// The exit that questions without a name are about: that of this node, or this node, or the first
+    /// Finds the exit that questions without a name are about: that of this node, or this node, or the first
     /// one.
     fn any_exit(&self) -> Result<PublicKey, String> {
         let exits = self.networks.exits();
@@ -268,7 +268,7 @@ impl Daemon {
         any.ok_or_else(|| "no network of this node has an exit; `weft routes` lists them".to_owned())
     }
 
-    /// The node at one end of a flow.
+    /// Finds the node at one end of a flow.
     fn node_named(&self, named: &str) -> Result<PublicKey, String> {
         let wanted = named.parse::<NodeRef>();
         let wanted = wanted.map_err(|error| format!("{} is {error}", named.escape_debug()))?;
@@ -330,7 +330,7 @@ impl Daemon {
         })
     }
 
-    /// The addresses of this node for a code, and those among them at which others see it, and at which a
+    /// Returns the addresses of this node for a code, and those among them at which others see it, and at which a
     /// NAT may let in no datagrams of a joiner.
     fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
         let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &Subnets::default()));
@@ -341,7 +341,7 @@ impl Daemon {
         Ok((host.of_invite(&[&mapped[..], &observed].concat()), observed))
     }
 
-    /// A member with an address that other networks reach, for a joiner that cannot reach this node.
+    /// Finds a member with an address that other networks reach, for a joiner that cannot reach this node.
     fn entry_point(&self) -> Option<EntryPoint> {
         let member = |key: &PublicKey| self.networks.iter().any(|network| network.is_member(key));
         let linked = self.node.peer_status(boottime_ms()).filter(|peer| member(&peer.key));

@@ -259,7 +259,7 @@ impl Facts {
         all
     }
 
-    /// All peers and the neighbours that are not configured, or one peer.
+    /// Lists all peers and the neighbours that are not configured, or one peer.
     pub(super) fn peers(&self, node: &Node, now: u64, only: Option<&PublicKey>) -> Peers {
         let (peers, strangers) = match only {
             None => (
@@ -287,7 +287,7 @@ impl Facts {
         self.tun.routes = config.tun.routes.iter().map(ToString::to_string).collect();
     }
 
-    /// A path, with the relay's name if it has one.
+    /// Returns a path, with the relay's name if it has one.
     pub(super) fn path(&self, path: &Path) -> PathStatus {
         match path {
             Path::Direct(addr) => PathStatus::Direct { addr: *addr },
@@ -298,7 +298,7 @@ impl Facts {
         }
     }
 
-    /// The source of the address that led to the direct path of a peer.
+    /// Returns the source of the address that led to the direct path of a peer.
     fn hint(&self, peer: &CorePeer) -> Option<HintSource> {
         match peer.path {
             Some(Path::Direct(_)) => peer.source,
@@ -306,12 +306,12 @@ impl Facts {
         }
     }
 
-    /// The name of the interface of the tunnel.
+    /// Returns the name of the interface of the tunnel.
     pub(super) fn tunnel(&self) -> &str {
         &self.tun.name
     }
 
-    /// The frames that data is sent in, and the reason.
+    /// Returns the frames that data is sent in, and the reason.
     fn frames(&self, peer: &CorePeer) -> FramesStatus {
         let downgraded = self.fast.downgraded_since(&peer.key);
         let (kind, suite) = match peer.frames {
@@ -331,7 +331,7 @@ impl Facts {
         }
     }
 
-    /// The host names of a peer, and what is known about each.
+    /// Returns the host names of a peer, and what is known about each.
     fn host_names(&self, key: &PublicKey) -> Vec<HostStatus> {
         let status = |address: &PeerAddress| {
             let PeerAddress::Named { host, .. } = address else {
@@ -348,7 +348,7 @@ impl Facts {
         self.named.get(key).into_iter().flatten().filter_map(status).collect()
     }
 
-    /// The host names without an address, of a peer to which no path leads.
+    /// Returns the host names without an address, of a peer to which no path leads.
     fn why_no_address(&self, peer: &CorePeer) -> String {
         let hosts = match peer.path {
             Some(_) => Vec::new(),
@@ -365,7 +365,7 @@ impl Facts {
         without.map(why).collect()
     }
 
-    /// What is known of each path to a peer. `of_system`: the interfaces of the ordinary sockets.
+    /// Lists the facts about each path to a peer. `of_system`: the interfaces of the ordinary sockets.
     fn known_paths(&self, peer: &CorePeer, mut of_system: Option<&mut Devices>) -> Vec<KnownPathStatus> {
         let paths = &peer.known_paths[..];
         let status = |path: &KnownPath| {
@@ -403,7 +403,7 @@ impl Facts {
         }
     }
 
-    /// The largest IP packet to this peer that fits one frame.
+    /// Returns the largest IP packet to this peer that fits one frame.
     fn max_inner(&self, peer: &CorePeer, path_mtu: Option<u16>) -> u32 {
         let fips = || {
             let payload = path_mtu.unwrap_or(u16::MAX).min(self.payload);
@@ -532,7 +532,7 @@ fn counters(node: &Node, lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     all
 }
 
-/// The sums of the counters of these lanes.
+/// Sums the counters of these lanes.
 pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     let mut all: BTreeMap<String, u64> = BTreeMap::new();
     let mut add = |name: &str, n: u64| *all.entry(name.to_owned()).or_default() += n;
@@ -552,7 +552,7 @@ pub(super) fn of_lanes(lanes: &[Snapshot]) -> BTreeMap<String, u64> {
     all
 }
 
-/// The host names of each peer of the configuration that has any.
+/// Lists the host names of each peer of the configuration that has any.
 fn named(config: &Config) -> BTreeMap<PublicKey, Vec<PeerAddress>> {
     let peers = config.peers.iter().map(|peer| {
         let addresses = peer.addresses.iter();

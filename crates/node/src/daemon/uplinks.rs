@@ -180,7 +180,7 @@ mod tests {
         }
     }
 
-    /// Follows, opens what is missing, and returns the number of closed ones, and the devices of all.
+    /// Follows the system, opens sockets that are missing, and returns the number of closed ones, and the devices of all.
     fn follow(sockets: &mut UplinkSockets, next: &mut SocketId, found: &[Uplink], used: bool) -> (usize, String) {
         let (closed, missing) = sockets.set(found, |_| used);
         for uplink in &missing {
