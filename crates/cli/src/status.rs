@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use weft_control::status::{NetworkList, PeerStatus, PublicStatus, Status};
-use weft_control::{ControlCommand, ControlError, NetworkCommand, Visible};
+use weft_control::{ControlCommand, ControlError, ErrorCode, NetworkCommand, Visible};
 use weft_store::state::StatePaths;
 
 use crate::failure::Failure;
@@ -107,7 +107,7 @@ fn table(paths: &StatePaths, args: &Args) -> Result<String, ControlError> {
     let list = ControlCommand::Network(NetworkCommand::List {});
     let networks = match weft_control::call(&paths.control(), &list) {
         // An earlier daemon, which shows them to its owners alone.
-        Err(ControlError::Refused(_)) => NetworkList::none(),
+        Err(ControlError::Refused(refusal)) if refusal.code == ErrorCode::Forbidden => NetworkList::none(),
         networks => networks?,
     };
     let (mut text, counters) = match status {

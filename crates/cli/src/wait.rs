@@ -73,8 +73,8 @@ pub(crate) fn run(paths: &StatePaths, args: &Args) -> Result<(), Failure> {
     let end = begun + args.timeout;
     let mut changes = Changes::of(args)?;
     loop {
-        changes.subscribe(paths);
-        let missing = match look(paths, args, end) {
+        let found = changes.subscribe(paths).and_then(|()| look(paths, args, end));
+        let missing = match found {
             Ok(Ok(found)) => return report(args, &found, begun.elapsed()),
             Ok(Err(missing)) => missing,
             Err(error) if can_change(&error) => {
@@ -115,12 +115,18 @@ impl Changes {
 
     /// Asks for events, before a look: what changes after that is then not missed. A daemon that refuses is asked
     /// once.
-    fn subscribe(&mut self, paths: &StatePaths) {
+    ///
+    /// # Errors
+    /// The daemon does not answer in time. A look would wait for as long again.
+    fn subscribe(&mut self, paths: &StatePaths) -> Result<(), ControlError> {
         if self.feed.is_none() && std::mem::take(&mut self.asks) {
-            let opened = Feed::open(&paths.control());
-            self.asks = matches!(opened, Err(ControlError::NotRunning(_)));
-            self.feed = opened.ok().map(|(feed, _)| feed);
+            match Feed::open(&paths.control()) {
+                Ok((feed, _)) => self.feed = Some(feed),
+                Err(error @ ControlError::Timeout(_)) => return Err(error),
+                Err(error) => self.asks = matches!(error, ControlError::NotRunning(_)),
+            }
         }
+        Ok(())
     }
 
     /// Notes why a look failed.

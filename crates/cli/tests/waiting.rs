@@ -1,4 +1,4 @@
-//! Commands that wait for a daemon which hangs, is of an earlier version, or ends its events.
+//! Commands at a daemon that hangs, refuses, is of an earlier version, or ends its events.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -24,8 +24,8 @@ enum Answer {
     Ended(Vec<Value>),
     /// These, and nothing more.
     Silent(Vec<Value>),
-    /// A refusal.
-    Refused,
+    /// A refusal with this code.
+    Refused(&'static str),
 }
 
 /// A socket at which a test answers in the place of a daemon.
@@ -95,8 +95,8 @@ fn serve(listener: &UnixListener, to: &Sender<String>, answer: impl Fn(&str, usi
         let (lines, stays) = match answer {
             Answer::Ended(documents) => (documents.iter().map(done).collect(), false),
             Answer::Silent(documents) => (documents.iter().map(done).collect(), true),
-            Answer::Refused => {
-                let error = json!({"code": "unknown-command", "message": "no such command"});
+            Answer::Refused(code) => {
+                let error = json!({"code": code, "message": "not at present"});
                 (vec![json!({"ok": false, "error": error})], false)
             }
         };
@@ -203,7 +203,12 @@ fn a_join_asks_again_where_the_daemon_sends_no_such_events() {
     // As an earlier one, as one that knows no events, and as one that ends them.
     let earlier = || Answer::Silent(vec![event("listening")]);
     let ended = || Answer::Ended(vec![listening()]);
-    for events in [earlier, || Answer::Refused, || Answer::Ended(Vec::new()), ended] {
+    for events in [
+        earlier,
+        || Answer::Refused("bad-request"),
+        || Answer::Ended(Vec::new()),
+        ended,
+    ] {
         let counts = join(2, events);
         // Two looks at a node that joins, one at a member, and the document.
         let all = [("events", 1), ("network join", 1), ("network list", 4)];
@@ -237,7 +242,7 @@ fn a_wait_looks_again_at_an_event_and_without_events() {
     let up = || Answer::Silent(vec![listening(), event("peer-up")]);
     for (events, subscriptions) in [
         (up as fn() -> Answer, 1),
-        (|| Answer::Refused, 1),
+        (|| Answer::Refused("bad-request"), 1),
         // It ends with the first look, and further ones.
         (|| Answer::Ended(vec![listening()]), 3),
     ] {
@@ -268,4 +273,31 @@ fn a_wait_for_an_echo_listens_to_no_events() {
         .unwrap();
     assert_eq!(waited.status.code(), Some(0), "{waited:?}");
     assert_eq!(fake.counts(), [("ping".to_owned(), 2)]);
+}
+
+#[test]
+fn a_wait_asks_a_silent_daemon_once_in_its_time() {
+    let fake = Fake::start(|_, _| Answer::Silent(Vec::new()));
+    let waited = fake.command(&["wait", "nas", "--timeout", "1s"]).output().unwrap();
+    assert_eq!(waited.status.code(), Some(4), "{waited:?}");
+    assert_eq!(fake.counts(), [("events".to_owned(), 1)]);
+}
+
+#[test]
+fn a_status_without_its_networks_is_none() {
+    let status = || {
+        let node = json!({"npub": npub(), "address": "fd00::1", "version": "1", "commit": "x", "started_unix": 1, "uptime_s": 1,
+            "interface": "weft0", "mtu": 1280, "neighbours": null, "rss_bytes": 1, "cpu_s": 1.0});
+        json!({"schema": "weft.public-status/1", "node": node, "peers": [], "counters": {}})
+    };
+    for (code, exit, said) in [("too-often", 1, "weft: not at present\n"), ("forbidden", 0, "")] {
+        let fake = Fake::start(move |name, _| match name {
+            "status" => Answer::Ended(vec![status()]),
+            "network list" => Answer::Refused(code),
+            other => panic!("{other}"),
+        });
+        let shown = fake.command(&["status"]).output().unwrap();
+        assert_eq!(shown.status.code(), Some(exit), "{code}: {shown:?}");
+        assert_eq!(String::from_utf8(shown.stderr).unwrap(), said);
+    }
 }
