@@ -1,5 +1,7 @@
 //! The events of the daemon, read by a thread of their own.
 
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use serde_json::Value;
@@ -10,8 +12,18 @@ use weft_control::{ControlError, EventStream};
 /// stream that is not read.
 const WAITING: usize = 64;
 
-/// Events as they come. The thread ends with the connection or with the process.
-pub(crate) struct Feed(mpsc::Receiver<Result<Value, ControlError>>);
+/// Events as they come. Their connection ends with this.
+pub(crate) struct Feed {
+    events: mpsc::Receiver<Result<Value, ControlError>>,
+    connection: UnixStream,
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        // The thread waits for the next event. One that has ended has closed the connection.
+        let _ = self.connection.shutdown(Shutdown::Both);
+    }
+}
 
 impl Feed {
     /// Asks the daemon at the socket `path`, and waits for its first event, `listening`.
@@ -20,6 +32,7 @@ impl Feed {
         let first = stream
             .next_event()?
             .ok_or_else(|| ControlError::Stopped(path.to_owned()))?;
+        let connection = stream.connection()?;
         let (to, events) = mpsc::channel(WAITING);
         std::thread::spawn(move || {
             while let Some(event) = stream.next_event().transpose() {
@@ -29,16 +42,16 @@ impl Feed {
                 }
             }
         });
-        Ok((Self(events), first))
+        Ok((Self { events, connection }, first))
     }
 
     /// The next event; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<Result<Value, ControlError>> {
-        self.0.recv().await
+        self.events.recv().await
     }
 
     /// Drops the events that have come already.
     pub(crate) fn skip(&mut self) {
-        while self.0.try_recv().is_ok() {}
+        while self.events.try_recv().is_ok() {}
     }
 }

@@ -129,8 +129,11 @@ impl Changes {
         Ok(())
     }
 
-    /// Notes why a look failed.
+    /// Notes why a look failed. Where all connections of this user are in use, that for events goes.
     fn note(&mut self, error: &ControlError) {
+        if matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Busy) {
+            self.feed = None;
+        }
         if matches!(error, ControlError::NotRunning(_) | ControlError::Stopped(_)) {
             self.asks |= self.feed.take().is_some();
         }

@@ -1,7 +1,7 @@
 //! Commands at a daemon that hangs, refuses, is of an earlier version, or ends its events.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,6 +24,8 @@ enum Answer {
     Ended(Vec<Value>),
     /// These, and nothing more.
     Silent(Vec<Value>),
+    /// These, once no connection is kept: a refusal until then.
+    Alone(Vec<Value>),
     /// A refusal with this code.
     Refused(&'static str),
 }
@@ -92,16 +94,23 @@ fn serve(listener: &UnixListener, to: &Sender<String>, answer: impl Fn(&str, usi
         let answer = answer(&name, before);
         names.push(name.clone());
         let mut stream = stream.into_inner();
+        kept.retain_mut(|stream| stream.read(&mut [0]).is_err());
         let (lines, stays) = match answer {
             Answer::Ended(documents) => (documents.iter().map(done).collect(), false),
             Answer::Silent(documents) => (documents.iter().map(done).collect(), true),
-            Answer::Refused(code) => {
+            Answer::Alone(documents) if kept.is_empty() => (documents.iter().map(done).collect(), false),
+            refused => {
+                let code = match refused {
+                    Answer::Refused(code) => code,
+                    _ => "busy",
+                };
                 let error = json!({"code": code, "message": "not at present"});
                 (vec![json!({"ok": false, "error": error})], false)
             }
         };
         // The command may have ended.
         let _ = lines.iter().try_for_each(|line: &Value| writeln!(stream, "{line}"));
+        stream.set_nonblocking(true).unwrap();
         kept.extend(stays.then_some(stream));
         let _ = to.send(name);
     }
@@ -281,6 +290,19 @@ fn a_wait_asks_a_silent_daemon_once_in_its_time() {
     let waited = fake.command(&["wait", "nas", "--timeout", "1s"]).output().unwrap();
     assert_eq!(waited.status.code(), Some(4), "{waited:?}");
     assert_eq!(fake.counts(), [("events".to_owned(), 1)]);
+}
+
+#[test]
+fn a_wait_keeps_no_connection_that_its_looks_need() {
+    let fake = Fake::start(|name, _| match name {
+        "events" => Answer::Silent(vec![listening()]),
+        "peers" => Answer::Alone(vec![peers("connected")]),
+        other => panic!("{other}"),
+    });
+    let waited = fake.command(&["wait", "nas", "--timeout", "1m"]).output().unwrap();
+    assert_eq!(waited.status.code(), Some(0), "{waited:?}");
+    let all = [("events", 1), ("peers", 2)];
+    assert_eq!(fake.counts(), all.map(|(name, number)| (name.to_owned(), number)));
 }
 
 #[test]

@@ -101,6 +101,15 @@ impl EventStream {
         })
     }
 
+    /// Returns another handle of the connection. Its shutdown ends a wait for an event.
+    ///
+    /// # Errors
+    /// [`ControlError`]
+    pub fn connection(&self) -> Result<UnixStream, ControlError> {
+        let connection = self.stream.get_ref().try_clone();
+        connection.map_err(|source| failed(&self.path, source))
+    }
+
     /// Waits for the next event, a document `weft.event/1` or `weft.public-event/1`; `None` if the
     /// daemon has ended the connection. The first one has the time limit of an answer, as a daemon sends
     /// it at once.
