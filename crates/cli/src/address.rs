@@ -7,7 +7,8 @@ use weft_config::host_name::{BadPeerAddress, PeerAddress};
 use weft_control::ControlCommand;
 use weft_control::status::Status;
 use weft_desired::addresses::is_inside;
-use weft_host::surroundings::{Subnets, Surroundings};
+use weft_host::surroundings::Surroundings;
+use weft_networks::reserved::of_mesh;
 use weft_os::netlink::Netlink;
 use weft_store::state::StatePaths;
 
@@ -40,7 +41,7 @@ pub(crate) fn refuse_inside(paths: &StatePaths, addresses: impl IntoIterator<Ite
     }
 }
 
-/// The addresses of this host, and the index of weft's interface; 0 if no daemon runs. What cannot be read is left out.
+/// The addresses of this host, its routes to ranges of the mesh, and the index of weft's interface; 0 if no daemon runs. What cannot be read is left out.
 fn surroundings(paths: &StatePaths) -> (Surroundings, u32) {
     let Ok(mut netlink) = Netlink::open() else {
         return (Surroundings::default(), 0);
@@ -49,7 +50,7 @@ fn surroundings(paths: &StatePaths) -> (Surroundings, u32) {
     let own = status
         .ok()
         .and_then(|status| netlink.interface(&status.node.tun.name).ok());
-    let read = Surroundings::read(&mut netlink, &Subnets::default());
+    let read = Surroundings::read(&mut netlink, &of_mesh().collect());
     (read.unwrap_or_default(), own.map_or(0, |own| own.index))
 }
 

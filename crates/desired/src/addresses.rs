@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weft_host::surroundings::{Leads, Surroundings};
-use weft_networks::reserved::is_of_mesh;
+use weft_networks::reserved::of_mesh;
 use weft_reach::nat::is_private;
 use weft_roster::invite::MAX_ADDRESSES;
 use weft_wire::Subnet;
@@ -81,18 +81,21 @@ impl HostAddresses {
 }
 
 /// Returns true if an address is inside the mesh, where only connected nodes reach it: one of the interface `own`, or
-/// one in the ranges of nodes and members. Networks that this host is in may use these ranges, too.
+/// one in the ranges of nodes and members. Other networks may use these ranges, too: addresses that another interface
+/// has a subnet or a route for are not inside. `surroundings` have the routes to the [ranges](of_mesh).
 #[must_use]
 pub fn is_inside(address: IpAddr, surroundings: &Surroundings, own: u32) -> bool {
-    let of = |tun: bool| {
-        let all = surroundings.addresses.iter();
-        all.filter(move |known| (known.index == own) == tun)
-    };
-    let is_beside = || {
-        let mut subnets = of(false).filter_map(|known| Subnet::around(known.address, known.prefix_len));
-        subnets.any(|subnet| subnet.contains(address))
-    };
-    of(true).any(|known| known.address == address) || is_of_mesh(address) && !is_beside()
+    let address = address.to_canonical();
+    let mut addresses = surroundings.addresses.iter();
+    if addresses.any(|known| known.index == own && known.address == address) {
+        return true;
+    }
+    let others = surroundings.addresses.iter().filter(|known| known.index != own);
+    let subnets = others.filter_map(|known| Subnet::around(known.address, known.prefix_len));
+    let routes = surroundings.routes.iter();
+    let routes = routes.filter(|route| !route.own && route.interface != Some(own) && route.prefix_len > 0);
+    let routes = routes.filter_map(|route| Subnet::around(route.destination, route.prefix_len));
+    of_mesh().any(|range| range.contains(address)) && !subnets.chain(routes).any(|subnet| subnet.contains(address))
 }
 
 fn is_usable(ip: IpAddr) -> bool {

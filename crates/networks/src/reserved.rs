@@ -13,11 +13,10 @@ fn nodes() -> (Option<Subnet>, &'static str) {
 /// The range of the addresses of members, with its name in messages.
 const MEMBERS: (&str, &str) = ("10.44.0.0/16", "in 10.44.0.0/16, where the addresses of members are");
 
-/// Returns true if an address is in a range of nodes or of members.
-#[must_use]
-pub fn is_of_mesh(address: IpAddr) -> bool {
-    let mut all = std::iter::once(nodes()).chain(ranges([MEMBERS]));
-    all.any(|(range, _)| range.is_some_and(|range| range.contains(address)))
+/// Returns the ranges of the addresses of nodes and of members.
+pub fn of_mesh() -> impl Iterator<Item = Subnet> {
+    let all = std::iter::once(nodes()).chain(ranges([MEMBERS]));
+    all.filter_map(|(range, _)| range)
 }
 
 /// Returns why a subnet cannot be behind a node: it overlaps a range with a special meaning. `None`

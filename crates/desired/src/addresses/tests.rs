@@ -209,4 +209,12 @@ fn addresses_of_the_mesh_lead_only_to_connected_nodes() {
     // The network of this host has such addresses, too.
     let host = host.with("eth1", "", &["10.44.3.1"]);
     assert!(!inside(&host, "10.44.3.4") && inside(&host, "10.44.4.4"));
+    assert!(inside(&host, "::ffff:10.44.4.4"), "as a socket of IPv6 has it");
+    // A router leads to such addresses, and weft to all.
+    let mut host = host;
+    let by_router = Route::via("fd12:3456::".parse().unwrap(), 48, "fe80::1".parse().unwrap());
+    let mut by_weft = Route::to_interface("fd00::".parse().unwrap(), 8, OWN);
+    by_weft.own = true;
+    host.surroundings.routes.extend([by_router, by_weft]);
+    assert!(!inside(&host, "fd12:3456::1") && inside(&host, "fd12:3457::1"));
 }
