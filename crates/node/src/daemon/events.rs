@@ -82,6 +82,18 @@ impl Events {
         self.next
     }
 
+    /// Adds a client. Those that have gone make room for it.
+    fn add(&mut self, subscriber: Subscriber, now: Instant) {
+        self.subscribers.retain(|known| !known.is_gone());
+        self.subscribers.push(subscriber);
+        self.plan(now);
+    }
+
+    /// Plans the next look. One that is planned stays, however often clients come.
+    fn plan(&mut self, now: Instant) {
+        self.next = Some(self.next.map_or(now + LOOK, |next| next.min(now + LOOK)));
+    }
+
     /// Notes that something has changed: the next look comes soon.
     pub(super) fn hurry(&mut self, now: Instant) {
         self.next = self.next.map(|next| next.min(now + SOON));
@@ -157,8 +169,7 @@ impl Daemon {
             // The new client knows what the others know.
             self.look_for_events();
         }
-        self.events.subscribers.push(subscriber);
-        self.events.next = Some(Instant::now() + LOOK);
+        self.events.add(subscriber, Instant::now());
     }
 
     /// Looks at the peers if that is due.
@@ -295,6 +306,16 @@ mod tests {
         now.insert(key(2), seen(true, Some(1)));
         let both = [(key(2), EventKind::MemberAdded), (key(2), EventKind::PeerUp)];
         assert_eq!(kinds(events.changes(&now)), both);
+    }
+
+    #[test]
+    fn clients_that_come_again_and_again_defer_no_look() {
+        let mut events = Events::default();
+        let begun = Instant::now();
+        for tenths in 0..10 {
+            events.plan(begun + tenths * LOOK / 10);
+        }
+        assert_eq!(events.deadline(), Some(begun + LOOK));
     }
 
     #[test]
