@@ -106,7 +106,7 @@ impl Foreground {
             }
         }
         match self.interrupt.run(move || work(&paths)) {
-            None => exit(self.stop()?),
+            None | Some(Err(Failure::Interrupted)) => exit(self.stop()?),
             // The node goes on asking.
             Some(Err(failure @ Failure::Join(_))) => {
                 failure.report(false);

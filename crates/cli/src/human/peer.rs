@@ -202,7 +202,7 @@ fn quality(quality: &Quality) -> String {
     };
     let loss = |share: Option<u32>| share.map(|thousandths| format!("{:.1} %", f64::from(thousandths) / 10.0));
     let ms = |us: Option<u32>| us.map(|us| milliseconds(f64::from(us) / 1e3));
-    let marks = quality.ce_in + u64::from(quality.ce_out.unwrap_or(0));
+    let marks = quality.ce_in.saturating_add(quality.ce_out.unwrap_or(0).into());
     let parts = [
         ms(quality.rtt_us).map(|rtt| format!("round trip {rtt}")),
         ways("loss", loss(quality.loss_in), loss(quality.loss_out)),
