@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use tokio::sync::mpsc;
+use weft_control::status::EventKind;
 use weft_control::{ControlError, EventStream};
 
 /// Events that were read and not taken yet. The thread reads no further then, and the daemon ends a
@@ -54,4 +55,9 @@ impl Feed {
     pub(crate) fn skip(&mut self) {
         while self.events.try_recv().is_ok() {}
     }
+}
+
+/// The kind of an event, if this version knows it.
+pub(crate) fn kind(event: &Value) -> Option<EventKind> {
+    serde_json::from_value(event.get("event")?.clone()).ok()
 }

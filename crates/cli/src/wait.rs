@@ -14,7 +14,7 @@ use weft_store::state::StatePaths;
 use crate::configure;
 use crate::documents::OfCommand;
 use crate::failure::Failure;
-use crate::feed::Feed;
+use crate::feed::{Feed, kind};
 use crate::human;
 use crate::interrupt::{Interrupt, Next};
 use crate::output::Out;
@@ -165,10 +165,9 @@ impl Changes {
 
 /// Whether a peer may be known or connected since an event. Its name in the event need not be that of the command.
 fn is_about_arrivals(event: &Value) -> bool {
-    let kind = event.get("event").cloned().map(serde_json::from_value::<EventKind>);
     matches!(
-        kind,
-        Some(Ok(EventKind::PeerUp | EventKind::MemberAdded | EventKind::Networks))
+        kind(event),
+        Some(EventKind::PeerUp | EventKind::MemberAdded | EventKind::Networks)
     )
 }
 

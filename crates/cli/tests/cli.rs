@@ -303,7 +303,7 @@ impl Double {
             runtime.block_on(async {
                 let mut server = ControlServer::bind(&path, Access::default()).await.unwrap();
                 ready.send(()).unwrap();
-                let (mut pings, mut whys) = (0, 0);
+                let mut pings = 0;
                 while let Some(request) = server.next().await {
                     match request.command {
                         ControlCommand::Ping { peer, .. } if peer.to_string() == "bob" => {
@@ -319,13 +319,6 @@ impl Double {
                         }
                         ControlCommand::Status {} => request.reply.json(status()),
                         ControlCommand::Network(NetworkCommand::List {}) => request.reply.ok(&NetworkList::none()),
-                        ControlCommand::Network(NetworkCommand::Why { .. }) => {
-                            whys += 1;
-                            let reasons = [format!("answer {whys}")];
-                            request
-                                .reply
-                                .json(json!({"schema": "weft.why/1", "allowed": whys == 1, "reasons": reasons}));
-                        }
                         ControlCommand::Version {}
                         | ControlCommand::Whois { .. }
                         | ControlCommand::Reach { .. }
@@ -406,19 +399,6 @@ fn status_and_peers() {
     assert_eq!(json, status());
     let json: Value = serde_json::from_str(&done(&daemon.run(&["peers", "--json"]))).unwrap();
     assert_eq!(json["peers"][0], bob());
-    daemon.down();
-}
-
-/// The exit status is that of the document: both are of one answer.
-#[test]
-fn an_explanation_as_document_is_asked_for_once() {
-    let daemon = Double::start();
-    let printed = done(&daemon.run(&["why", "a", "b", "tcp/22", "--json"]));
-    let document: Value = serde_json::from_str(&printed).unwrap();
-    assert_eq!(
-        (&document["allowed"], &document["reasons"]),
-        (&json!(true), &json!(["answer 1"]))
-    );
     daemon.down();
 }
 

@@ -1,4 +1,4 @@
-//! Commands at a daemon that hangs, refuses, is of an earlier version, or ends its events.
+//! The requests of commands, among others at a daemon that hangs, refuses, is of an earlier version, or ends its events.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -321,5 +321,19 @@ fn a_status_without_its_networks_is_none() {
         let shown = fake.command(&["status"]).output().unwrap();
         assert_eq!(shown.status.code(), Some(exit), "{code}: {shown:?}");
         assert_eq!(String::from_utf8(shown.stderr).unwrap(), said);
+    }
+}
+
+/// The exit code is that of the document: both are of one answer.
+#[test]
+fn an_explanation_as_document_is_asked_for_once() {
+    for (allowed, exit) in [(true, 0), (false, 3)] {
+        let why = json!({"schema": "weft.why/1", "allowed": allowed, "reasons": ["rule 1 of home"]});
+        let fake = Fake::start(move |_, _| Answer::Ended(vec![why.clone()]));
+        let shown = fake.command(&["why", "a", "b", "tcp/22", "--json"]).output().unwrap();
+        assert_eq!(shown.status.code(), Some(exit), "{shown:?}");
+        let document: Value = serde_json::from_slice(&shown.stdout).unwrap();
+        assert_eq!(document["allowed"], allowed);
+        assert_eq!(fake.counts(), [("network why".to_owned(), 1)]);
     }
 }

@@ -12,7 +12,7 @@ use weft_store::state::StatePaths;
 
 use super::{ask, text};
 use crate::failure::Failure;
-use crate::feed::Feed;
+use crate::feed::{Feed, kind};
 use crate::human;
 use crate::interrupt::{Interrupt, Next};
 use crate::output::tell;
@@ -90,7 +90,7 @@ impl Waiting {
                 return Ok(self.interrupt.pause(step));
             };
             match self.interrupt.next(feed, Some(step)) {
-                Next::Event(Ok(event)) if is_of(&event, EventKind::Networks) => return Ok(true),
+                Next::Event(Ok(event)) if kind(&event) == Some(EventKind::Networks) => return Ok(true),
                 Next::Event(Ok(_)) | Next::Time => {}
                 Next::Event(Err(_)) | Next::Ended => {
                     self.feed = None;
@@ -123,15 +123,8 @@ fn until_next_second(waited: Duration) -> Duration {
 /// Whether the daemon says in its first event that it sends those about networks.
 fn tells_of_networks(first: &Value) -> bool {
     let kinds = first.get("kinds").and_then(Value::as_array);
-    kinds.is_some_and(|kinds| kinds.iter().any(|kind| names(kind, EventKind::Networks)))
-}
-
-fn is_of(event: &Value, kind: EventKind) -> bool {
-    event.get("event").is_some_and(|word| names(word, kind))
-}
-
-fn names(word: &Value, kind: EventKind) -> bool {
-    serde_json::from_value::<EventKind>(word.clone()).is_ok_and(|named| named == kind)
+    let networks = serde_json::to_value(EventKind::Networks).ok();
+    kinds.is_some_and(|kinds| kinds.iter().any(|kind| Some(kind) == networks.as_ref()))
 }
 
 /// What was said.
@@ -207,11 +200,11 @@ mod tests {
     #[test]
     fn only_a_daemon_that_names_the_kind_is_waited_for() {
         let now = serde_json::to_value(Event::listening(1)).unwrap();
-        assert!(tells_of_networks(&now) && !is_of(&now, EventKind::Networks));
+        assert!(tells_of_networks(&now) && kind(&now) == Some(EventKind::Listening));
         let earlier = serde_json::to_value(Event::of_daemon(EventKind::Listening, 1)).unwrap();
         assert!(!tells_of_networks(&earlier));
         let change = serde_json::to_value(Event::of_daemon(EventKind::Networks, 1)).unwrap();
-        assert!(is_of(&change, EventKind::Networks) && !tells_of_networks(&change));
+        assert!(kind(&change) == Some(EventKind::Networks) && !tells_of_networks(&change));
     }
 
     #[test]
