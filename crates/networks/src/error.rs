@@ -43,7 +43,7 @@ pub enum NetworkError {
     /// No member has this name or key.
     #[error("the network has no member {0}; `weft members` lists them")]
     NoMember(String),
-    /// A text is no name.
+    /// A text breaks the rules for names.
     #[error(transparent)]
     Name(#[from] NameError),
     /// A member does not have this tag.

@@ -220,7 +220,7 @@ impl Admins {
         }
     }
 
-    /// Returns the rank of a key; `None` if it is no administrator.
+    /// Returns the rank of an administrator; `None` for other keys.
     #[must_use]
     pub fn rank(&self, key: &PublicKey) -> Option<Rank> {
         self.of.get(key).map(|admin| admin.rank)

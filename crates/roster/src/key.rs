@@ -67,7 +67,7 @@ impl RecordKey {
         }
     }
 
-    /// Returns true if the record says who is an administrator.
+    /// Returns true if the record gives or ends the rights of an administrator.
     #[must_use]
     pub const fn is_about_rights(&self) -> bool {
         matches!(self, Self::Network | Self::Admin(_))

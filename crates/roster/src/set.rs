@@ -229,7 +229,7 @@ impl RecordSet {
         insertions
     }
 
-    /// Takes a record, and says whether it may change who is an administrator.
+    /// Takes a record. Returns true if it may change the set of administrators.
     fn put_in(&mut self, record: &Arc<Record>) -> (Insertion, bool) {
         if record.network() != self.network {
             self.counts.other_network += 1;
@@ -258,7 +258,7 @@ impl RecordSet {
         kept.flat_map(|kept| [&kept.best].into_iter().chain(&kept.understood))
     }
 
-    /// Returns true if a record can change who is an administrator.
+    /// Returns true if a record can change the set of administrators.
     fn decides_admins(&self, record: &Record) -> bool {
         match record.key() {
             RecordKey::Network if record.founds() => true,

@@ -252,7 +252,7 @@ impl<'a> Winners<'a> {
         Self(found.collect())
     }
 
-    /// Returns the records in force that are no removals.
+    /// Returns the records in force without the removals among them.
     fn present(&self) -> impl Iterator<Item = (&'a RecordKey, &'a Record)> {
         let records = self.0.iter().map(|(key, record)| (*key, &***record));
         records.filter(|(_, record)| !record.removed())

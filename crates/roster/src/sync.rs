@@ -10,8 +10,7 @@
 //!
 //! Only records that count are exchanged ([`RecordSet::live`]), so records of a signer without
 //! rights go no further than the node that they were sent to. A non-member receives only the record
-//! that removed it. A node that is no member itself, because it joins, takes records
-//! from all nodes: they prove themselves.
+//! that removed it. A joining node takes records from all nodes: they prove themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -249,17 +249,7 @@ fn a_node_that_is_not_configured_has_no_long_silence() {
 fn a_clock_that_jumps_replaces_the_keys_of_an_idle_link_at_once() {
     let (mut world, a, b, _) = idle(5, config(), [NEVER; 2]);
     world.run(5 * MINUTE);
-    let rekeys = |world: &World| {
-        world
-            .host(a)
-            .node
-            .peer_status(world.now())
-            .next()
-            .unwrap()
-            .link
-            .unwrap()
-            .rekeys
-    };
+    let rekeys = |world: &World| status(world, a, b).link.unwrap().rekeys;
     let before = rekeys(&world);
     let now = world.now();
     world.host_mut(a).node.handle_resumed(now);

@@ -126,7 +126,7 @@ fn why_heard(peer: &PeerStatus) -> String {
     heard.unwrap_or_default()
 }
 
-/// Returns the reason why there is no link with a peer that is dialled; `None` if its answer may
+/// Returns the reason for the missing link with a peer that is dialled; `None` while its answer may
 /// still arrive.
 fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
     let (sends, ms) = peer.dialing?;

@@ -110,7 +110,7 @@ impl<'a> Demotion<'a> {
             }
             _ => then.0.get(key).is_some_and(|then| then.says_the_same_as(record)),
         };
-        // A node that resigns is no thief: records that others have signed stay.
+        // Records that others have signed stay when a node resigns: its key is not in wrong hands.
         let others = match self.by == self.admin {
             true => Vec::new(),
             false => [self.guests(&then), self.restated(&then)].concat(),

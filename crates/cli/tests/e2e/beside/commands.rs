@@ -250,7 +250,7 @@ impl Proof {
         said
     }
 
-    /// Runs a command by a user of its row; before that by one whom it must not serve.
+    /// Runs a command as a user that its row names. If other users are refused, runs it as one of them first.
     fn serve(&mut self, machine: &Machine, line: &str) -> String {
         let row = self.row(line);
         let (command, users) = (row.command, row.users);

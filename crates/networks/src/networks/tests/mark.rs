@@ -46,7 +46,7 @@ impl Marks {
         self.seen.push((told, mark));
     }
 
-    /// How often what is told was another thing than the time before.
+    /// Returns the number of looks whose text differs from that of the look before.
     fn changes(&self) -> usize {
         self.seen.windows(2).filter(|two| two[0].0 != two[1].0).count()
     }
