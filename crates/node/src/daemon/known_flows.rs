@@ -2,7 +2,8 @@
 //! crash or an upgrade, or of a time without rules.
 //!
 //! The first rules wait for what the kernel knows of them, so that no packet of a peer is judged before.
-//! At the start the broker is asked before anything runs; later it is asked from a task.
+//! At the start the broker is asked before anything runs; later it is asked from a task. All that a change has
+//! the host do waits with the rules, and so do the answers of commands.
 
 use std::io;
 use std::net::IpAddr;
@@ -33,11 +34,14 @@ enum State {
     Known(Vec<Flow>),
 }
 
+/// An answer that waits until what it says holds.
+type Waiting = Box<dyn FnOnce(&mut Daemon)>;
+
 /// The flows of before the first rules.
-#[derive(Debug)]
 pub(super) struct KnownFlows {
     broker: Option<Client>,
     state: State,
+    waiting: Vec<Waiting>,
     done: mpsc::Sender<Vec<Flow>>,
     answers: mpsc::Receiver<Vec<Flow>>,
 }
@@ -49,6 +53,7 @@ impl KnownFlows {
         Self {
             broker: broker.map(Broker::client),
             state: at_start.map_or(State::Unasked, State::Known),
+            waiting: Vec::new(),
             done,
             answers,
         }
@@ -74,6 +79,11 @@ impl KnownFlows {
                 None
             }
         }
+    }
+
+    /// Returns true while the first rules, and all that is new with them, wait for an answer.
+    pub(super) const fn is_asked(&self) -> bool {
+        matches!(self.state, State::Asked)
     }
 
     /// Returns the answer of the broker; never `None` while this value lives. Safe to cancel.
@@ -159,5 +169,25 @@ impl Daemon {
     pub(super) fn handle_known_flows(&mut self, flows: Vec<Flow>) {
         self.known_flows.state = State::Known(flows);
         self.apply();
+        self.answer_applied();
+        self.take_waiting_commands();
+    }
+
+    /// Calls `answer` once the last change of the networks is applied.
+    pub(super) fn when_applied(&mut self, answer: impl FnOnce(&mut Self) + 'static) {
+        if !self.saving.rests() {
+            self.apply_networks();
+        }
+        match self.known_flows.is_asked() {
+            true => self.known_flows.waiting.push(Box::new(answer)),
+            false => answer(self),
+        }
+    }
+
+    /// Gives the answers that wait for the rules.
+    pub(super) fn answer_applied(&mut self) {
+        for answer in std::mem::take(&mut self.known_flows.waiting) {
+            answer(self);
+        }
     }
 }

@@ -74,13 +74,18 @@ impl Daemon {
         {
             self.save_soon();
         }
-        if self.networks.take_change() {
-            active = true;
+        active | self.apply_networks()
+    }
+
+    /// Applies what has changed in the networks. Returns whether anything has.
+    pub(super) fn apply_networks(&mut self) -> bool {
+        let changed = self.networks.take_change();
+        if changed {
             self.events.hurry(Instant::now());
             self.apply();
             self.count_at = None;
         }
-        active
+        changed
     }
 
     fn drain_documents(&mut self, now: u64) -> bool {

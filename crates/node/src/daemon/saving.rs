@@ -32,7 +32,7 @@ pub(super) struct Saving {
     again: Option<Instant>,
     /// What the thread has to do, in its order; `None` for what others have signed, which stays.
     jobs: VecDeque<Option<Finish>>,
-    /// Commands that wait for a change to be written.
+    /// Commands that wait for a change to be written or applied.
     commands: VecDeque<(NetworkCommand, Reply)>,
 }
 
@@ -110,11 +110,19 @@ impl Saving {
 }
 
 impl Daemon {
-    /// Carries a command about networks out, or keeps it until the change before it is written.
+    /// Carries a command about networks out, or keeps it until the change before it is written and applied.
     pub(super) fn take_network_command(&mut self, command: NetworkCommand, reply: Reply) {
-        match self.saving.rests() {
-            true => self.saving.commands.push_back((command, reply)),
-            false => self.answer_network(command, reply),
+        self.saving.commands.push_back((command, reply));
+        self.take_waiting_commands();
+    }
+
+    /// Carries out the commands that wait for nothing any more.
+    pub(super) fn take_waiting_commands(&mut self) {
+        while !self.saving.rests()
+            && !self.known_flows.is_asked()
+            && let Some((command, reply)) = self.saving.commands.pop_front()
+        {
+            self.answer_network(command, reply);
         }
     }
 
@@ -139,7 +147,7 @@ impl Daemon {
         }
     }
 
-    /// Makes a change, writes it, and answers. If either fails, nothing is changed.
+    /// Makes a change, writes and applies it, and answers. If it cannot be made or written, nothing is changed.
     pub(super) fn change_and_save<T: 'static>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T, String>,
@@ -163,7 +171,7 @@ impl Daemon {
         }
         let finish = move |daemon: &mut Self, done: Done| {
             let saved = daemon.keep_or_undo(before, done);
-            answer(daemon, saved.map(|()| changed));
+            daemon.when_applied(move |daemon| answer(daemon, saved.map(|()| changed)));
         };
         self.saving.begin(job, Some(Box::new(finish)));
     }
@@ -240,11 +248,7 @@ impl Daemon {
         if self.saving.unsaved.is_empty() {
             self.saving.again = None;
         }
-        while !self.saving.rests()
-            && let Some((command, reply)) = self.saving.commands.pop_front()
-        {
-            self.answer_network(command, reply);
-        }
+        self.take_waiting_commands();
     }
 
     fn note_failures(&mut self, done: Done) {
@@ -269,6 +273,7 @@ impl Daemon {
                 }
             }
         }
+        self.answer_applied();
         self.saving.writer.end();
     }
 

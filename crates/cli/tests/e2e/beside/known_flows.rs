@@ -12,8 +12,9 @@ use weft_lab::host::Host;
 use weft_os::assert_strict;
 use weft_os::test_support::require_nft;
 
-use super::internet::Internet;
+use super::internet::{Internet, run};
 use super::join::{Net, code, done, ipv4, members, network};
+use super::rights::broker;
 use super::routes::counter;
 use crate::common::{MINUTE, PATIENCE, address, beside, wait_until};
 
@@ -248,6 +249,23 @@ fn flows_through_an_exit_survive_a_restart() {
             start_again(&mut net.laptop);
             count.goes_on("the download");
         }
+        net.finish();
+    });
+}
+
+#[test]
+fn a_network_has_its_address_once_its_creation_is_done() {
+    beside(|| {
+        let net = Net::start(&["desk"]);
+        let desk = &net.nodes[0];
+        // The first rules wait for the broker, and after a while they hold without its answer.
+        let broker = broker(desk).to_string();
+        run(desk.host(), "kill", &["-STOP", &broker]);
+        done(desk, &["create", "home", "--host", "desk"]);
+        let shown = run(desk.host(), "ip", &["-4", "-o", "address", "show", "dev", "weft0"]);
+        assert!(shown.contains(" 10.44."), "{shown}");
+        done(desk, &["why", "desk", "desk", "tcp/22"]);
+        run(desk.host(), "kill", &["-CONT", &broker]);
         net.finish();
     });
 }
