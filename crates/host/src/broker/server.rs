@@ -96,7 +96,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
     let requests = StdStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let life = StdStream::from(io::stdout().as_fd().try_clone_to_owned()?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (mut requests, mut life) = (asynchronous(requests)?, asynchronous(life)?);
         let host = Host::new(interface);
         let mut broker = Broker::new(options, host);
@@ -108,7 +108,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
         };
         broker.host.end().await;
         ended
-    })?;
+    });
     unmanaged.remove();
     // The daemon has put it back, unless it was killed.
     let restored = resolv_conf.map(|file| (file.restore(), file));
@@ -120,7 +120,7 @@ pub fn serve(options: Options) -> Result<(), BrokerError> {
             path: file.path().to_owned(),
             error,
         }),
-        _ => Ok(()),
+        _ => Ok(ended?),
     }
 }
 
@@ -165,6 +165,12 @@ fn give_up_rights(options: &Options, unmanaged: &Unmanaged) -> Result<(), Privil
     rights.confine().map(drop)
 }
 
+/// Returns true if an error of the stream means that the process at its other end has ended.
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
+}
+
 struct Broker {
     options: Options,
     host: Host,
@@ -184,8 +190,17 @@ impl Broker {
         }
     }
 
-    /// Answers requests one after the other, until the stream ends.
+    /// Answers requests until the daemon has ended.
     async fn answer_all(&mut self, stream: &mut UnixStream) -> io::Result<()> {
+        match self.answer_each(stream).await {
+            // A daemon that is killed leaves a message half written, or an answer unread.
+            Err(error) if is_end(&error) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Answers requests one after the other, until the stream ends.
+    async fn answer_each(&mut self, stream: &mut UnixStream) -> io::Result<()> {
         let mut message = [0; MAX_REQUEST];
         while let Some(len) = self.next(stream).await? {
             // The length is invalid, so the start of the next message is unknown.
@@ -223,11 +238,8 @@ impl Broker {
             }
             self.mend().await;
         }
-        match stream.read_exact(rest).await {
-            Ok(_) => Ok(Some(u32::from_be_bytes(len) as usize)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(error),
-        }
+        stream.read_exact(rest).await?;
+        Ok(Some(u32::from_be_bytes(len) as usize))
     }
 
     /// Watches the system while it is changed for an exit.
@@ -499,5 +511,29 @@ mod tests {
     fn it_ends_with_its_daemon() {
         assert!(exchange(&[]).0.is_ok());
         assert!(exchange(&[0]).0.is_ok(), "in the middle of a message, too");
+        assert!(exchange(&[0, 0, 0, 2, 4]).0.is_ok(), "in the middle of its body");
+    }
+
+    #[test]
+    fn it_ends_with_a_daemon_that_left_answers_unread() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let request = [0, 0, 0, 2, 4, 99];
+            // What the daemon has not read resets the stream; what comes after its end finds no reader.
+            for requests in [1, 2] {
+                let (mut daemon, mut stream) = UnixStream::pair().unwrap();
+                daemon.write_all(&request.repeat(requests)).await.unwrap();
+                let mut broker = broker();
+                let killed = async {
+                    daemon.readable().await.unwrap();
+                    drop(daemon);
+                };
+                let (ended, ()) = tokio::join!(broker.answer_all(&mut stream), killed);
+                assert!(ended.is_ok(), "{ended:?}");
+            }
+        });
     }
 }
