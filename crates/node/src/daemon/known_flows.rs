@@ -173,9 +173,9 @@ impl Daemon {
         self.take_waiting_commands();
     }
 
-    /// Calls `answer` once the last change of the networks is applied.
+    /// Calls `answer` once the last change of the networks is applied. A daemon that stops applies nothing more.
     pub(super) fn when_applied(&mut self, answer: impl FnOnce(&mut Self) + 'static) {
-        if !self.saving.rests() {
+        if !self.stopping && !self.saving.rests() {
             self.apply_networks();
         }
         match self.known_flows.is_asked() {

@@ -117,7 +117,7 @@ pub(super) struct Daemon {
     moves: MoveLog,
     traced: TraceTimeout,
     continuity: ContinuityWatch,
-    stopping: bool,
+    pub(super) stopping: bool,
     /// The end is asked for by a user, so that it opens what a strict exit keeps in.
     opens: bool,
 }
