@@ -41,7 +41,8 @@ pub(crate) fn refuse_inside(paths: &StatePaths, addresses: impl IntoIterator<Ite
     }
 }
 
-/// The addresses of this host, its routes to ranges of the mesh, and the index of weft's interface; 0 if no daemon runs. What cannot be read is left out.
+/// Returns the addresses of this host, its routes to ranges of the mesh, and the index of weft's interface; 0 if no
+/// daemon runs. What cannot be read is left out.
 fn surroundings(paths: &StatePaths) -> (Surroundings, u32) {
     let Ok(mut netlink) = Netlink::open() else {
         return (Surroundings::default(), 0);
