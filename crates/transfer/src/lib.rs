@@ -1,0 +1,36 @@
+//! Files between members of a network: offers, consent, verified groups, resume.
+//!
+//! The daemon never opens the files of users. Each user has one process, `weft transferd`, which has the rights of
+//! that user; the verbs of `weft` ask it through a socket, and two such processes speak with each other in TCP
+//! connections to mesh addresses. The daemons of both ends agree on the token with which each connection begins
+//! (docs/protocol/transfer.md).
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`api`] | what the verbs ask, and the documents that they get |
+//! | [`client`], [`server`] | the socket between them |
+//! | [`process`] | the process of a user: listener, queue, what is under way |
+//! | [`wire`] | connections: prelude, messages, frames |
+//! | [`send`], [`receive`] | the two ends of a transfer |
+//! | [`walk`] | the list of what is sent, while it is made |
+//! | [`root`], [`names`] | files below one folder, and nowhere else |
+//! | [`journal`] | which groups of a file are verified, kept for a resume |
+//! | [`hash`] | hashes of groups and files |
+//! | [`queue`], [`settings`] | what outlives the process |
+//!
+//! Never here: what members and rules are (weft-networks), the terminal (the command).
+
+pub mod api;
+pub mod client;
+pub mod hash;
+pub mod journal;
+pub mod names;
+pub mod process;
+pub mod queue;
+pub mod receive;
+pub mod root;
+pub mod send;
+pub mod server;
+pub mod settings;
+pub mod walk;
+pub mod wire;
