@@ -93,7 +93,16 @@ impl EventStream {
     /// # Errors
     /// [`ControlError`]
     pub fn open(path: &Path) -> Result<Self, ControlError> {
-        let call = Call::open(path, &ControlCommand::Events {})?;
+        Self::open_with(path, &ControlCommand::Events {})
+    }
+
+    /// Asks the daemon at the socket `path` for the answers to `command`, which are a stream:
+    /// [`ControlCommand::Events`] or [`TransferCommand::Receive`](crate::TransferCommand::Receive).
+    ///
+    /// # Errors
+    /// [`ControlError`]
+    pub fn open_with(path: &Path, command: &ControlCommand) -> Result<Self, ControlError> {
+        let call = Call::open(path, command)?;
         Ok(Self {
             path: path.to_owned(),
             stream: call.stream,
@@ -110,12 +119,12 @@ impl EventStream {
         connection.map_err(|source| failed(&self.path, source))
     }
 
-    /// Waits for the next event, a document `weft.event/1` or `weft.public-event/1`; `None` if the
-    /// daemon has ended the connection. The first one has the time limit of an answer, as a daemon sends
-    /// it at once.
+    /// Waits for the next event, a document `weft.event/1` or `weft.public-event/1`, or that of the
+    /// command; `None` if the daemon has ended the connection. The first one has the time limit of an answer,
+    /// as a daemon sends it at once.
     ///
     /// # Errors
-    /// [`ControlError`]; also [`ControlError::Timeout`] if the first event does not come.
+    /// [`ControlError`]; [`ControlError::Refused`] is the last of its stream; also [`ControlError::Timeout`] if the first event does not come.
     pub fn next_event(&mut self) -> Result<Option<Value>, ControlError> {
         let event = match read_line(&self.path, &mut self.stream) {
             Ok(line) if line.is_empty() => return Ok(None),

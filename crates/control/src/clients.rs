@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::net::UnixStream;
 use weft_os::process::{OVERFLOW_ID, peer_groups};
 
-use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, NetworkCommand, Refusal};
+use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, NetworkCommand, Refusal, TransferCommand};
 
 /// Connections of one operator, or member of the group, at a time.
 const OF_AN_OPERATOR: usize = 8;
@@ -56,6 +56,9 @@ impl ControlCommand {
             | Self::Whois { .. }
             | Self::Events {}
             | Self::Ping { .. }
+            | Self::Transfer(
+                TransferCommand::Place {} | TransferCommand::Receive { .. } | TransferCommand::Open { .. },
+            )
             | Self::Version {} => Audience::AllUsers,
             Self::Network(command) => command.audience(),
             Self::Reach { .. }
@@ -231,6 +234,11 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// The user.
+    pub(super) const fn uid(&self) -> u32 {
+        self.uid
+    }
+
     /// The form of the documents that it gets.
     pub(super) const fn audience(&self) -> Audience {
         match self.rank {

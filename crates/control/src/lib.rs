@@ -12,6 +12,7 @@
 //! | [`ControlServer`] | the server: users, limits, streams of events |
 //! | [`status`] | the documents that it returns |
 //! | [`trace`] | the time of each stage of the packet path, while a client requests it |
+//! | [`TransferCommand`] and its kind | what processes that move files ask |
 //!
 //! Never here: the state of the node that the documents describe (weft-node). A program that asks a
 //! daemon needs no weft-node: this crate, names of peers from weft-config, and the path of the socket
@@ -23,6 +24,7 @@ mod server;
 pub mod status;
 mod stream;
 pub mod trace;
+mod transfer;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -34,6 +36,7 @@ pub use client::{ControlError, EventStream, Visible, call, call_and_wait, call_r
 pub use clients::{Audience, OWNERS_GROUP, Owners};
 pub use server::{Access, BindError, ControlRequest, ControlServer, Reply};
 pub use stream::{QUEUE, Subscriber};
+pub use transfer::{PORTS, TransferCommand, TransferPurpose};
 
 use weft_config::peer::NodeRef;
 use weft_networks::{MemberChange, RouteChange, RuleChange, Wish};
@@ -126,6 +129,8 @@ pub enum ControlCommand {
     Confirm {},
     /// Private networks. In JSON `action` names the command, and its fields stand beside `action`.
     Network(NetworkCommand),
+    /// Transfers of files. In JSON `action` names the command, and its fields stand beside `action`.
+    Transfer(TransferCommand),
     /// Stops the daemon: [`crate::status::Stopping`].
     Down {},
     /// Version and commit of the daemon: [`crate::status::Version`].
@@ -335,6 +340,10 @@ impl ControlCommand {
             Self::Ping { timeout_ms, .. } if !(1..=MAX_PING_MS).contains(&timeout_ms) => Err(malformed(format!(
                 "timeout_ms is {timeout_ms}; it is 1 to {MAX_PING_MS}"
             ))),
+            Self::Transfer(transfer) => match transfer.check() {
+                Ok(()) => Ok(Self::Transfer(transfer)),
+                Err(message) => Err(malformed(message)),
+            },
             command => Ok(command),
         }
     }
@@ -421,6 +430,13 @@ pub enum ErrorCode {
     Network,
     /// No change of the configuration waits for a confirmation.
     NothingToConfirm,
+    /// The node has no interface at present, so no connection goes through the mesh. A later try may succeed.
+    NoInterface,
+    /// The peer does not answer, or takes no more questions at present. A later try may succeed.
+    NotReached,
+    /// The transfer is not possible: the peer refuses it, rules deny it, or another process has the place. A later
+    /// try fails as well until a person changes that.
+    Transfer,
     /// The daemon is about to end, or too busy to answer.
     Unavailable,
     /// A code that this version does not know.

@@ -134,6 +134,7 @@ pub struct ControlRequest {
 pub struct Reply {
     to: oneshot::Sender<Result<Answered, Refusal>>,
     audience: Audience,
+    uid: u32,
 }
 
 /// What the daemon answers.
@@ -142,7 +143,7 @@ enum Answered {
     /// One document.
     Once(Value),
     /// The events to come.
-    Stream(mpsc::Receiver<Value>),
+    Stream(mpsc::Receiver<Result<Value, Refusal>>),
 }
 
 impl Reply {
@@ -161,6 +162,12 @@ impl Reply {
     #[must_use]
     pub const fn audience(&self) -> Audience {
         self.audience
+    }
+
+    /// The user of the client, as the kernel recorded it when the client connected.
+    #[must_use]
+    pub const fn uid(&self) -> u32 {
+        self.uid
     }
 
     /// Answers with events, until the subscriber or the client ends.
@@ -343,6 +350,7 @@ async fn answer(line: &[u8], client: &Client, requests: &mpsc::Sender<ControlReq
         reply: Reply {
             to: reply,
             audience: client.audience(),
+            uid: client.uid(),
         },
     };
     requests.send(request).await.map_err(|_| gone())?;

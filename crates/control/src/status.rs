@@ -16,6 +16,7 @@ mod public;
 mod reach;
 mod rights;
 mod schema;
+mod transfer;
 mod whois;
 
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ pub use self::reach::{
 };
 pub use self::rights::{GuardStatus, RightsStatus};
 pub use self::schema::schema_of;
+pub use self::transfer::{TransferEvent, TransferEventKind, TransferOpened, TransferPlace};
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
 pub use weft_core::{LinkStatus, MeshStatus, PeerState, Quality, SizeSource, Standing, Traffic, Trouble};
 pub use weft_host::dns::{DnsState, DnsStatus};
@@ -104,6 +106,9 @@ documents! {
     Event => "weft.event/1", public: PublicEvent::from;
     PublicEvent => "weft.public-event/1";
     Whois => "weft.whois/1", public: Whois::clone;
+    TransferPlace => "weft.transfer-place/1", public: TransferPlace::clone;
+    TransferOpened => "weft.transfer-open/1", public: TransferOpened::clone;
+    TransferEvent => "weft.transfer-event/1", public: TransferEvent::clone;
     Stopping => "weft.down/1";
     Reloaded => "weft.reload/1";
     NetworkList => "weft.networks/1", public: public::networks;

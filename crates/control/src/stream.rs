@@ -19,12 +19,12 @@ pub const QUEUE: usize = 1_024;
 /// The daemon's end of a stream. A drop ends it.
 #[derive(Debug)]
 pub struct Subscriber {
-    to: mpsc::Sender<Value>,
+    to: mpsc::Sender<Result<Value, Refusal>>,
     audience: Audience,
 }
 
 impl Subscriber {
-    pub(super) fn new(audience: Audience) -> (Self, mpsc::Receiver<Value>) {
+    pub(super) fn new(audience: Audience) -> (Self, mpsc::Receiver<Result<Value, Refusal>>) {
         let (to, events) = mpsc::channel(QUEUE);
         (Self { to, audience }, events)
     }
@@ -37,7 +37,12 @@ impl Subscriber {
             Audience::Owners => serde_json::to_value(document).ok(),
             Audience::AllUsers => document.for_all_users(),
         };
-        document.is_none_or(|document| self.to.try_send(document).is_ok())
+        document.is_none_or(|document| self.to.try_send(Ok(document)).is_ok())
+    }
+
+    /// Ends the stream with the reason, behind what is queued. A client whose queue is full is refused as too slow.
+    pub fn end(self, reason: Refusal) {
+        let _ = self.to.try_send(Err(reason));
     }
 
     /// Whether the client has gone.
@@ -52,7 +57,7 @@ impl Subscriber {
 pub(super) async fn serve(
     mut read: impl AsyncRead + Unpin,
     mut write: impl AsyncWrite + Unpin,
-    mut events: mpsc::Receiver<Value>,
+    mut events: mpsc::Receiver<Result<Value, Refusal>>,
     mut stopped: watch::Receiver<bool>,
 ) {
     let mut room = [0; 64];
@@ -68,9 +73,10 @@ pub(super) async fn serve(
             // The end of the client, or a request, which has no place here.
             _ = read.read(&mut room) => return,
         };
-        let line = answer_line(event.clone().ok_or_else(too_slow));
-        let written = timeout(WRITE, write.write_all(line.as_bytes())).await;
-        if event.is_none() || !matches!(written, Ok(Ok(()))) {
+        let event = event.unwrap_or_else(|| Err(too_slow()));
+        let ends = event.is_err();
+        let written = timeout(WRITE, write.write_all(answer_line(event).as_bytes())).await;
+        if ends || !matches!(written, Ok(Ok(()))) {
             return;
         }
     }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use weft_control::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, Version};
+use weft_control::status::{Document as _, Event, EventKind, Peers, Reloaded, Stopping, TransferEvent, Version};
 use weft_control::{
     self, Access, BindError, ControlCommand, ControlError, ControlServer, ErrorCode, MAX_CONNECTIONS, MAX_REQUEST,
-    QUEUE, Refusal,
+    QUEUE, Refusal, TransferCommand,
 };
 use weft_os::test_support::wait_until;
 
@@ -91,6 +91,7 @@ impl Daemon {
                         | ControlCommand::Netcheck {}
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Network(_)
+                        | ControlCommand::Transfer(_)
                         | ControlCommand::Confirm {} => drop(request),
                     }
                 }
@@ -288,6 +289,41 @@ fn connections_are_limited_and_come_free_again() {
     wait_until(MINUTE, "a place is free again", || {
         weft_control::call_raw(&daemon.path(), &ControlCommand::Version {}).is_ok()
     });
+}
+
+#[test]
+fn a_stream_that_is_ended_says_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("control.sock");
+    let (ready, bound) = std::sync::mpsc::channel();
+    let daemon = thread::spawn({
+        let path = path.clone();
+        move || {
+            runtime().block_on(async {
+                let mut server = ControlServer::bind(&path, Access::default()).await.unwrap();
+                ready.send(()).unwrap();
+                let request = server.next().await.unwrap();
+                assert_eq!(
+                    request.command,
+                    ControlCommand::Transfer(TransferCommand::Receive { port: 7375 })
+                );
+                assert_eq!(request.reply.uid(), weft_os::process::effective_uid());
+                let subscriber = request.reply.stream();
+                let own = "fd00::1".parse().unwrap();
+                assert!(subscriber.send(&TransferEvent::registered(own, "weft0", "bob".to_owned())));
+                subscriber.end(Refusal::new(ErrorCode::Transfer, "replaced"));
+                server.close().await;
+            });
+        }
+    });
+    bound.recv().unwrap();
+    let command = ControlCommand::Transfer(TransferCommand::Receive { port: 7375 });
+    let mut stream = weft_control::EventStream::open_with(&path, &command).unwrap();
+    assert_eq!(stream.next_event().unwrap().unwrap()["user"], "bob");
+    let error = stream.next_event().unwrap_err();
+    assert!(matches!(error, ControlError::Refused(refusal) if refusal.code == ErrorCode::Transfer));
+    assert_eq!(stream.next_event().unwrap(), None);
+    daemon.join().unwrap();
 }
 
 const EVENTS: &[u8] = b"{\"schema\":\"weft.control/1\",\"cmd\":\"events\"}\n";

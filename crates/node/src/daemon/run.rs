@@ -631,6 +631,12 @@ impl Daemon {
             }
             ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, reply),
             ControlCommand::Network(command) => self.take_network_command(command, reply),
+            ControlCommand::Transfer(_) => {
+                reply.refuse(Refusal::new(
+                    ErrorCode::Unavailable,
+                    "this daemon grants no transfers yet",
+                ));
+            }
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process(self.exits.is_strict()));
                 self.stopping = true;
