@@ -8,6 +8,7 @@ use weft_wire::fast::{self, Capabilities};
 use weft_wire::filter::FilterAnnounce;
 use weft_wire::fmp::{CommonPrefix, EstablishedHeader, InnerHeader, Msg1, Msg2};
 use weft_wire::fsp::{EncryptedHeader, EncryptedMessage, FspInner, FspPrefix};
+use weft_wire::grant::Grant;
 use weft_wire::hops::{Hop, HopsRequest};
 use weft_wire::ip::{self, Ipv4Header, Ipv6Header};
 use weft_wire::link::{Disconnect, Heartbeat, SessionDatagram};
@@ -93,6 +94,9 @@ pub fn wire(bytes: &[u8]) {
     message!(bytes, out, HopsRequest; whole, nothing);
     if let Ok(check) = Check::parse(bytes) {
         assert_eq!(Check::parse(&check.to_bytes()), Ok(check));
+    }
+    if let Ok(grant) = Grant::parse(bytes) {
+        assert_eq!(Grant::parse(&grant.to_bytes()), Ok(grant));
     }
     message!(bytes, out, Hop; whole, nothing);
     let (link, session) = (ReportFraming::Link, ReportFraming::Session);

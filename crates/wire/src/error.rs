@@ -82,6 +82,12 @@ pub enum WireError {
     UnknownOnward(u8),
     /// An unknown version and kind of a [`Check`](crate::check::Check).
     UnknownCheck(u8, u8),
+    /// An unknown version and kind of a [`Grant`](crate::grant::Grant).
+    UnknownGrant(u8, u8),
+    /// An unknown [`Purpose`](crate::grant::Purpose) of a grant.
+    UnknownPurpose(u8),
+    /// The name of a user that is no UTF-8, or has control characters.
+    BadName,
     /// A header's own length field is below the minimum of its kind; the value is in bytes.
     HeaderTooSmall(usize),
 }
@@ -118,6 +124,11 @@ impl fmt::Display for WireError {
             Self::UnknownCheck(version, kind) => {
                 write!(f, "version {version} and kind {kind} of a check are not known")
             }
+            Self::UnknownGrant(version, kind) => {
+                write!(f, "version {version} and kind {kind} of a grant are not known")
+            }
+            Self::UnknownPurpose(purpose) => write!(f, "purpose {purpose} of a grant is not known"),
+            Self::BadName => f.write_str("the name of a user is no text without control characters"),
             Self::HeaderTooSmall(n) => write!(f, "header length of {n} is below the minimum"),
         }
     }

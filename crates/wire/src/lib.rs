@@ -18,7 +18,7 @@
 //! # Layers, outermost first
 //! - [`fmp`]: the frames between neighbours. Inside a sealed frame, [`fmp::InnerHeader`] names a
 //!   link message, whose *body* follows: [`link`], [`mmp`], [`tree`], [`filter`], [`lookup`],
-//!   [`sighting`], [`keepalive`], [`hops`], [`check`].
+//!   [`sighting`], [`keepalive`], [`hops`], [`check`], [`grant`].
 //! - [`link::SessionDatagram`] carries a session message: [`fsp`] for the headers, [`session`] for
 //!   the handshake, [`signal`] for errors in the clear. Inside a sealed message, [`fsp::FspInner`]
 //!   names a session message, whose *body* follows: [`session`], [`mmp`].
@@ -47,6 +47,7 @@ pub mod fast;
 pub mod filter;
 pub mod fmp;
 pub mod fsp;
+pub mod grant;
 pub mod hops;
 pub mod internet;
 pub mod ip;
