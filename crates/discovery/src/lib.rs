@@ -11,12 +11,14 @@
 //! | [`netcheck`] | conclusions about the network of the host; pure |
 //! | [`hops`] | the nodes of a path, from an echo and from what they say; pure |
 //! | [`checks`] | when peers are asked whether they are there; pure |
+//! | [`grants`] | questions for connections between processes of users, and their answers; pure |
 //!
 //! Never here: which of it is used (weft-core, weft-node), formats and decisions of the search for
 //! direct paths (weft-reach), what relays of Nostr are told (weft-nostr).
 
 pub mod checks;
 pub mod further_sockets;
+pub mod grants;
 pub mod hops;
 pub mod mdns;
 pub mod netcheck;
