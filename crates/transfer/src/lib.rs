@@ -17,11 +17,13 @@
 //! | [`journal`] | which groups of a file are verified, kept for a resume |
 //! | [`hash`] | hashes of groups and files |
 //! | [`queue`], [`settings`] | what outlives the process |
+//! | `document` | files of it, written as a whole or not at all |
 //!
 //! Never here: what members and rules are (weft-networks), the terminal (the command).
 
 pub mod api;
 pub mod client;
+mod document;
 pub mod hash;
 pub mod journal;
 pub mod names;
