@@ -377,3 +377,6 @@ fn move_aside(path: &Path) -> io::Result<PathBuf> {
         path.display()
     )))
 }
+
+#[cfg(test)]
+mod tests;
