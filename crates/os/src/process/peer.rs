@@ -1,4 +1,4 @@
-//! The groups of the process at the other end of a Unix socket.
+//! The user and the groups of the process at the other end of a Unix socket.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,6 +9,22 @@ use crate::syscall;
 const USUAL: usize = 64;
 /// The largest number of groups that a process has: `NGROUPS_MAX` (`linux/limits.h`).
 const MOST: usize = 65_536;
+
+/// The effective user that the process at the other end of a connected Unix socket had when it connected
+/// (`SO_PEERCRED`). One that the user namespace of this process lacks is the overflow id.
+///
+/// # Errors
+/// If the system does not say it: the socket is not a connected Unix socket.
+pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
+    // pid, uid and gid of `struct ucred` (`linux/socket.h`). The pid may be 0, for a process of another namespace.
+    let mut bytes = [0; 12];
+    let len = syscall::option_bytes(socket.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, &mut bytes)?;
+    match (len, bytes.as_chunks().0) {
+        // A socket that is not connected has the user -1.
+        (12, &[_, uid, _]) if uid != [0xff; 4] => Ok(u32::from_ne_bytes(uid)),
+        _ => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
 
 /// The supplementary groups that the process at the other end of a connected Unix socket had when
 /// it connected (`SO_PEERGROUPS`, Linux 4.13). Its effective group is not among them unless it is
@@ -38,6 +54,14 @@ mod tests {
     use rustix::process::getgroups;
 
     use super::*;
+
+    #[test]
+    fn the_user_of_this_process() {
+        let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(peer_uid(near).unwrap(), rustix::process::geteuid().as_raw());
+        let unconnected = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
+        assert!(peer_uid(unconnected.unwrap()).is_err());
+    }
 
     #[test]
     fn the_groups_of_this_process() {
