@@ -336,3 +336,6 @@ fn refused(why: &str) -> Refusal {
         message: why.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,7 +134,7 @@ fn damaged_files_are_moved_aside_and_none_is_lost() {
             1 => with_suffix(&file(1), ".damaged"),
             _ => with_suffix(&file(1), &format!(".{number}.damaged")),
         };
-        assert_eq!(store.damaged(), [aside.clone()]);
+        assert_eq!(store.damaged(), std::slice::from_ref(&aside));
         assert_eq!(fs::read_to_string(aside).unwrap(), text);
         assert!(!file(1).exists());
         assert_eq!(store.outgoing(), [outgoing(2)]);
