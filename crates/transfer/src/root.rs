@@ -5,6 +5,8 @@
 //! part of the path is replaced by a symbolic link between two calls.
 
 mod meta;
+mod remove;
+mod rename;
 mod resolve;
 
 use std::fs::{DirBuilder, File};
