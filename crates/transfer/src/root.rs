@@ -301,3 +301,6 @@ impl Root {
 fn permissions(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & PERMISSIONS)
 }
+
+#[cfg(test)]
+mod tests;
