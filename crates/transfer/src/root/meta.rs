@@ -11,8 +11,12 @@ pub enum Kind {
     File,
     /// A symbolic link.
     Link,
-    /// A FIFO, socket or device.
-    Other,
+    /// A FIFO.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
 }
 
 /// What is known of something in a folder.
@@ -47,7 +51,9 @@ impl Meta {
                 FileType::Directory => Kind::Dir,
                 FileType::RegularFile => Kind::File,
                 FileType::Symlink => Kind::Link,
-                _ => Kind::Other,
+                FileType::Fifo => Kind::Fifo,
+                FileType::Socket => Kind::Socket,
+                _ => Kind::Device,
             },
             size: stat.st_size as u64,
             mtime_s: stat.st_mtime as i64,

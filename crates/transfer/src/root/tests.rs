@@ -181,7 +181,7 @@ fn only_regular_files_are_opened_and_none_waits() {
                 assert_eq!(opened.unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
             }
         }
-        assert_eq!(root.stat(&path("fifo")).unwrap().unwrap().kind, Kind::Other);
+        assert_eq!(root.stat(&path("fifo")).unwrap().unwrap().kind, Kind::Fifo);
         for name in ["fifo", "socket"] {
             assert_eq!(
                 root.set_mode(&path(name), 0).unwrap_err().kind(),
