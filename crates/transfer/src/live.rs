@@ -1,0 +1,334 @@
+//! A transfer that is under way: how far it is, and how to end it.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::api::{Amount, Note, TransferState};
+
+/// The most notes of a transfer that are kept.
+pub const MAX_NOTES: usize = 100;
+/// The number that stands for a total that is not known.
+const UNKNOWN: u64 = u64::MAX;
+
+/// A count that several threads raise.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds `more`.
+    pub fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    /// Takes back what was added.
+    pub fn take_back(&self, less: u64) {
+        self.0.fetch_sub(less, Ordering::Relaxed);
+    }
+
+    /// Sets it.
+    pub fn set(&self, to: u64) {
+        self.0.store(to, Ordering::Relaxed);
+    }
+
+    /// Returns it.
+    pub fn value(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a thread of a transfer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It reads or writes a file.
+    Disk,
+    /// It computes.
+    Cpu,
+    /// It waits for the connection.
+    Net,
+    /// It keeps to the limit.
+    Limit,
+}
+
+/// Microseconds of all threads, by [`Work`].
+#[derive(Debug, Default)]
+pub struct Times([Count; 4]);
+
+impl Times {
+    /// Does something and counts its time.
+    pub fn of<T>(&self, work: Work, action: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        let result = action();
+        let spent = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(count) = self.0.get(work as usize) {
+            count.add(spent);
+        }
+        result
+    }
+
+    /// The microseconds so far: disk, CPU, network, limit.
+    pub fn now(&self) -> [u64; 4] {
+        [0, 1, 2, 3].map(|at: usize| self.0.get(at).map_or(0, Count::value))
+    }
+}
+
+/// The state of a transfer.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// What it does.
+    pub state: TransferState,
+    /// Why.
+    pub why: Option<String>,
+    /// Notes about entries.
+    pub notes: Vec<Note>,
+    /// How many more there are.
+    pub more_notes: u64,
+    /// The path to the peer.
+    pub path: Option<String>,
+    /// What holds it up.
+    pub held_up_by: Option<&'static str>,
+    /// Bytes a second.
+    pub rate: Option<u64>,
+    /// The folder, as an absolute path, once known at the end that receives.
+    pub folder: Option<String>,
+    samples: Vec<(Instant, u64)>,
+    version: u64,
+}
+
+/// A transfer that is under way.
+#[derive(Debug)]
+pub struct Live {
+    /// All entries; `u64::MAX` while that is unknown.
+    total_entries: Count,
+    total_bytes: Count,
+    /// Entries that are done.
+    pub entries: Count,
+    /// Bytes that are verified and stored at the receiving end.
+    pub bytes: Count,
+    /// Bytes of files through connections.
+    pub moved: Count,
+    /// Bytes of files that were read here.
+    pub read: Count,
+    /// Entries that were there already.
+    pub had: Count,
+    /// Where the time of the threads here goes.
+    pub times: Times,
+    state: Mutex<State>,
+    changed: Condvar,
+    stop: Stop,
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        let unknown = || Count(AtomicU64::new(UNKNOWN));
+        Self {
+            total_entries: unknown(),
+            total_bytes: unknown(),
+            entries: Count::default(),
+            bytes: Count::default(),
+            moved: Count::default(),
+            read: Count::default(),
+            had: Count::default(),
+            times: Times::default(),
+            state: Mutex::new(State {
+                state: TransferState::Queued,
+                why: None,
+                notes: Vec::new(),
+                more_notes: 0,
+                path: None,
+                held_up_by: None,
+                rate: None,
+                folder: None,
+                samples: Vec::new(),
+                version: 0,
+            }),
+            changed: Condvar::new(),
+            stop: Stop::default(),
+        }
+    }
+}
+
+impl Live {
+    /// How to end it.
+    pub const fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    /// Sets how much there is, as far as that is known.
+    pub fn set_totals(&self, entries: Option<u64>, bytes: Option<u64>) {
+        self.total_entries.set(entries.unwrap_or(UNKNOWN));
+        self.total_bytes.set(bytes.unwrap_or(UNKNOWN));
+    }
+
+    /// Returns entries and bytes.
+    pub fn amounts(&self) -> [Amount; 2] {
+        let amount = |total: &Count, done: &Count| Amount {
+            total: Some(total.value()).filter(|total| *total != UNKNOWN),
+            done: done.value(),
+        };
+        [
+            amount(&self.total_entries, &self.entries),
+            amount(&self.total_bytes, &self.bytes),
+        ]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the state.
+    pub fn state(&self) -> State {
+        self.lock().clone()
+    }
+
+    /// Changes the state, and wakes those that follow it.
+    pub fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        state.version += 1;
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Sets what the transfer does.
+    pub fn set(&self, to: TransferState, why: Option<String>) {
+        self.change(|state| {
+            state.state = to;
+            state.why = why;
+        });
+    }
+
+    /// Notes something about an entry.
+    pub fn note(&self, name: String, what: impl Into<String>) {
+        let what = what.into();
+        self.change(|state| match state.notes.len() < MAX_NOTES {
+            true => state.notes.push(Note { name, what }),
+            false => state.more_notes += 1,
+        });
+    }
+
+    /// Takes a sample of the rate, each half second or so, and wakes those that follow.
+    pub fn sample(&self, now: Instant) {
+        let bytes = self.bytes.value();
+        self.change(|state| {
+            state.samples.push((now, bytes));
+            // Ten samples are five seconds.
+            if state.samples.len() > 10 {
+                state.samples.remove(0);
+            }
+            let Some((first, before)) = state.samples.first().copied() else {
+                return;
+            };
+            let spent = now.saturating_duration_since(first).as_secs_f64();
+            if spent > 0.2 {
+                state.rate = Some((bytes.saturating_sub(before) as f64 / spent) as u64);
+            }
+        });
+    }
+
+    /// Forgets the rate: nothing moves.
+    pub fn at_rest(&self) {
+        self.change(|state| {
+            (state.rate, state.held_up_by, state.path) = (None, None, None);
+            state.samples.clear();
+        });
+    }
+
+    /// Waits until the state is another than that of `version`, or the time is over. Returns the version.
+    pub fn wait(&self, version: u64, limit: Duration) -> u64 {
+        let state = self.lock();
+        let waited = self
+            .changed
+            .wait_timeout_while(state, limit, |state| state.version == version);
+        match waited {
+            Ok((state, _)) => state.version,
+            Err(error) => error.into_inner().0.version,
+        }
+    }
+}
+
+/// Why a transfer ends before it is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The user here cancels it.
+    Cancel,
+    /// The user here pauses it.
+    Pause,
+    /// The process ends, or another connection takes its place.
+    Shutdown,
+    /// A thread of it failed.
+    Failed(Failure),
+}
+
+/// How a try of a transfer failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Another try may succeed.
+    Retry(String),
+    /// No other try can.
+    Fatal(String),
+    /// The user at the other end wants it no more.
+    Rejected(String),
+    /// The user at the other end has cancelled it.
+    Cancelled(String),
+}
+
+impl Failure {
+    /// The reason in words.
+    #[must_use]
+    pub fn words(&self) -> &str {
+        let (Self::Retry(words) | Self::Fatal(words) | Self::Rejected(words) | Self::Cancelled(words)) = self;
+        words
+    }
+}
+
+/// Ends all threads of a transfer: their connections are shut down.
+#[derive(Debug, Default)]
+pub struct Stop {
+    is_set: AtomicBool,
+    inner: Mutex<(Option<Reason>, Vec<Arc<TcpStream>>)>,
+}
+
+impl Stop {
+    fn lock(&self) -> MutexGuard<'_, (Option<Reason>, Vec<Arc<TcpStream>>)> {
+        // No code panics while it holds the lock.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection that is shut down with the others.
+    pub fn add(&self, connection: &Arc<TcpStream>) {
+        let mut inner = self.lock();
+        match inner.0 {
+            Some(_) => drop(connection.shutdown(Shutdown::Both)),
+            None => inner.1.push(Arc::clone(connection)),
+        }
+    }
+
+    /// Ends the transfer. The first reason stays.
+    pub fn stop(&self, reason: Reason) {
+        let mut inner = self.lock();
+        inner.0.get_or_insert(reason);
+        self.is_set.store(true, Ordering::Release);
+        for connection in inner.1.drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Whether it ends.
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// Why it ends.
+    pub fn reason(&self) -> Option<Reason> {
+        self.lock().0.clone()
+    }
+
+    /// Forgets the connections and the reason, before another try.
+    pub fn reset(&self) {
+        *self.lock() = (None, Vec::new());
+        self.is_set.store(false, Ordering::Release);
+    }
+}
