@@ -178,7 +178,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiveMode {
-    /// Nobody.
+    /// No node.
     Off,
     /// Each offer waits for `weft accept`.
     Ask,
@@ -213,7 +213,7 @@ pub struct ReceiveStatus {
 }
 
 /// The direction of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From here.

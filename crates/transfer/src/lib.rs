@@ -12,6 +12,8 @@
 //! | [`process`] | the process of a user: listener, queue, what is under way |
 //! | [`wire`] | connections: prelude, messages, frames |
 //! | [`send`], [`receive`] | the two ends of a transfer |
+//! | [`live`], [`pace`] | how far a transfer is, how it ends, its limit |
+//! | [`link`] | TCP connections by the interface of the node |
 //! | [`walk`] | the list of what is sent, while it is made |
 //! | [`root`], [`names`] | files below one folder, and nowhere else |
 //! | [`journal`] | which groups of a file are verified, kept for a resume |
@@ -26,7 +28,10 @@ pub mod client;
 mod document;
 pub mod hash;
 pub mod journal;
+pub mod link;
+pub mod live;
 pub mod names;
+pub mod pace;
 pub mod process;
 pub mod queue;
 pub mod receive;

@@ -1,0 +1,153 @@
+//! TCP connections between mesh addresses, by the interface of the node alone.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use weft_config::peer::NodeRef;
+use weft_control::status::{Peers, PublicPeers, TransferOpened, TransferPlace};
+use weft_control::{ControlCommand, ControlError, ErrorCode, PORTS, TransferCommand, TransferPurpose, Visible};
+use weft_os::socket::bind_to_interface;
+
+use crate::live::Failure;
+
+/// Time limit of a connection attempt.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The connections that may wait to be accepted.
+const BACKLOG: i32 = 64;
+/// Time after which data without a confirmation end a connection, in the kernel.
+const UNANSWERED: Duration = Duration::from_secs(30);
+
+/// What the daemons agreed on for a transfer.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The token of its connections.
+    pub token: [u8; 16],
+    /// The npub of the peer.
+    pub npub: String,
+    /// Its name here, or the npub.
+    pub name: String,
+    peer: SocketAddr,
+    own: Ipv6Addr,
+    interface: String,
+}
+
+/// Asks the daemon for a token.
+///
+/// # Errors
+/// Why there is none, and whether a later try may succeed.
+pub fn open(control: &Path, peer: &str, user: Option<String>, purpose: TransferPurpose) -> Result<Opened, Failure> {
+    let peer: NodeRef = peer
+        .parse()
+        .map_err(|error| Failure::Fatal(format!("{peer} names no peer: {error}")))?;
+    let command = ControlCommand::Transfer(TransferCommand::Open { peer, purpose, user });
+    let opened: TransferOpened = weft_control::call(control, &command).map_err(|error| failure(&error))?;
+    let token = opened.token.parse::<crate::api::TransferId>();
+    let (Ok(token), Some(port)) = (token, opened.ports.first()) else {
+        return Err(Failure::Retry(
+            "the daemon gave no token; is it of the same version?".to_owned(),
+        ));
+    };
+    Ok(Opened {
+        token: token.0,
+        name: opened.name.unwrap_or_else(|| opened.npub.clone()),
+        npub: opened.npub,
+        peer: SocketAddr::new(IpAddr::V6(opened.address), *port),
+        own: opened.own,
+        interface: opened.interface,
+    })
+}
+
+/// Whether a later try may succeed.
+fn failure(error: &ControlError) -> Failure {
+    let words = error.to_string();
+    match error {
+        ControlError::Refused(refusal) => match refusal.code {
+            ErrorCode::UnknownPeer | ErrorCode::BadRequest | ErrorCode::WrongSchema => Failure::Fatal(words),
+            _ => Failure::Retry(words),
+        },
+        ControlError::PathTooLong(_) => Failure::Fatal(words),
+        _ => Failure::Retry(words),
+    }
+}
+
+impl Opened {
+    /// Connects to the peer.
+    ///
+    /// # Errors
+    /// Why that fails.
+    pub fn connect(&self) -> Result<TcpStream, Failure> {
+        let connected = || -> io::Result<TcpStream> {
+            let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+            bind_to_interface(&socket, &self.interface)?;
+            socket.bind(&SocketAddr::new(self.own.into(), 0).into())?;
+            socket.connect_timeout(&self.peer.into(), CONNECT)?;
+            let stream = TcpStream::from(socket);
+            prepare(&stream)?;
+            Ok(stream)
+        };
+        connected().map_err(|error| {
+            let (name, port) = (&self.name, self.peer.port());
+            Failure::Retry(match error.kind() {
+                io::ErrorKind::TimedOut => format!(
+                    "{name} does not answer at TCP port {port} in its mesh address; does a firewall of its host drop it, or a rule of the network?"
+                ),
+                _ => format!("no connection to {name} at TCP port {port} ({error})"),
+            })
+        })
+    }
+}
+
+/// Sets the options of a connection.
+///
+/// # Errors
+/// Those of the system.
+pub fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNANSWERED))
+}
+
+/// Asks the daemon where connections come in, and listens there.
+///
+/// # Errors
+/// Why that is not possible.
+pub fn listen(control: &Path) -> Result<(TcpListener, TransferPlace), String> {
+    let command = ControlCommand::Transfer(TransferCommand::Place {});
+    let place: TransferPlace = weft_control::call(control, &command).map_err(|error| error.to_string())?;
+    let bound = |port: u16| -> io::Result<TcpListener> {
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_reuse_address(true)?;
+        bind_to_interface(&socket, &place.interface)?;
+        socket.bind(&SocketAddr::new(place.own.into(), port).into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket.into())
+    };
+    let mut last = None;
+    for port in PORTS {
+        match bound(port) {
+            Ok(listener) => return Ok((listener, place)),
+            Err(error) => last = Some((port, error)),
+        }
+    }
+    let why = last.map_or_else(String::new, |(port, error)| format!(", the last one {port}: {error}"));
+    Err(format!(
+        "none of the TCP ports {} to {} is free at {}{why}",
+        PORTS.start(),
+        PORTS.end(),
+        place.own
+    ))
+}
+
+/// Returns the path to a peer in words, if the daemon knows it.
+#[must_use]
+pub fn path(control: &Path, npub: &str) -> Option<String> {
+    let command = ControlCommand::Peers {
+        peer: Some(npub.parse().ok()?),
+    };
+    match weft_control::call_visible(control, &command).ok()? {
+        Visible::Full::<Peers, PublicPeers>(peers) => Some(peers.peers.first()?.path.as_ref()?.to_string()),
+        Visible::Public(peers) => Some(peers.peers.first()?.path.as_ref()?.name().to_owned()),
+    }
+}
