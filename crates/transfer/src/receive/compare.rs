@@ -1,0 +1,96 @@
+//! Files that exist already: their hashes tell whether they are the same.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use super::Session;
+use crate::hash::{GROUP, Hash, group_len, is_zero};
+use crate::live::{Failure, Work};
+use crate::walk::DataGroups;
+use crate::wire::Verdict;
+
+/// How far the comparison of a file is.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    file: File,
+    groups: DataGroups,
+    room: Vec<u8>,
+    differs: bool,
+}
+
+impl Comparison {
+    /// The next group of the file here that has data.
+    fn next(&mut self, size: u64) -> io::Result<Option<(u64, Hash)>> {
+        for group in self.groups.by_ref() {
+            self.room.resize(group_len(size, group), 0);
+            self.file.read_exact_at(&mut self.room, group * GROUP)?;
+            if !is_zero(&self.room) {
+                return Ok(Some((group, Hash::of(&self.room))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Compares with hashes of the other end.
+    fn note(&mut self, size: u64, last: bool, hashes: &[(u64, Hash)]) -> io::Result<()> {
+        for theirs in hashes {
+            if self.differs {
+                return Ok(());
+            }
+            self.differs = self.next(size)?.as_ref() != Some(theirs);
+        }
+        self.differs |= last && self.next(size)?.is_some();
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Handles hashes of a file, of which one of the same size exists here.
+    pub(super) fn compare(&self, index: u64, last: bool, hashes: &[(u64, Hash)]) -> Result<(), Failure> {
+        let item = self.item(index)?;
+        let size = item.entry.size;
+        let mut state = item.lock();
+        let comparison = match state.comparison.take() {
+            Some(comparison) => Ok(comparison),
+            None => self.root.open_read(&item.entry.path).and_then(|file| {
+                Ok(Comparison {
+                    groups: DataGroups::new(&file, size)?,
+                    file,
+                    room: Vec::new(),
+                    differs: false,
+                })
+            }),
+        };
+        let noted = comparison.and_then(|mut comparison| {
+            self.live.times.of(Work::Disk, || comparison.note(size, last, hashes))?;
+            Ok(comparison)
+        });
+        let differs = match noted {
+            Ok(comparison) if !last => {
+                state.comparison = Some(comparison);
+                return Ok(());
+            }
+            Ok(comparison) => comparison.differs,
+            // A file that cannot be read is no reason to keep another one from coming.
+            Err(_) => true,
+        };
+        if differs || !last {
+            drop(state);
+            if last {
+                self.tell_verdicts(index, vec![Verdict::Send]);
+            }
+            return Ok(());
+        }
+        state.is_done = true;
+        drop(state);
+        if size > GROUP {
+            self.forget(&item)?;
+        }
+        self.live.had.add(1);
+        self.live.bytes.add(size);
+        self.done(index);
+        self.tell_verdicts(index, vec![Verdict::Have]);
+        Ok(())
+    }
+}

@@ -1,0 +1,339 @@
+//! What happens with each entry that is announced.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use super::{Item, ItemState, MAX_CHANGES, MAX_WAITING, Session, failed};
+use crate::hash::GROUP;
+use crate::journal::{GroupSet, Record};
+use crate::live::Failure;
+use crate::names::RelPath;
+use crate::root::{Kind, Meta};
+use crate::walk::EntryKind;
+use crate::wire::message::MAX_RANGES;
+use crate::wire::{FromReceiver, Verdict, WireEntry};
+
+/// The most bytes of the verdicts of one message.
+const VERDICTS_BYTES: usize = 96 << 10;
+
+/// What was found about a file.
+struct Decision {
+    verdict: Verdict,
+    /// Its number in the journal.
+    number: u32,
+    groups: GroupSet,
+}
+
+impl From<Verdict> for Decision {
+    fn from(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            number: 0,
+            groups: GroupSet::default(),
+        }
+    }
+}
+
+/// Whether something has the size and time of an entry.
+fn is_same(meta: &Meta, entry: &WireEntry) -> bool {
+    meta.kind == Kind::File && (meta.size, meta.mtime_s, meta.mtime_ns) == (entry.size, entry.mtime_s, entry.mtime_ns)
+}
+
+/// Whether a failure concerns one name alone: the file system has no such names, or something is in its way.
+fn is_of_name(error: &io::Error) -> bool {
+    use io::ErrorKind::{AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, PermissionDenied};
+    use rustix::io::Errno;
+    let kinds = [
+        AlreadyExists,
+        InvalidFilename,
+        InvalidInput,
+        IsADirectory,
+        NotADirectory,
+        PermissionDenied,
+    ];
+    // ILSEQ: a file system that takes some bytes in names alone. LOOP: a link is in the way.
+    let codes = [Errno::ILSEQ, Errno::LOOP, Errno::XDEV].map(Errno::raw_os_error);
+    kinds.contains(&error.kind()) || error.raw_os_error().is_some_and(|code| codes.contains(&code))
+}
+
+impl Session {
+    /// Decides about entries, the first with this number.
+    pub(super) fn decide_all(&self, first: u64, entries: Vec<WireEntry>) -> Result<(), Failure> {
+        let fault = |what: &str| Err(Failure::Fatal(format!("the other end sent {what}")));
+        let waiting = self.waiting();
+        if waiting.end.is_some() || first != waiting.next {
+            return fault("entries out of turn");
+        }
+        if waiting.items.len() + entries.len() > MAX_WAITING {
+            return fault("more entries at once than are taken");
+        }
+        drop(waiting);
+        let mut verdicts = Vec::new();
+        let (mut from, mut room) = (first, 0);
+        for (index, entry) in (first..).zip(entries) {
+            let verdict = self.decide_one(index, entry, 0)?;
+            room += verdict.room();
+            if room > VERDICTS_BYTES {
+                self.tell_verdicts(from, std::mem::take(&mut verdicts));
+                (from, room) = (index, verdict.room());
+            }
+            verdicts.push(verdict);
+        }
+        self.tell_verdicts(from, verdicts);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Decides about a file that is another one than announced.
+    pub(super) fn decide_again(&self, index: u64, entry: WireEntry) -> Result<(), Failure> {
+        let item = self.item(index)?;
+        if entry.path != item.entry.path || entry.kind != EntryKind::File {
+            return Err(Failure::Fatal("the other end changed the name of a file".to_owned()));
+        }
+        let changes = item.changes + 1;
+        if changes > MAX_CHANGES {
+            return Err(Failure::Fatal("the other end changed a file too often".to_owned()));
+        }
+        let mut state = item.lock();
+        state.is_done = true;
+        let mut memory = self.memory();
+        if entry.size > GROUP && item.entry.size > GROUP {
+            memory.files.insert(entry.path.clone(), item.kept(&state));
+        }
+        self.live.bytes.take_back(state.counted);
+        drop((state, memory));
+        if item.entry.size > GROUP && entry.size <= GROUP {
+            self.forget(&item)?;
+        }
+        let entries_before = self.waiting().items.remove(&index).is_some();
+        debug_assert!(entries_before, "the item was there");
+        let verdict = self.decide_one(index, entry, changes)?;
+        self.tell_verdicts(index, vec![verdict]);
+        Ok(())
+    }
+
+    pub(super) fn tell_verdicts(&self, first: u64, verdicts: Vec<Verdict>) {
+        if !verdicts.is_empty() {
+            // A lost connection shows where messages are read.
+            let _ = self.say(&FromReceiver::Verdicts(first, verdicts));
+        }
+    }
+
+    /// Decides about an entry, and notes that it waits for data if so.
+    fn decide_one(&self, index: u64, entry: WireEntry, changes: u8) -> Result<Verdict, Failure> {
+        let decision = match self.decide(&entry) {
+            Ok(decision) => decision,
+            Err(error) if is_of_name(&error) => {
+                let why = format!("it cannot be stored at the receiving end ({error})");
+                self.live.note(entry.path.display(), format!("left out: {why}"));
+                Verdict::Refused(why).into()
+            }
+            Err(error) => return Err(failed(&format!("{} cannot be stored", entry.path.display()), &error)),
+        };
+        let mut waiting = self.waiting();
+        waiting.next = waiting.next.max(index + 1);
+        match decision.verdict {
+            Verdict::Send | Verdict::Resume(_) | Verdict::Compare => {
+                let counted = held_bytes(&decision.groups, entry.size);
+                self.live.bytes.add(counted);
+                let state = Mutex::new(ItemState {
+                    groups: decision.groups,
+                    counted,
+                    ..ItemState::default()
+                });
+                let number = decision.number;
+                let item = Item {
+                    entry,
+                    number,
+                    changes,
+                    state,
+                };
+                waiting.items.insert(index, Arc::new(item));
+            }
+            Verdict::Have | Verdict::Made | Verdict::Refused(_) => {
+                drop(waiting);
+                self.live.entries.add(1);
+                if decision.verdict == Verdict::Have {
+                    self.live.had.add(1);
+                    self.live.bytes.add(entry.size);
+                }
+            }
+        }
+        Ok(decision.verdict)
+    }
+
+    fn decide(&self, entry: &WireEntry) -> io::Result<Decision> {
+        if let Some(parent) = entry.path.parent() {
+            self.tree.make_dirs(&parent)?;
+        }
+        match entry.kind {
+            EntryKind::Dir => self.decide_folder(entry).map(Decision::from),
+            EntryKind::Link => self.decide_link(entry).map(Decision::from),
+            EntryKind::File => self.decide_file(entry),
+        }
+    }
+
+    fn decide_folder(&self, entry: &WireEntry) -> io::Result<Verdict> {
+        if !self.tree.make_dir(&entry.path, 0o700)? {
+            let there = self.tree.stat(&entry.path)?;
+            if there.is_none_or(|there| there.kind != Kind::Dir) {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+        }
+        self.memory().folders.note(entry)?;
+        Ok(Verdict::Made)
+    }
+
+    fn decide_link(&self, entry: &WireEntry) -> io::Result<Verdict> {
+        let is_there = |root: &crate::root::Root| -> io::Result<bool> {
+            match root.stat(&entry.path)? {
+                Some(meta) if meta.kind == Kind::Link => Ok(root.read_link(&entry.path)? == entry.target),
+                _ => Ok(false),
+            }
+        };
+        if is_there(&self.root).unwrap_or(false) {
+            return Ok(Verdict::Have);
+        }
+        if !is_there(&self.tree)? {
+            self.make_room(&entry.path)?;
+            self.tree.symlink(&entry.path, &entry.target)?;
+        }
+        Ok(Verdict::Made)
+    }
+
+    fn decide_file(&self, entry: &WireEntry) -> io::Result<Decision> {
+        // What is in the way shows when the file gets its name.
+        let there = self.there(entry);
+        if there.as_ref().is_some_and(|there| is_same(there, entry)) {
+            return Ok(Verdict::Have.into());
+        }
+        let is_big = entry.size > GROUP;
+        let (kept, same_boot) = {
+            let mut memory = self.memory();
+            (memory.files.remove(&entry.path), memory.same_boot)
+        };
+        let staged = self.tree.stat(&entry.path)?;
+        if let Some(staged) = staged.as_ref().filter(|staged| is_same(staged, entry)) {
+            let is_stored = match &kept {
+                Some((_, kept)) => kept.stored.is_some(),
+                None => !is_big && same_boot && !self.is_of_this_try(staged),
+            };
+            if is_stored {
+                return Ok(Verdict::Have.into());
+            }
+        }
+        if let (true, Some((number, kept)), Some(_)) = (is_big, kept, &staged) {
+            return self.go_on(entry, number, &kept);
+        }
+        if staged.is_some() {
+            self.make_room(&entry.path)?;
+        }
+        if entry.size == 0 {
+            let file = self.tree.create_new(&entry.path)?;
+            self.complete(&file, entry)?;
+            return Ok(Verdict::Made.into());
+        }
+        let is_like = |there: &Meta| there.kind == Kind::File && there.size == entry.size;
+        if there.as_ref().is_some_and(is_like) {
+            return Ok(Decision {
+                number: self.begin_if_big(entry)?,
+                ..Verdict::Compare.into()
+            });
+        }
+        Ok(Decision {
+            number: self.begin_if_big(entry)?,
+            ..Verdict::Send.into()
+        })
+    }
+
+    /// What has the name of an entry, or the name that an earlier try gave it.
+    fn there(&self, entry: &WireEntry) -> Option<Meta> {
+        let moved = self.memory().moved.get(&entry.path).cloned();
+        let moved = moved.and_then(|name| RelPath::new(&name).ok());
+        let of_moved = moved.and_then(|name| self.root.stat(&name).ok().flatten());
+        of_moved.or_else(|| self.root.stat(&entry.path).ok().flatten())
+    }
+
+    /// Whether something staged is of this try: then another entry has its name.
+    fn is_of_this_try(&self, staged: &Meta) -> bool {
+        (staged.ctime_s, staged.ctime_ns) >= (self.begun.ctime_s, self.begun.ctime_ns)
+    }
+
+    /// Removes what an earlier try has left. Names that differ in case alone are one name on some file systems: what
+    /// another entry has made stays.
+    fn make_room(&self, path: &RelPath) -> io::Result<()> {
+        match self.tree.stat(path)? {
+            None => Ok(()),
+            Some(staged) if staged.kind == Kind::Dir || self.is_of_this_try(&staged) => {
+                Err(io::ErrorKind::AlreadyExists.into())
+            }
+            Some(_) => self.tree.remove_file(path),
+        }
+    }
+
+    fn begin_if_big(&self, entry: &WireEntry) -> io::Result<u32> {
+        if entry.size <= GROUP {
+            return Ok(0);
+        }
+        let file = self.tree.create_new(&entry.path)?;
+        file.set_len(entry.size)?;
+        let mut memory = self.memory();
+        let number = memory.next;
+        memory.next += 1;
+        drop(memory);
+        self.journal().append(&record(entry, number))?;
+        Ok(number)
+    }
+
+    /// Goes on with a file of which some groups are there.
+    fn go_on(&self, entry: &WireEntry, number: u32, kept: &crate::journal::KeptFile) -> io::Result<Decision> {
+        let file = self.tree.open_rw(&entry.path)?;
+        // Of a file that has changed its size, the groups that are whole in both stay.
+        let whole = kept.size.min(entry.size) / GROUP;
+        let mut groups = GroupSet::default();
+        for range in kept.groups.ranges() {
+            for group in range {
+                if kept.size == entry.size || group < whole {
+                    groups.insert(group);
+                }
+            }
+        }
+        let is_changed = (kept.size, kept.mtime_s, kept.mtime_ns) != (entry.size, entry.mtime_s, entry.mtime_ns);
+        if is_changed {
+            if kept.size != entry.size {
+                file.set_len(whole * GROUP)?;
+                file.set_len(entry.size)?;
+            }
+            self.journal().append(&record(entry, number))?;
+        }
+        let ranges = groups.ranges().take(MAX_RANGES).collect();
+        let verdict = Verdict::Resume(ranges);
+        Ok(Decision {
+            verdict,
+            number,
+            groups,
+        })
+    }
+}
+
+/// The record by which a later try knows a file.
+pub(super) fn record(entry: &WireEntry, number: u32) -> Record {
+    Record::File {
+        number,
+        path: entry.path.clone(),
+        size: entry.size,
+        mtime_s: entry.mtime_s,
+        mtime_ns: entry.mtime_ns,
+        identity: [0; 48],
+    }
+}
+
+/// The bytes of the groups of a file that are there.
+fn held_bytes(groups: &GroupSet, size: u64) -> u64 {
+    let last = size / GROUP;
+    let all = groups.len() * GROUP;
+    match !size.is_multiple_of(GROUP) && groups.contains(last) {
+        true => all - GROUP + size % GROUP,
+        false => all,
+    }
+}
