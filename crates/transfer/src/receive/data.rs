@@ -1,0 +1,256 @@
+//! Frames of data: verified, written, and noted in the journal.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::net::TcpStream;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{FallocateFlags, Timespec, Timestamps, fallocate, futimens};
+
+use super::{Item, ItemState, MAX_DATA, SILENCE, Session, failed};
+use crate::hash::{FileHasher, GROUP, Hash, group_len, groups};
+use crate::journal::{KeptFile, Record};
+use crate::live::{Failure, Work};
+use crate::wire::{Frame, WireEntry};
+
+/// How many hashes of a file are in memory at a time.
+const AT_ONCE: u64 = 1 << 16;
+
+/// The hash that stands for a group of zeros.
+const ZERO: Hash = Hash([0; 32]);
+
+impl Item {
+    /// What a later try has to know.
+    pub(super) fn kept(&self, state: &ItemState) -> (u32, KeptFile) {
+        let entry = &self.entry;
+        let kept = KeptFile {
+            path: entry.path.clone(),
+            size: entry.size,
+            mtime_s: entry.mtime_s,
+            mtime_ns: entry.mtime_ns,
+            identity: [0; 48],
+            groups: state.groups.clone(),
+            stored: None,
+        };
+        (self.number, kept)
+    }
+}
+
+impl Session {
+    /// Receives the frames of a connection until its end.
+    pub fn serve_data(&self, stream: &Arc<TcpStream>) {
+        if self.connections.fetch_add(1, Ordering::AcqRel) < MAX_DATA {
+            self.live.stop().add(stream);
+            if let Err(failure) = self.frames(stream) {
+                self.fail(failure);
+            }
+        }
+        self.connections.fetch_sub(1, Ordering::AcqRel);
+        self.changed.notify_all();
+    }
+
+    fn frames(&self, stream: &TcpStream) -> Result<(), Failure> {
+        let lost = |error: io::Error| failed("the connection is lost", &error);
+        let mut room = Vec::new();
+        let mut from = stream;
+        loop {
+            // Between frames the control connection tells whether the other end is there.
+            stream.set_read_timeout(None).map_err(lost)?;
+            let frame = self.live.times.of(Work::Net, || Frame::next(&mut from));
+            let Some(frame) = frame.map_err(lost)? else {
+                return Ok(());
+            };
+            stream.set_read_timeout(Some(SILENCE)).map_err(lost)?;
+            room.resize(frame.len as usize, 0);
+            let read = self
+                .live
+                .times
+                .of(Work::Net, || io::Read::read_exact(&mut from, &mut room));
+            read.map_err(lost)?;
+            self.live.moved.add(room.len() as u64);
+            self.take(&frame, &room)?;
+        }
+    }
+
+    fn take(&self, frame: &Frame, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(item) = self.item_of(frame.entry, frame.changes)? else {
+            return Ok(());
+        };
+        let (size, name) = (item.entry.size, || item.entry.path.display());
+        let len = group_len(size, frame.group);
+        let expected = if frame.flags.zero { 0 } else { len };
+        if frame.group >= groups(size) || bytes.len() != expected || frame.flags.zero && size <= GROUP {
+            return Err(Failure::Fatal(format!(
+                "the other end sent more or less of {} than it announced",
+                name()
+            )));
+        }
+        let hash = self.live.times.of(Work::Cpu, || match frame.flags.zero {
+            true => ZERO,
+            false => Hash::of(bytes),
+        });
+        if hash != frame.hash {
+            return Err(Failure::Fatal(format!(
+                "the data of {} do not have the hash that came with them",
+                name()
+            )));
+        }
+        let stored = match size <= GROUP {
+            true => self.store_small(frame.entry, &item, bytes),
+            false => self.store_group(frame, &item, bytes),
+        };
+        stored.map_err(|error| failed(&format!("{} cannot be written", name()), &error))?;
+        match size > GROUP {
+            true => self.complete_if_all(frame.entry, &item),
+            false => Ok(()),
+        }
+    }
+
+    fn store_small(&self, index: u64, item: &Item, bytes: &[u8]) -> io::Result<()> {
+        let mut state = item.lock();
+        if std::mem::replace(&mut state.is_done, true) {
+            return Ok(());
+        }
+        self.live.times.of(Work::Disk, || -> io::Result<()> {
+            let file = self.tree.create_new(&item.entry.path)?;
+            file.write_all_at(bytes, 0)?;
+            self.complete(&file, &item.entry)
+        })?;
+        drop(state);
+        self.live.bytes.add(bytes.len() as u64);
+        self.done(index);
+        Ok(())
+    }
+
+    fn store_group(&self, frame: &Frame, item: &Item, bytes: &[u8]) -> io::Result<()> {
+        let at = frame.group * GROUP;
+        let (number, index, hash) = (item.number, frame.group, frame.hash);
+        self.live.times.of(Work::Disk, || -> io::Result<()> {
+            let file = self.tree.open_rw(&item.entry.path)?;
+            match frame.flags.zero {
+                true => clear(&file, at, group_len(item.entry.size, index) as u64)?,
+                false => file.write_all_at(bytes, at)?,
+            }
+            self.journal().append(&Record::Group { number, index, hash })
+        })?;
+        let mut state = item.lock();
+        let len = group_len(item.entry.size, index) as u64;
+        state.frames += 1;
+        let is_new = match frame.flags.zero {
+            true => !state.groups.remove(index),
+            false => state.groups.insert(index),
+        };
+        match (frame.flags.zero, is_new) {
+            (false, true) => {
+                state.counted += len;
+                self.live.bytes.add(len);
+            }
+            (true, false) => {
+                state.counted -= len;
+                self.live.bytes.take_back(len);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Handles the hash of a file.
+    pub(super) fn expect(&self, index: u64, frames: u64, hash: Hash) -> Result<(), Failure> {
+        let item = self.item(index)?;
+        if item.entry.size <= GROUP {
+            return Err(Failure::Fatal("the other end sent a hash that no file has".to_owned()));
+        }
+        item.lock().expected = Some((frames, hash));
+        self.complete_if_all(index, &item)
+    }
+
+    /// Completes a file if all of its groups are there.
+    fn complete_if_all(&self, index: u64, item: &Item) -> Result<(), Failure> {
+        let mut state = item.lock();
+        let Some((frames, hash)) = state.expected else {
+            return Ok(());
+        };
+        if state.is_done || state.frames < frames {
+            return Ok(());
+        }
+        state.is_done = true;
+        let rest = item.entry.size - state.counted;
+        drop(state);
+        let name = item.entry.path.display();
+        let storing = |error: io::Error| failed(&format!("{name} cannot be written"), &error);
+        if self.hash_of(item).map_err(storing)? != hash {
+            self.forget(item)?;
+            return Err(Failure::Fatal(format!(
+                "{name} does not have the hash that the other end says"
+            )));
+        }
+        let stored = || -> io::Result<()> {
+            let file = self.tree.open_rw(&item.entry.path)?;
+            self.complete(&file, &item.entry)?;
+            let number = item.number;
+            self.journal().append(&Record::Stored { number, hash })
+        };
+        stored().map_err(storing)?;
+        self.live.bytes.add(rest);
+        self.done(index);
+        Ok(())
+    }
+
+    /// Computes the hash of a file from those of its groups.
+    fn hash_of(&self, item: &Item) -> io::Result<Hash> {
+        let mut hasher = FileHasher::new(item.entry.size);
+        let all = groups(item.entry.size);
+        let mut from = 0;
+        while from < all {
+            let to = (from + AT_ONCE).min(all);
+            let hashes = self.journal().hashes(item.number, from, to)?;
+            hashes.iter().for_each(|(group, hash)| hasher.add(*group, hash));
+            from = to;
+        }
+        Ok(hasher.finish())
+    }
+
+    /// Gives a file that is whole its permissions and its time.
+    pub(super) fn complete(&self, file: &File, entry: &WireEntry) -> io::Result<()> {
+        file.set_permissions(Permissions::from_mode(u32::from(entry.mode)))?;
+        set_time(file, entry.mtime_s, entry.mtime_ns)
+    }
+
+    /// Removes what is staged of a file.
+    pub(super) fn forget(&self, item: &Item) -> Result<(), Failure> {
+        let removed = || -> io::Result<()> {
+            if item.entry.size > GROUP {
+                self.journal().append(&Record::Forget { number: item.number })?;
+            }
+            match self.tree.remove_file(&item.entry.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        };
+        removed().map_err(|error| failed("a file that was not finished cannot be removed", &error))
+    }
+}
+
+/// Sets the time of the last change.
+fn set_time(file: &File, seconds: i64, nanoseconds: u32) -> io::Result<()> {
+    let time = Timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds.into(),
+    };
+    let times = Timestamps {
+        last_access: time,
+        last_modification: time,
+    };
+    Ok(futimens(file, &times)?)
+}
+
+/// Makes a range zero, as a hole where the file system can.
+fn clear(file: &File, at: u64, len: u64) -> io::Result<()> {
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match fallocate(file, hole, at, len) {
+        Ok(()) => Ok(()),
+        Err(_) => file.write_all_at(&vec![0; usize::try_from(len).unwrap_or(0)], at),
+    }
+}
