@@ -1,1 +1,469 @@
-//! (to be written)
+//! The end that receives: it decides about each entry, verifies each group as it arrives, and gives files their names
+//! once all of them are on the disk.
+
+mod commit;
+mod compare;
+mod data;
+mod decide;
+mod folders;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::compare::Comparison;
+use self::folders::Folders;
+use crate::api::{TransferId, TransferState};
+use crate::hash::Hash;
+use crate::journal::{GroupSet, Journal, KeptFile, boot_id};
+use crate::live::{Failure, Live, Reason};
+use crate::names::{RelPath, STAGED};
+use crate::root::{Meta, Root};
+use crate::send::{ALIVE, SAMPLE, SILENCE, plain};
+use crate::wire::message::{self, Ended};
+use crate::wire::{FromReceiver, FromSender, Hello, WireEntry, WireError};
+
+/// Time limit of the greeting.
+const GREETING: Duration = Duration::from_secs(10);
+/// The most entries that may wait for data: twice what a sender of this version announces.
+const MAX_WAITING: usize = 8_192;
+/// The most connections with data of one transfer.
+pub const MAX_DATA: usize = 8;
+/// The most frames of entries that do not wait for them: those that were under way when a file changed.
+const MAX_STRAYS: u32 = 64;
+/// How often a file may change while it is sent.
+const MAX_CHANGES: u8 = 8;
+/// The pause between two points from which a transfer goes on after a loss of power.
+const CHECKPOINT: Duration = Duration::from_secs(30);
+
+/// Reads the greeting of a control connection.
+///
+/// # Errors
+/// Why there is none.
+pub fn greet(stream: &TcpStream) -> io::Result<Hello> {
+    stream.set_read_timeout(Some(GREETING))?;
+    stream.set_write_timeout(Some(SILENCE))?;
+    let bytes = message::read(&mut &*stream)?;
+    match FromSender::parse(&bytes)? {
+        FromSender::Hello(hello) => Ok(hello),
+        _ => Err(WireError::new("no greeting").into()),
+    }
+}
+
+/// Sends a message of the receiving end.
+///
+/// # Errors
+/// Those of the connection.
+pub fn tell(stream: &TcpStream, message: &FromReceiver) -> io::Result<()> {
+    message::write(&mut &*stream, &message.to_bytes())
+}
+
+/// Returns the folder in which a transfer is staged.
+fn staging(id: &TransferId) -> io::Result<RelPath> {
+    let name = [STAGED, id.to_string().as_bytes()].concat();
+    RelPath::own(&name).map_err(io::Error::other)
+}
+
+/// Removes what is kept of a transfer that ends before it is done.
+///
+/// # Errors
+/// Those of the system.
+pub fn discard(folder: &Path, into: &str, id: &TransferId) -> io::Result<()> {
+    let root = below(Root::open(folder)?, into)?;
+    root.remove_all(&staging(id)?)
+}
+
+/// Returns the folder below that of the user; no link leads there.
+fn below(root: Root, into: &str) -> io::Result<Root> {
+    if into.is_empty() {
+        return Ok(root);
+    }
+    let into = RelPath::new(into.as_bytes()).map_err(io::Error::other)?;
+    root.make_dirs(&into)?;
+    root.enter(&into)
+}
+
+/// A transfer that is received.
+#[derive(Debug)]
+pub struct Session {
+    live: Arc<Live>,
+    control: Arc<TcpStream>,
+    writes: Mutex<()>,
+    id: TransferId,
+    overwrite: bool,
+    /// The folder that gets the files.
+    root: Root,
+    /// What is staged.
+    tree: Root,
+    journal: Mutex<Journal>,
+    memory: Mutex<Memory>,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    /// When this try began, by the clock of the file system.
+    begun: Meta,
+    connections: AtomicUsize,
+}
+
+/// What earlier tries have left.
+#[derive(Debug)]
+struct Memory {
+    files: BTreeMap<RelPath, (u32, KeptFile)>,
+    moved: BTreeMap<RelPath, Vec<u8>>,
+    next: u32,
+    /// Whether small files of earlier tries can be trusted: the system has not started anew since.
+    same_boot: bool,
+    folders: Folders,
+}
+
+/// The entries that are announced and not yet done.
+#[derive(Debug, Default)]
+struct Waiting {
+    items: BTreeMap<u64, Arc<Item>>,
+    next: u64,
+    /// The numbers of entries and bytes, once announced.
+    end: Option<(u64, u64)>,
+    /// Frames of entries that did not wait for them.
+    strays: u32,
+}
+
+/// An entry that waits for data.
+#[derive(Debug)]
+struct Item {
+    entry: WireEntry,
+    /// Its number in the journal, if it has more than one group.
+    number: u32,
+    /// How often it has changed since it was announced.
+    changes: u8,
+    state: Mutex<ItemState>,
+}
+
+#[derive(Debug, Default)]
+struct ItemState {
+    groups: GroupSet,
+    /// Bytes that count as stored.
+    counted: u64,
+    /// The frames that have come.
+    frames: u64,
+    /// How many frames there are, and its hash.
+    expected: Option<(u64, Hash)>,
+    /// The comparison with a file that exists.
+    comparison: Option<Comparison>,
+    is_done: bool,
+}
+
+impl Item {
+    fn lock(&self) -> MutexGuard<'_, ItemState> {
+        // No code panics while it holds the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Words and kind of a failure of the system at this end.
+fn failed(what: &str, error: &io::Error) -> Failure {
+    if let Some(fault) = error.get_ref().and_then(|inner| inner.downcast_ref::<WireError>()) {
+        return Failure::Fatal(fault.to_string());
+    }
+    match error.kind() {
+        io::ErrorKind::StorageFull => Failure::Retry("the disk is full at the receiving end".to_owned()),
+        io::ErrorKind::QuotaExceeded => Failure::Retry("the quota of the receiving user is used up".to_owned()),
+        io::ErrorKind::ReadOnlyFilesystem => Failure::Retry("the folder of the receiving user is read-only".to_owned()),
+        _ => Failure::Retry(format!("{what} at the receiving end ({error})")),
+    }
+}
+
+impl Session {
+    /// Prepares the folder for a transfer.
+    ///
+    /// # Errors
+    /// Why nothing can be received.
+    pub fn new(
+        live: Arc<Live>,
+        control: Arc<TcpStream>,
+        hello: &Hello,
+        folder: &Path,
+        into: &str,
+    ) -> Result<Self, Failure> {
+        let prepared = || -> io::Result<(Root, Root, Journal, Memory, Meta)> {
+            let root = below(Root::create(folder)?, into)?;
+            let stage = staging(&hello.id)?;
+            root.make_dir(&stage, 0o700)?;
+            let stage = root.enter(&stage)?;
+            let in_stage = |name: &[u8]| RelPath::new(name).map_err(io::Error::other);
+            let (tree, journal, begun) = (in_stage(b"tree")?, in_stage(b"journal")?, in_stage(b"begun")?);
+            stage.make_dir(&tree, 0o700)?;
+            let file = match stage.create_new(&journal) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => stage.open_rw(&journal)?,
+                created => created?,
+            };
+            let (journal, kept) = Journal::open(file, boot_id())?;
+            if stage.stat(&begun)?.is_some() {
+                stage.remove_file(&begun)?;
+            }
+            drop(stage.create_new(&begun)?);
+            let stamp = stage.stat(&begun)?.ok_or(io::ErrorKind::NotFound)?;
+            let next = kept.files.keys().next_back().map_or(0, |last| last + 1);
+            let memory = Memory {
+                same_boot: kept.same_boot,
+                moved: kept.moved.into_iter().collect(),
+                files: kept
+                    .files
+                    .into_iter()
+                    .map(|(number, file)| (file.path.clone(), (number, file)))
+                    .collect(),
+                next,
+                folders: Folders::new(&stage)?,
+            };
+            Ok((root, stage.enter(&tree)?, journal, memory, stamp))
+        };
+        let (root, tree, journal, memory, begun) =
+            prepared().map_err(|error| failed(&format!("the folder {} cannot be used", folder.display()), &error))?;
+        live.set_totals(hello.entries, hello.bytes);
+        Ok(Self {
+            live,
+            control,
+            writes: Mutex::new(()),
+            id: hello.id,
+            overwrite: hello.overwrite,
+            root,
+            tree,
+            journal: Mutex::new(journal),
+            memory: Mutex::new(memory),
+            waiting: Mutex::default(),
+            changed: Condvar::new(),
+            begun,
+            connections: AtomicUsize::new(0),
+        })
+    }
+
+    fn say(&self, message: &FromReceiver) -> io::Result<()> {
+        // No code panics while it holds the lock.
+        let _one_at_a_time = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
+        tell(&self.control, message)
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        // No code panics while it holds the lock.
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        // No code panics while it holds the lock.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        // No code panics while it holds the lock.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, failure: Failure) {
+        self.live.stop().stop(Reason::Failed(failure));
+        self.changed.notify_all();
+    }
+
+    /// Receives until everything is stored. `stored` keeps that, before the sender is told.
+    ///
+    /// # Errors
+    /// How the try failed; the sender has been told.
+    pub fn run(&self, stored: &dyn Fn() -> io::Result<()>) -> Result<(), Failure> {
+        let result = thread::scope(|scope| {
+            scope.spawn(|| self.tick());
+            let messages = scope.spawn(|| self.listen());
+            let result = self.finish(stored);
+            self.live.stop().stop(Reason::Shutdown);
+            // The other connections have ended with the transfer; this one has told why.
+            let _ = self.control.shutdown(Shutdown::Both);
+            let _ = messages.join();
+            result
+        });
+        // Threads with data end with their connections.
+        let mut waiting = self.waiting();
+        while self.connections.load(Ordering::Acquire) > 0 {
+            waiting = match self.changed.wait_timeout(waiting, SAMPLE) {
+                Ok((waiting, _)) => waiting,
+                Err(error) => error.into_inner().0,
+            };
+        }
+        drop(waiting);
+        result
+    }
+
+    /// Waits until all entries are there, then stores them.
+    fn finish(&self, stored: &dyn Fn() -> io::Result<()>) -> Result<(), Failure> {
+        let waited = self.wait_for_all();
+        let done = waited.and_then(|()| {
+            self.live.set(TransferState::Syncing, None);
+            // The end of the connection shows in the next step.
+            let _ = self.say(&FromReceiver::Syncing);
+            self.commit()?;
+            stored().map_err(|error| failed("the state of the transfer cannot be kept", &error))
+        });
+        let last = match &done {
+            Ok(()) => FromReceiver::Done,
+            Err(failure) => FromReceiver::Ended(kind_of(failure), failure.words().to_owned()),
+        };
+        self.say_progress();
+        let _ = self.say(&last);
+        done
+    }
+
+    fn wait_for_all(&self) -> Result<(), Failure> {
+        let mut waiting = self.waiting();
+        loop {
+            match self.live.stop().reason() {
+                None => {}
+                Some(Reason::Failed(failure)) => return Err(failure),
+                Some(Reason::Cancel) => return Err(Failure::Cancelled("cancelled at the receiving end".to_owned())),
+                Some(Reason::Pause) => return Err(Failure::Retry("paused at the receiving end".to_owned())),
+                Some(Reason::Shutdown) => return Err(Failure::Retry("the receiving end stops".to_owned())),
+            }
+            let complete = waiting.end.is_some_and(|(entries, _)| entries == waiting.next);
+            if complete && waiting.items.is_empty() {
+                return Ok(());
+            }
+            waiting = match self.changed.wait_timeout(waiting, SAMPLE) {
+                Ok((waiting, _)) => waiting,
+                Err(error) => error.into_inner().0,
+            };
+        }
+    }
+
+    /// Handles what the sending end says, until its connection ends.
+    fn listen(&self) {
+        let mut from = io::BufReader::new(&*self.control);
+        let failure = loop {
+            let handled = message::read(&mut from)
+                .and_then(|bytes| Ok(FromSender::parse(&bytes)?))
+                .map_err(|error| failed("the connection is lost", &error))
+                .and_then(|message| self.handle(message));
+            if let Err(failure) = handled {
+                break failure;
+            }
+        };
+        self.fail(failure);
+    }
+
+    fn handle(&self, message: FromSender) -> Result<(), Failure> {
+        let fault = |what: &str| Err(Failure::Fatal(format!("the other end sent {what}")));
+        match message {
+            FromSender::Hello(_) => fault("a second greeting"),
+            FromSender::Entries(first, entries) => self.decide_all(first, entries),
+            FromSender::End(entries, bytes) => {
+                let mut waiting = self.waiting();
+                if waiting.end.is_some() || entries != waiting.next {
+                    return fault("another number of entries than it announced");
+                }
+                waiting.end = Some((entries, bytes));
+                drop(waiting);
+                self.live.set_totals(Some(entries), Some(bytes));
+                self.changed.notify_all();
+                Ok(())
+            }
+            FromSender::Finished(index, groups, hash) => self.expect(index, groups, hash),
+            FromSender::Hashes(index, last, hashes) => self.compare(index, last, &hashes),
+            FromSender::Gone(index, why) => self.give_up(index, &why),
+            FromSender::Changed(index, entry) => self.decide_again(index, entry),
+            FromSender::Cancel => Err(Failure::Cancelled("cancelled at the sending end".to_owned())),
+            FromSender::Alive => Ok(()),
+        }
+    }
+
+    fn item(&self, index: u64) -> Result<Arc<Item>, Failure> {
+        let item = self.waiting().items.get(&index).cloned();
+        item.ok_or_else(|| Failure::Fatal("the other end sent data that nobody asked for".to_owned()))
+    }
+
+    /// The entry of a frame; `None` if the frame comes too late.
+    fn item_of(&self, index: u64, changes: u8) -> Result<Option<Arc<Item>>, Failure> {
+        let mut waiting = self.waiting();
+        match waiting.items.get(&index) {
+            Some(item) if item.changes == changes => return Ok(Some(Arc::clone(item))),
+            _ if index < waiting.next && waiting.strays < MAX_STRAYS => {}
+            _ => {
+                return Err(Failure::Fatal(
+                    "the other end sent data that nobody asked for".to_owned(),
+                ));
+            }
+        }
+        waiting.strays += 1;
+        Ok(None)
+    }
+
+    /// Notes that an entry is done.
+    fn done(&self, index: u64) {
+        self.waiting().items.remove(&index);
+        self.live.entries.add(1);
+        self.changed.notify_all();
+    }
+
+    /// Handles that a file cannot be sent.
+    fn give_up(&self, index: u64, why: &str) -> Result<(), Failure> {
+        let item = self.item(index)?;
+        self.live
+            .note(item.entry.path.display(), format!("left out: {}", plain(why)));
+        item.lock().is_done = true;
+        self.forget(&item)?;
+        self.done(index);
+        Ok(())
+    }
+
+    /// Says now and then how far it is, and that this end is alive; writes what is there to the disk.
+    fn tick(&self) {
+        let mut said = Instant::now();
+        let mut checked = (Instant::now(), 0);
+        let mut sampled = Instant::now();
+        while !self.live.stop().is_set() {
+            thread::sleep(SAMPLE / 5);
+            let now = Instant::now();
+            if now >= sampled + SAMPLE {
+                sampled = now;
+                self.live.sample(now);
+                self.say_progress();
+            }
+            if now >= said + ALIVE {
+                said = now;
+                let _ = self.say(&FromReceiver::Alive);
+            }
+            let moved = self.live.moved.value();
+            if now >= checked.0 + CHECKPOINT && moved != checked.1 {
+                checked = (now, moved);
+                if let Err(error) = self.checkpoint() {
+                    self.fail(failed("the disk cannot be written", &error));
+                }
+            }
+        }
+    }
+
+    fn say_progress(&self) {
+        let [disk, cpu, net, _] = self.live.times.now();
+        let all = (disk + cpu + net).max(1);
+        let share = |part: u64| u16::try_from(part * 1_000 / all).unwrap_or(0);
+        let times = [share(net), share(cpu), share(disk)];
+        let [entries, bytes] = [self.live.entries.value(), self.live.bytes.value()];
+        // A lost connection shows where messages are read.
+        let _ = self.say(&FromReceiver::Progress(entries, bytes, times));
+    }
+
+    /// Makes a point from which the transfer goes on after a loss of power.
+    fn checkpoint(&self) -> io::Result<()> {
+        // Most of it without the lock, so that data go on.
+        self.tree.sync_fs()?;
+        let mut journal = self.journal();
+        self.tree.sync_fs()?;
+        journal.sync()
+    }
+}
+
+fn kind_of(failure: &Failure) -> Ended {
+    match failure {
+        Failure::Retry(_) => Ended::NotNow,
+        Failure::Fatal(_) => Ended::Fault,
+        Failure::Rejected(_) => Ended::Rejected,
+        Failure::Cancelled(_) => Ended::Cancelled,
+    }
+}
