@@ -1,0 +1,96 @@
+//! Tokens of connections that may come, and the transfers that they belong to.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use weft_control::TransferPurpose;
+
+use crate::receive::Session;
+
+/// How long a token waits for its first connection.
+const UNUSED: Duration = Duration::from_secs(60);
+/// The most tokens that wait.
+const MAX_WAITING: usize = 256;
+
+/// Who may connect, and for what.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) purpose: TransferPurpose,
+    pub(super) npub: String,
+    pub(super) name: String,
+    pub(super) address: Ipv6Addr,
+    pub(super) networks: Vec<String>,
+    pub(super) tags: Vec<String>,
+}
+
+/// What a token stands for.
+#[derive(Debug)]
+enum Held {
+    /// Its first connection has not come.
+    Waiting(Grant, Instant),
+    /// Its transfer waits for consent.
+    Taken,
+    /// Its transfer is under way.
+    Session(Ipv6Addr, Arc<Session>),
+}
+
+/// All tokens.
+#[derive(Debug, Default)]
+pub(super) struct Grants(Mutex<BTreeMap<[u8; 16], Held>>);
+
+impl Grants {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<[u8; 16], Held>> {
+        // No code panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a token that the daemon has granted.
+    pub(super) fn add(&self, token: [u8; 16], grant: Grant, now: Instant) {
+        let mut held = self.lock();
+        held.retain(|_, held| !matches!(held, Held::Waiting(_, since) if now > *since + UNUSED));
+        let waiting = held.values().filter(|held| matches!(held, Held::Waiting(..)));
+        if waiting.count() < MAX_WAITING {
+            held.entry(token).or_insert(Held::Waiting(grant, now));
+        }
+    }
+
+    /// Takes a token for its control connection, which it serves once.
+    pub(super) fn take(&self, token: &[u8; 16], from: Ipv6Addr) -> Option<Grant> {
+        let mut held = self.lock();
+        match held.remove(token)? {
+            Held::Waiting(grant, _) if grant.address == from => {
+                held.insert(*token, Held::Taken);
+                Some(grant)
+            }
+            other => {
+                held.insert(*token, other);
+                None
+            }
+        }
+    }
+
+    /// Notes the transfer of a token.
+    pub(super) fn begin(&self, token: [u8; 16], from: Ipv6Addr, session: &Arc<Session>) {
+        self.lock().insert(token, Held::Session(from, Arc::clone(session)));
+    }
+
+    /// Returns the transfer that a data connection belongs to.
+    pub(super) fn session(&self, token: &[u8; 16], from: Ipv6Addr) -> Option<Arc<Session>> {
+        match self.lock().get(token)? {
+            Held::Session(address, session) if *address == from => Some(Arc::clone(session)),
+            _ => None,
+        }
+    }
+
+    /// Whether a connection may begin so.
+    pub(super) fn knows(&self, token: &[u8; 16]) -> bool {
+        self.lock().contains_key(token)
+    }
+
+    /// Forgets a token.
+    pub(super) fn end(&self, token: &[u8; 16]) {
+        self.lock().remove(token);
+    }
+}
