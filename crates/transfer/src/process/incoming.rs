@@ -1,0 +1,336 @@
+//! Offers of peers: whether they are taken, and what follows from how it went.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use weft_control::TransferPurpose;
+use weft_os::clock::unix_s;
+
+use super::Process;
+use super::grants::Grant;
+use crate::api::{Amount, Direction, RawPath, ReceiveMode, TransferId, TransferState};
+use crate::live::{Failure, Live, Reason};
+use crate::names::{RelPath, display};
+use crate::queue::Incoming;
+use crate::receive::{self, Session};
+use crate::send::ALIVE;
+use crate::wire::message::{self, Ended};
+use crate::wire::{FromReceiver, FromSender, Hello};
+
+/// The most offers that wait for the user, and those of one peer.
+const MAX_WAITING: (usize, usize) = (100, 20);
+/// The most transfers that are received at a time.
+const AT_ONCE: usize = 4;
+/// The pause between two looks whether the user has decided.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long an older connection of the same transfer has for its end.
+const TAKE_OVER: Duration = Duration::from_secs(10);
+
+/// Why an offer goes no further.
+type Refused = (Ended, String);
+
+impl Process {
+    /// Serves the control connection of a transfer until its end.
+    pub(super) fn take_offer(self: &Arc<Self>, stream: &Arc<TcpStream>, token: [u8; 16], grant: &Grant) {
+        let refuse = |(ended, why): Refused| {
+            let _ = receive::tell(stream, &FromReceiver::Ended(ended, why));
+        };
+        if grant.purpose != TransferPurpose::Send {
+            return refuse((Ended::Fault, "this version has no such service".to_owned()));
+        }
+        let hello = match receive::greet(stream) {
+            Ok(hello) => hello,
+            Err(error) => {
+                tracing::debug!(peer = grant.name, %error, "an offer without a greeting");
+                return;
+            }
+        };
+        let offer = match self.admit(&hello, grant) {
+            Ok(Some(offer)) => offer,
+            Ok(None) => {
+                let _ = receive::tell(stream, &FromReceiver::Done);
+                return;
+            }
+            Err(refused) => return refuse(refused),
+        };
+        let live = match self.enter(&hello.id) {
+            Ok(live) => live,
+            Err(refused) => return refuse(refused),
+        };
+        live.moved.set(offer.moved);
+        live.set_totals(hello.entries, hello.bytes);
+        let result = match self.wait_for_consent(stream, &hello.id, &live) {
+            Ok(offer) => self.run_session(stream, token, grant, &hello, &offer, &live),
+            Err(failure) => {
+                let _ = receive::tell(stream, &FromReceiver::Ended(kind(&failure), failure.words().to_owned()));
+                Err(failure)
+            }
+        };
+        self.keep_incoming(&hello.id, &live, &result);
+    }
+
+    fn run_session(
+        &self,
+        stream: &Arc<TcpStream>,
+        token: [u8; 16],
+        grant: &Grant,
+        hello: &Hello,
+        offer: &Incoming,
+        live: &Arc<Live>,
+    ) -> Result<(), Failure> {
+        let folder = PathBuf::from(&offer.folder);
+        let refuse = |failure: &Failure| {
+            let _ = receive::tell(stream, &FromReceiver::Ended(kind(failure), failure.words().to_owned()));
+        };
+        let session =
+            Session::new(Arc::clone(live), Arc::clone(stream), hello, &folder, &offer.into).inspect_err(refuse)?;
+        let session = Arc::new(session);
+        self.grants.begin(token, grant.address, &session);
+        live.set(TransferState::Running, None);
+        receive::tell(stream, &FromReceiver::Accepted)
+            .map_err(|error| Failure::Retry(format!("the connection is lost ({error})")))?;
+        session.run(&|| {
+            let mut done = offer.clone();
+            done.state = TransferState::Done;
+            self.fill(&mut done, live);
+            self.store.save_incoming(&done)
+        })
+    }
+
+    /// Decides about an offer: `None` if it is done already.
+    fn admit(&self, hello: &Hello, grant: &Grant) -> Result<Option<Incoming>, Refused> {
+        let known = self.store.incoming().into_iter().find(|known| known.id == hello.id);
+        if let Some(known) = known {
+            let not_now = |why: &str| Err((Ended::NotNow, why.to_owned()));
+            return match known.state {
+                _ if known.npub != grant.npub => Err((Ended::Fault, "the identifier is in use".to_owned())),
+                TransferState::Done => Ok(None),
+                TransferState::Rejected => Err((Ended::Rejected, "rejected at the receiving end".to_owned())),
+                TransferState::Cancelled | TransferState::Failed => {
+                    Err((Ended::Cancelled, "cancelled at the receiving end".to_owned()))
+                }
+                TransferState::Paused => not_now("paused at the receiving end"),
+                _ => Ok(Some(known)),
+            };
+        }
+        let mode = self.settings().effective(unix_s());
+        let accepted = match &mode {
+            ReceiveMode::Off => {
+                return Err((
+                    Ended::Rejected,
+                    "the user there receives no files at present".to_owned(),
+                ));
+            }
+            ReceiveMode::Ask => false,
+            ReceiveMode::Members => !grant.networks.is_empty(),
+            ReceiveMode::Tag(tag) => grant.tags.iter().any(|of_peer| of_peer == tag),
+        };
+        let waiting: Vec<Incoming> = self.store.incoming();
+        let waiting = waiting.iter().filter(|one| one.state == TransferState::Waiting);
+        let (all, own) = waiting.fold((0, 0), |(all, own), one| {
+            (all + 1, own + usize::from(one.npub == grant.npub))
+        });
+        if !accepted && (all >= MAX_WAITING.0 || own >= MAX_WAITING.1) {
+            return Err((Ended::NotNow, "too many offers wait for the user there".to_owned()));
+        }
+        let offer = self.offer(hello, grant, accepted)?;
+        let saved = self.store.save_incoming(&offer);
+        saved.map_err(|error| {
+            (
+                Ended::NotNow,
+                format!("the offer cannot be kept at the receiving end ({error})"),
+            )
+        })?;
+        self.note_change();
+        Ok(Some(offer))
+    }
+
+    fn offer(&self, hello: &Hello, grant: &Grant, accepted: bool) -> Result<Incoming, Refused> {
+        let folder = self.settings().folder(self.options.home.as_deref());
+        let nowhere = || {
+            (
+                Ended::NotNow,
+                "the user there has set no folder: `weft receive --to`".to_owned(),
+            )
+        };
+        let folder = folder.ok_or_else(nowhere)?;
+        let into = match hello.into.is_empty() {
+            true => String::new(),
+            false => {
+                let refused = |why: String| (Ended::Fault, format!("the folder there is refused: {why}"));
+                RelPath::new(&hello.into).map_err(|error| refused(error.to_string()))?;
+                String::from_utf8(hello.into.clone()).map_err(|_| refused("it is no UTF-8".to_owned()))?
+            }
+        };
+        let known = |total| Amount { total, done: 0 };
+        let mut names: Vec<String> = hello.names.iter().map(|name| display(name)).collect();
+        if hello.more_names > 0 {
+            names.push(format!("and {} more", hello.more_names));
+        }
+        Ok(Incoming {
+            id: hello.id,
+            npub: grant.npub.clone(),
+            peer: grant.name.clone(),
+            user: None,
+            names,
+            into,
+            folder: RawPath::from(folder.as_path()),
+            entries: known(hello.entries),
+            bytes: known(hello.bytes),
+            state: if accepted {
+                TransferState::Running
+            } else {
+                TransferState::Waiting
+            },
+            why: None,
+            begun: unix_s(),
+            ended: None,
+            moved: 0,
+            read: 0,
+            had: 0,
+            notes: Vec::new(),
+            more_notes: 0,
+        })
+    }
+
+    /// Takes the place of an older connection of the same transfer.
+    fn enter(&self, id: &TransferId) -> Result<Arc<Live>, Refused> {
+        let key = (Direction::Receive, *id);
+        let end = Instant::now() + TAKE_OVER;
+        loop {
+            let mut lives = self.lives();
+            match lives.get(&key) {
+                None => {
+                    let running = lives.keys().filter(|(direction, _)| *direction == Direction::Receive);
+                    if running.count() >= AT_ONCE + MAX_WAITING.0 || self.is_stopping() {
+                        return Err((Ended::NotNow, "too many transfers are under way there".to_owned()));
+                    }
+                    let live = Arc::new(Live::default());
+                    lives.insert(key, Arc::clone(&live));
+                    return Ok(live);
+                }
+                Some(older) if Instant::now() < end => older.stop().stop(Reason::Shutdown),
+                Some(_) => return Err((Ended::NotNow, "an older connection has not ended there".to_owned())),
+            }
+            drop(lives);
+            std::thread::sleep(LOOK / 10);
+        }
+    }
+
+    /// Waits until the user accepts, while the connection lasts.
+    fn wait_for_consent(&self, stream: &TcpStream, id: &TransferId, live: &Live) -> Result<Incoming, Failure> {
+        let lost = |error: std::io::Error| Failure::Retry(format!("the connection is lost ({error})"));
+        let mut told = None;
+        loop {
+            let offer = self.store.incoming().into_iter().find(|offer| offer.id == *id);
+            let offer = offer.ok_or_else(|| Failure::Cancelled("cancelled at the receiving end".to_owned()))?;
+            match offer.state {
+                TransferState::Waiting => {}
+                TransferState::Rejected => {
+                    return Err(Failure::Rejected("rejected at the receiving end".to_owned()));
+                }
+                TransferState::Paused => return Err(Failure::Retry("paused at the receiving end".to_owned())),
+                state if state.has_ended() => {
+                    return Err(Failure::Cancelled("cancelled at the receiving end".to_owned()));
+                }
+                _ => return Ok(offer),
+            }
+            if let Some(Reason::Shutdown) = live.stop().reason() {
+                return Err(Failure::Retry("the receiving end stops".to_owned()));
+            }
+            live.set(TransferState::Waiting, None);
+            if told.is_none_or(|at| Instant::now() >= at + ALIVE) {
+                told = Some(Instant::now());
+                receive::tell(stream, &FromReceiver::Waiting).map_err(lost)?;
+            }
+            // Messages come that say that the other end is alive; the list comes once it is accepted.
+            stream.set_read_timeout(Some(LOOK)).map_err(lost)?;
+            match stream.peek(&mut [0; 1]) {
+                Ok(0) => return Err(Failure::Retry("the sender has gone; it comes again".to_owned())),
+                Ok(_) => {
+                    stream.set_read_timeout(Some(Duration::from_secs(10))).map_err(lost)?;
+                    let bytes = message::read(&mut &*stream).map_err(lost)?;
+                    match FromSender::parse(&bytes) {
+                        Ok(FromSender::Alive) => {}
+                        Ok(FromSender::Cancel) => {
+                            return Err(Failure::Cancelled("cancelled at the sending end".to_owned()));
+                        }
+                        _ => {
+                            return Err(Failure::Fatal(
+                                "the other end sent data before it was accepted".to_owned(),
+                            ));
+                        }
+                    }
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                    ) => {}
+                Err(error) => return Err(lost(error)),
+            }
+        }
+    }
+
+    fn fill(&self, offer: &mut Incoming, live: &Live) {
+        [offer.entries, offer.bytes] = live.amounts();
+        (offer.moved, offer.had) = (live.moved.value(), live.had.value());
+        let now = live.state();
+        (offer.notes, offer.more_notes) = (now.notes, now.more_notes);
+        if offer.state.has_ended() {
+            offer.ended = offer.ended.or(Some(unix_s()));
+        }
+    }
+
+    /// Saves how a try went.
+    fn keep_incoming(&self, id: &TransferId, live: &Live, result: &Result<(), Failure>) {
+        if let Some(mut offer) = self.store.incoming().into_iter().find(|offer| offer.id == *id) {
+            let reason = live.stop().reason();
+            let (state, why) = match (result, reason) {
+                (Ok(()), _) => (TransferState::Done, None),
+                // What the user has decided meanwhile stays.
+                _ if offer.state.has_ended() || offer.state == TransferState::Paused => {
+                    (offer.state, offer.why.clone())
+                }
+                (Err(Failure::Cancelled(why)), _) => (TransferState::Cancelled, Some(why.clone())),
+                (Err(Failure::Fatal(why) | Failure::Rejected(why)), _) => (TransferState::Failed, Some(why.clone())),
+                (Err(Failure::Retry(why)), _) => (offer.state, Some(why.clone())),
+            };
+            (offer.state, offer.why) = (state, why);
+            self.fill(&mut offer, live);
+            if matches!(
+                state,
+                TransferState::Cancelled | TransferState::Failed | TransferState::Rejected
+            ) {
+                self.discard(&mut offer);
+            }
+            if let Err(error) = self.store.save_incoming(&offer) {
+                tracing::warn!(%id, %error, "the state of a transfer is not saved");
+            }
+        }
+        self.lives().remove(&(Direction::Receive, *id));
+        self.note_change();
+    }
+
+    /// Removes what is staged of a transfer that has ended.
+    pub(super) fn discard(&self, offer: &mut Incoming) {
+        match receive::discard(&PathBuf::from(&offer.folder), &offer.into, &offer.id) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let why = offer.why.take().unwrap_or_default();
+                offer.why = Some(format!("{why}; what had arrived cannot be removed ({error})"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn kind(failure: &Failure) -> Ended {
+    match failure {
+        Failure::Retry(_) => Ended::NotNow,
+        Failure::Fatal(_) => Ended::Fault,
+        Failure::Rejected(_) => Ended::Rejected,
+        Failure::Cancelled(_) => Ended::Cancelled,
+    }
+}

@@ -1,0 +1,137 @@
+//! The queue: what is sent next, and what follows from how it went.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_control::{ControlCommand, EventStream};
+use weft_os::clock::unix_s;
+
+use super::Process;
+use crate::api::{Direction, TransferState};
+use crate::live::{Failure, Live, Reason};
+use crate::queue::{Outgoing, backoff};
+use crate::send::{self, Order};
+
+/// The most transfers that are sent at a time.
+const AT_ONCE: usize = 3;
+/// The pause between two looks at the queue.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause before the daemon is asked again for its events.
+const AGAIN: Duration = Duration::from_secs(2);
+/// The most data connections of a transfer.
+const CONNECTIONS: usize = 4;
+
+impl Process {
+    /// Starts what is due, until the process ends.
+    pub(super) fn schedule(self: &Arc<Self>) {
+        let mut version = 0;
+        while !self.is_stopping() {
+            for transfer in self.store.outgoing() {
+                if self.is_due(&transfer) {
+                    let live = Arc::new(Live::default());
+                    live.set(TransferState::Connecting, None);
+                    self.lives().insert((Direction::Send, transfer.id), Arc::clone(&live));
+                    let process = Arc::clone(self);
+                    thread::spawn(move || process.send(transfer, &live));
+                }
+            }
+            version = self.wait_for_change(version, LOOK);
+        }
+    }
+
+    fn is_due(&self, transfer: &Outgoing) -> bool {
+        let lives = self.lives();
+        let active = lives.keys().filter(|(direction, _)| *direction == Direction::Send);
+        transfer.state == TransferState::Queued
+            && !lives.contains_key(&(Direction::Send, transfer.id))
+            && active.count() < AT_ONCE
+            && self
+                .plan()
+                .next
+                .get(&transfer.id)
+                .is_none_or(|at| Instant::now() >= *at)
+    }
+
+    /// Hears from the daemon which peers come, and tries what waits for one.
+    pub(super) fn hear(self: &Arc<Self>) {
+        while !self.is_stopping() {
+            if let Ok(mut events) = EventStream::open_with(&self.options.control, &ControlCommand::Events {}) {
+                while let Ok(Some(event)) = events.next_event() {
+                    let kind = event.get("event").or_else(|| event.get("kind"));
+                    if kind.and_then(serde_json::Value::as_str) == Some("peer-up") {
+                        self.plan().next.clear();
+                        self.note_change();
+                    }
+                }
+            }
+            let version = self.plan().version;
+            self.wait_for_change(version, AGAIN);
+        }
+    }
+
+    /// Tries to send a transfer.
+    fn send(&self, mut transfer: Outgoing, live: &Live) {
+        live.moved.set(transfer.moved);
+        live.read.set(transfer.read);
+        let order = Order {
+            id: transfer.id,
+            paths: send::paths(&transfer.paths),
+            exclude: transfer.exclude.clone(),
+            peer: transfer.npub.clone().unwrap_or_else(|| transfer.peer.clone()),
+            user: transfer.user.clone(),
+            into: transfer.into.clone(),
+            overwrite: transfer.overwrite,
+            limit: transfer.limit,
+            connections: thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS),
+            outboard: self.outboard(&transfer),
+        };
+        let mut opened = None;
+        let result = send::run(&order, &self.options.control, live, |agreed| {
+            opened = Some(agreed.npub.clone());
+        });
+        // A name may be another one's later: from here on the key counts.
+        transfer.npub = transfer.npub.or(opened);
+        let state = match (result, live.stop().reason()) {
+            (Ok(()), _) => (TransferState::Done, None),
+            (Err(_), Some(Reason::Cancel)) => (TransferState::Cancelled, Some("cancelled here".to_owned())),
+            (Err(_), Some(Reason::Pause)) => (TransferState::Paused, None),
+            (Err(Failure::Retry(why)), _) => (TransferState::Queued, Some(why)),
+            (Err(Failure::Fatal(why)), _) => (TransferState::Failed, Some(why)),
+            (Err(Failure::Rejected(why)), _) => (TransferState::Rejected, Some(why)),
+            (Err(Failure::Cancelled(why)), _) => (TransferState::Cancelled, Some(why)),
+        };
+        self.keep_outgoing(&mut transfer, live, state);
+    }
+
+    pub(super) fn outboard(&self, transfer: &Outgoing) -> std::path::PathBuf {
+        self.options.directory.join("sent").join(transfer.id.to_string())
+    }
+
+    /// Saves how a try went.
+    fn keep_outgoing(&self, transfer: &mut Outgoing, live: &Live, (state, why): (TransferState, Option<String>)) {
+        [transfer.entries, transfer.bytes] = live.amounts();
+        (transfer.moved, transfer.read) = (live.moved.value(), live.read.value());
+        transfer.had = live.had.value();
+        let now = live.state();
+        (transfer.notes, transfer.more_notes) = (now.notes, now.more_notes);
+        transfer.tries = match state {
+            TransferState::Queued => transfer.tries + 1,
+            _ => 0,
+        };
+        if state == TransferState::Queued {
+            let at = Instant::now() + backoff(transfer.tries);
+            self.plan().next.insert(transfer.id, at);
+        }
+        if state.has_ended() {
+            transfer.ended = Some(unix_s());
+            let _ = std::fs::remove_file(self.outboard(transfer));
+        }
+        (transfer.state, transfer.why) = (state, why);
+        if let Err(error) = self.store.save_outgoing(transfer) {
+            tracing::warn!(id = %transfer.id, %error, "the state of a transfer is not saved");
+        }
+        self.lives().remove(&(Direction::Send, transfer.id));
+        self.note_change();
+    }
+}
