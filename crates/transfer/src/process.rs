@@ -1,1 +1,196 @@
-//! (to be written)
+//! The process of a user, `weft transferd`: it serves the verbs, keeps the queue going, and takes what members send.
+
+mod grants;
+mod incoming;
+mod listener;
+mod outgoing;
+mod status;
+mod verbs;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_os::lock::{FileLock, LockError};
+
+use self::grants::Grants;
+use crate::api::{Direction, TransferId};
+use crate::client::{self, ClientError};
+use crate::live::{Live, Reason};
+use crate::queue::Store;
+use crate::server::Server;
+use crate::settings::{Settings, SettingsError};
+
+/// How long the end waits for transfers that are under way.
+const CLOSE: Duration = Duration::from_secs(5);
+/// The pause between two looks whether the directory is still there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Where a process has its files.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The directory of its state and its socket.
+    pub directory: PathBuf,
+    /// The control socket of the daemon.
+    pub control: PathBuf,
+    /// The home directory of the user.
+    pub home: Option<PathBuf>,
+}
+
+/// The reason why a process cannot run. Its text is one line for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// Another one runs.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Its settings are unusable.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// Its socket has no place.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Its files cannot be used.
+    #[error("the state of transfers cannot be used ({source}): {}; check the directory", .path.display())]
+    Io {
+        /// The directory or file.
+        path: PathBuf,
+        /// The error of the system.
+        source: io::Error,
+    },
+}
+
+/// A transfer by its direction: a user may send to another one of the same machine's network.
+type Key = (Direction, TransferId);
+
+/// What all threads of the process share.
+#[derive(Debug)]
+struct Process {
+    options: Options,
+    store: Store,
+    settings: Mutex<Settings>,
+    lives: Mutex<BTreeMap<Key, Arc<Live>>>,
+    grants: Grants,
+    /// Why nothing can come at present.
+    why_not: Mutex<Option<String>>,
+    plan: Mutex<Plan>,
+    changed: Condvar,
+    stopping: AtomicBool,
+}
+
+/// When each transfer of the queue is tried next.
+#[derive(Debug, Default)]
+struct Plan {
+    next: BTreeMap<TransferId, Instant>,
+    /// Changes since the start.
+    version: u64,
+}
+
+/// Runs until a verb ends it, or its directory is gone.
+///
+/// # Errors
+/// [`ProcessError`]
+pub fn run(options: Options) -> Result<(), ProcessError> {
+    let failed = |path: &PathBuf| {
+        let path = path.clone();
+        move |source| ProcessError::Io { path, source }
+    };
+    std::fs::create_dir_all(&options.directory).map_err(failed(&options.directory))?;
+    let _lock = FileLock::acquire(&options.directory.join("lock"))?;
+    let outboards = options.directory.join("sent");
+    std::fs::create_dir_all(&outboards).map_err(failed(&outboards))?;
+    let store = Store::open(&options.directory).map_err(failed(&options.directory))?;
+    let settings = Settings::load(&options.directory.join("settings.json"))?;
+    let socket = client::socket(&options.directory)?;
+    let server = Server::bind(&socket).map_err(failed(&socket))?;
+    let stopper = server.stopper();
+    let process = Arc::new(Process {
+        options,
+        store,
+        settings: Mutex::new(settings),
+        lives: Mutex::default(),
+        grants: Grants::default(),
+        why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),
+        plan: Mutex::default(),
+        changed: Condvar::new(),
+        stopping: AtomicBool::new(false),
+    });
+    for body in [Process::receive, Process::schedule, Process::hear] {
+        let process = Arc::clone(&process);
+        thread::spawn(move || body(&process));
+    }
+    let watched = Arc::clone(&process);
+    thread::spawn(move || {
+        while watched.options.directory.exists() {
+            thread::sleep(LOOK);
+        }
+        stopper.stop();
+    });
+    server.serve(Arc::clone(&process) as Arc<dyn crate::server::Handler>);
+    process.close();
+    Ok(())
+}
+
+impl Process {
+    fn lives(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Live>>> {
+        // No code panics while it holds the lock.
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settings(&self) -> MutexGuard<'_, Settings> {
+        // No code panics while it holds the lock.
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        // No code panics while it holds the lock.
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn why_not(&self) -> MutexGuard<'_, Option<String>> {
+        // No code panics while it holds the lock.
+        self.why_not.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn live(&self, direction: Direction, id: TransferId) -> Option<Arc<Live>> {
+        self.lives().get(&(direction, id)).cloned()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Notes a change of the queue, the inbox or the settings.
+    fn note_change(&self) {
+        self.plan().version += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change, or until the time is over. Returns the present version.
+    fn wait_for_change(&self, version: u64, limit: Duration) -> u64 {
+        let plan = self.plan();
+        let waited = self
+            .changed
+            .wait_timeout_while(plan, limit, |plan| plan.version == version && !self.is_stopping());
+        match waited {
+            Ok((plan, _)) => plan.version,
+            Err(error) => error.into_inner().0.version,
+        }
+    }
+
+    /// Ends all that is under way, so that it can go on when the process starts again.
+    fn close(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.changed.notify_all();
+        for live in self.lives().values() {
+            live.stop().stop(Reason::Shutdown);
+        }
+        let end = Instant::now() + CLOSE;
+        while !self.lives().is_empty() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! What the user asks for.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use weft_os::clock::unix_s;
+use weft_os::random::random_bytes;
+
+use super::Process;
+use crate::api::{
+    Amount, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, TransferId, TransferState, Transfers,
+};
+use crate::live::Reason;
+use crate::names::RelPath;
+use crate::queue::{Incoming, Outgoing};
+use crate::server::Handler;
+use crate::walk::Source;
+
+/// The longest wait until a transfer that was stopped has ended.
+const ENDS: Duration = Duration::from_secs(5);
+/// The pause between two looks at a transfer that someone follows.
+const LOOK: Duration = Duration::from_millis(200);
+
+fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
+    Refusal {
+        code,
+        message: message.into(),
+    }
+}
+
+fn unsaved(error: &std::io::Error) -> Refusal {
+    refuse(
+        RefusalCode::Unsaved,
+        format!("the state of transfers cannot be saved ({error}); nothing was changed"),
+    )
+}
+
+impl Handler for Process {
+    fn handle(&self, request: Request) -> Result<Transfers, Refusal> {
+        match request {
+            Request::Transfers { history, id: None } => Ok(self.document(self.statuses(history))),
+            Request::Transfers { id: Some(id), .. } => self.one(self.find(&id)?),
+            Request::Send {
+                paths,
+                peer,
+                user,
+                into,
+                exclude,
+                overwrite,
+                limit,
+            } => {
+                let id = TransferId(random_id()?);
+                let transfer = Outgoing {
+                    id,
+                    paths,
+                    peer,
+                    npub: None,
+                    user,
+                    into,
+                    exclude,
+                    overwrite,
+                    limit,
+                    state: TransferState::Queued,
+                    why: None,
+                    begun: unix_s(),
+                    ended: None,
+                    tries: 0,
+                    entries: Amount::default(),
+                    bytes: Amount::default(),
+                    moved: 0,
+                    read: 0,
+                    had: 0,
+                    notes: Vec::new(),
+                    more_notes: 0,
+                };
+                self.check(&transfer)?;
+                self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
+                self.note_change();
+                self.one((Direction::Send, id))
+            }
+            Request::Accept { id } => self.decide(&id, TransferState::Running),
+            Request::Reject { id } => self.decide(&id, TransferState::Rejected),
+            Request::Cancel { id } => self.stop(&id, TransferState::Cancelled),
+            Request::Pause { id } => self.stop(&id, TransferState::Paused),
+            Request::Resume { id } => self.resume(&id),
+            Request::Receive { mode, folder, for_s } => self.set_receive(mode, folder, for_s),
+            Request::Stop {} => Ok(self.document(Vec::new())),
+            Request::Follow { .. } => Err(refuse(RefusalCode::BadRequest, "no answer at once")),
+        }
+    }
+
+    fn follow(&self, id: &str, each: &mut dyn FnMut(Transfers) -> bool) -> Result<(), Refusal> {
+        let key = self.find(id)?;
+        loop {
+            let version = self.plan().version;
+            let status = self.status(key).ok_or_else(|| gone(&key.1))?;
+            let state = status.state;
+            if !each(self.document(vec![status])) || state.has_ended() || self.is_stopping() {
+                return Ok(());
+            }
+            if state == TransferState::Paused {
+                return Ok(());
+            }
+            self.wait_for_change(version, LOOK);
+        }
+    }
+}
+
+fn random_id() -> Result<[u8; 16], Refusal> {
+    let mut id = [0; 16];
+    random_bytes(&mut id).map_err(|error| refuse(RefusalCode::Other, format!("no random bytes ({error})")))?;
+    Ok(id)
+}
+
+fn gone(id: &TransferId) -> Refusal {
+    refuse(
+        RefusalCode::UnknownTransfer,
+        format!("the transfer {} is gone", id.short()),
+    )
+}
+
+impl Process {
+    fn one(&self, key: (Direction, TransferId)) -> Result<Transfers, Refusal> {
+        let status = self.status(key).ok_or_else(|| gone(&key.1))?;
+        Ok(self.document(vec![status]))
+    }
+
+    /// Checks what can be checked before a transfer is queued.
+    fn check(&self, transfer: &Outgoing) -> Result<(), Refusal> {
+        let paths = crate::send::paths(&transfer.paths);
+        if paths.is_empty() || paths.iter().any(|path| !path.is_absolute()) {
+            return Err(refuse(RefusalCode::BadRequest, "name at least one absolute path"));
+        }
+        Source::new(&paths, &transfer.exclude).map_err(|error| refuse(RefusalCode::File, error.to_string()))?;
+        if !transfer.into.is_empty() {
+            RelPath::new(transfer.into.as_bytes()).map_err(|error| {
+                refuse(
+                    RefusalCode::BadRequest,
+                    format!("{} is no folder below that of the receiver: {error}", transfer.into),
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    fn incoming(&self, id: TransferId) -> Result<Incoming, Refusal> {
+        let found = self.store.incoming().into_iter().find(|one| one.id == id);
+        found.ok_or_else(|| gone(&id))
+    }
+
+    fn outgoing(&self, id: TransferId) -> Result<Outgoing, Refusal> {
+        let found = self.store.outgoing().into_iter().find(|one| one.id == id);
+        found.ok_or_else(|| gone(&id))
+    }
+
+    /// Accepts or rejects an offer.
+    fn decide(&self, id: &str, to: TransferState) -> Result<Transfers, Refusal> {
+        let key = self.find(id)?;
+        let wrong = |what: &str| refuse(RefusalCode::WrongState, format!("{} {what}", key.1.short()));
+        if key.0 == Direction::Send {
+            return Err(wrong("is sent from here; the user at the other end accepts it"));
+        }
+        let mut offer = self.incoming(key.1)?;
+        if offer.state != TransferState::Waiting {
+            return Err(wrong("does not wait: `weft transfers` shows it"));
+        }
+        offer.state = to;
+        if to.has_ended() {
+            offer.ended = Some(unix_s());
+            offer.why = Some("rejected here".to_owned());
+        }
+        self.store.save_incoming(&offer).map_err(|error| unsaved(&error))?;
+        self.note_change();
+        self.one(key)
+    }
+
+    /// Cancels or pauses a transfer.
+    fn stop(&self, id: &str, to: TransferState) -> Result<Transfers, Refusal> {
+        let key = self.find(id)?;
+        let before = self.status(key).ok_or_else(|| gone(&key.1))?;
+        if before.state.has_ended() {
+            let message = format!(
+                "{} has ended already; `weft transfers --history` shows it",
+                key.1.short()
+            );
+            return Err(refuse(RefusalCode::WrongState, message));
+        }
+        if to == TransferState::Paused && key.0 == Direction::Receive && before.state == TransferState::Waiting {
+            let message = format!("{} is not accepted yet: `weft accept` or `weft reject`", key.1.short());
+            return Err(refuse(RefusalCode::WrongState, message));
+        }
+        match key.0 {
+            Direction::Send => self.stop_outgoing(key, to)?,
+            Direction::Receive => self.stop_incoming(key, to)?,
+        }
+        self.note_change();
+        self.one(key)
+    }
+
+    fn stop_outgoing(&self, key: (Direction, TransferId), to: TransferState) -> Result<(), Refusal> {
+        if let Some(live) = self.live(key.0, key.1) {
+            live.stop().stop(match to {
+                TransferState::Paused => Reason::Pause,
+                _ => Reason::Cancel,
+            });
+        }
+        self.wait_for_end(key)?;
+        let mut transfer = self.outgoing(key.1)?;
+        if transfer.state.has_ended() {
+            return Ok(());
+        }
+        transfer.state = to;
+        transfer.why = None;
+        if to.has_ended() {
+            transfer.ended = Some(unix_s());
+            transfer.why = Some("cancelled here".to_owned());
+            let _ = std::fs::remove_file(self.outboard(&transfer));
+        }
+        self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))
+    }
+
+    fn stop_incoming(&self, key: (Direction, TransferId), to: TransferState) -> Result<(), Refusal> {
+        let mut offer = self.incoming(key.1)?;
+        offer.state = to;
+        offer.why = None;
+        if to.has_ended() {
+            offer.ended = Some(unix_s());
+            offer.why = Some("cancelled here".to_owned());
+        }
+        // Kept first: what ends of it then finds the decision.
+        self.store.save_incoming(&offer).map_err(|error| unsaved(&error))?;
+        if let Some(live) = self.live(key.0, key.1) {
+            live.stop().stop(match to {
+                TransferState::Paused => Reason::Pause,
+                _ => Reason::Cancel,
+            });
+            return self.wait_for_end(key);
+        }
+        if to.has_ended() {
+            self.discard(&mut offer);
+            self.store.save_incoming(&offer).map_err(|error| unsaved(&error))?;
+        }
+        Ok(())
+    }
+
+    fn wait_for_end(&self, key: (Direction, TransferId)) -> Result<(), Refusal> {
+        let end = Instant::now() + ENDS;
+        while self.live(key.0, key.1).is_some() {
+            if Instant::now() >= end {
+                let message = format!("{} ends, but not yet; `weft transfers` shows it", key.1.short());
+                return Err(refuse(RefusalCode::Other, message));
+            }
+            let version = self.plan().version;
+            self.wait_for_change(version, LOOK / 10);
+        }
+        Ok(())
+    }
+
+    fn resume(&self, id: &str) -> Result<Transfers, Refusal> {
+        let key = self.find(id)?;
+        let wrong = || {
+            let message = format!("{} has ended; send it again", key.1.short());
+            refuse(RefusalCode::WrongState, message)
+        };
+        match key.0 {
+            Direction::Send => {
+                let mut transfer = self.outgoing(key.1)?;
+                match transfer.state {
+                    TransferState::Paused | TransferState::Queued | TransferState::Failed => {}
+                    _ => return Err(wrong()),
+                }
+                (transfer.state, transfer.why, transfer.ended, transfer.tries) = (TransferState::Queued, None, None, 0);
+                self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
+                self.plan().next.remove(&key.1);
+            }
+            Direction::Receive => {
+                let mut offer = self.incoming(key.1)?;
+                match offer.state {
+                    TransferState::Paused => {}
+                    state if state.has_ended() => return Err(wrong()),
+                    _ => return self.one(key),
+                }
+                (offer.state, offer.why) = (
+                    TransferState::Running,
+                    Some("the sender has not come again yet".to_owned()),
+                );
+                self.store.save_incoming(&offer).map_err(|error| unsaved(&error))?;
+            }
+        }
+        self.note_change();
+        self.one(key)
+    }
+
+    fn set_receive(
+        &self,
+        mode: Option<ReceiveMode>,
+        folder: Option<RawPath>,
+        for_s: Option<u64>,
+    ) -> Result<Transfers, Refusal> {
+        if mode.is_some() || folder.is_some() {
+            let mut settings = self.settings();
+            let mut changed = settings.clone();
+            if let Some(folder) = folder {
+                let path = PathBuf::from(&folder);
+                if !path.is_absolute() {
+                    return Err(refuse(RefusalCode::BadRequest, "the folder is no absolute path"));
+                }
+                crate::root::Root::create(&path).map_err(|error| {
+                    let message = format!("the folder {} cannot be used ({error})", path.display());
+                    refuse(RefusalCode::File, message)
+                })?;
+                changed.folder = Some(folder);
+            }
+            if let Some(mode) = mode {
+                changed.set_mode(mode, for_s, unix_s());
+            }
+            let saved = changed.save(&self.options.directory.join("settings.json"));
+            saved.map_err(|error| refuse(RefusalCode::Unsaved, error.to_string()))?;
+            *settings = changed;
+            drop(settings);
+            self.note_change();
+        }
+        Ok(self.document(Vec::new()))
+    }
+}
