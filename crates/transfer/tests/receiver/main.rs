@@ -1,0 +1,11 @@
+//! The receiving end, with a sending end that is played: what it stores, and what it refuses.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test ends where its ground is missing"
+)]
+
+mod hostile;
+mod resume;
+mod sender;
+mod stores;
