@@ -1,0 +1,180 @@
+//! A sending end that lies: one clear line, nothing outside of the folder, nothing under its final name.
+
+use weft_transfer::hash::{GROUP, Hash};
+use weft_transfer::wire::{Frame, FrameFlags, FromSender};
+
+use crate::sender::{Folder, Sender, content, file, folder, frame, groups};
+
+/// Plays a lie, and returns the words with which it is refused. Nothing has got a name.
+fn lie(play: impl FnOnce(&mut Sender)) -> String {
+    let root = Folder::new();
+    let mut sender = Sender::start(root.0.path());
+    play(&mut sender);
+    let words = sender.refused();
+    let named: Vec<_> = root
+        .names()
+        .into_iter()
+        .filter(|name| !name.starts_with(".weft-part-"))
+        .collect();
+    assert!(named.is_empty(), "{named:?}");
+    words
+}
+
+#[test]
+fn lies_about_data_are_refused() {
+    let words = lie(|sender| {
+        sender.announce(0, &[file("a", 5)]);
+        let wrong = Frame {
+            hash: Hash::of(b"jello"),
+            ..frame(0, 0, b"hello")
+        };
+        sender.send(&wrong, b"hello").unwrap();
+    });
+    assert!(words.contains("a do not have the hash"), "{words}");
+    let words = lie(|sender| {
+        sender.announce(0, &[file("a", 5)]);
+        sender.group(0, 0, b"hello, and more");
+    });
+    assert!(words.contains("more or less of a than it announced"), "{words}");
+    let words = lie(|sender| {
+        sender.announce(0, &[file("a", 2 * GROUP)]);
+        sender.group(0, 2, &content(GROUP, 1));
+    });
+    assert!(words.contains("more or less of a"), "{words}");
+    let words = lie(|sender| {
+        sender.announce(0, &[file("a", 2 * GROUP)]);
+        let bytes = content(2 * GROUP, 1);
+        for (group, bytes) in groups(&bytes).0 {
+            sender.group(0, group, &bytes);
+        }
+        sender.say(&FromSender::Finished(0, 2, Hash([9; 32])));
+    });
+    assert!(
+        words.contains("a does not have the hash that the other end says"),
+        "{words}"
+    );
+}
+
+#[test]
+fn unrequested_data_is_refused() {
+    let words = lie(|sender| sender.group(0, 0, b"hello"));
+    assert!(words.contains("nobody asked for"), "{words}");
+    let words = lie(|sender| {
+        sender.announce(0, &[folder("d")]);
+        // A few may be too late for a file that has changed.
+        (0..65).for_each(|_| sender.group(0, 0, b"hello"));
+    });
+    assert!(words.contains("nobody asked for"), "{words}");
+    let words = lie(|sender| {
+        let zero = FrameFlags { zero: true };
+        let frame = Frame {
+            flags: zero,
+            len: 0,
+            ..frame(0, 0, b"")
+        };
+        sender.announce(0, &[file("a", 5)]);
+        sender.send(&frame, b"").unwrap();
+    });
+    assert!(words.contains("more or less of a"), "{words}");
+}
+
+#[test]
+fn lies_about_the_list_are_refused() {
+    let words = lie(|sender| {
+        sender.announce(0, &[folder("d")]);
+        sender.say(&FromSender::Entries(7, vec![folder("e")]));
+    });
+    assert!(words.contains("out of turn"), "{words}");
+    let words = lie(|sender| {
+        sender.announce(0, &[folder("d")]);
+        sender.say(&FromSender::End(2, 0));
+    });
+    assert!(words.contains("another number of entries"), "{words}");
+    let words = lie(|sender| {
+        sender.announce(0, &[file("d", 1)]);
+        sender.say(&FromSender::End(1, 0));
+        sender.say(&FromSender::Entries(1, vec![folder("e")]));
+    });
+    assert!(words.contains("out of turn"), "{words}");
+    let words = lie(|sender| sender.say(&FromSender::Hello(crate::sender::hello(false))));
+    assert!(words.contains("a second greeting"), "{words}");
+    let words = lie(|sender| sender.say_raw(b"\xffabc"));
+    assert!(words.contains("a message of kind 255"), "{words}");
+    let words = lie(|sender| sender.send_raw(&[0xff; Frame::LEN]));
+    assert!(words.contains("a frame that this version does not know"), "{words}");
+}
+
+#[test]
+fn waiting_entries_have_a_bound() {
+    let words = lie(|sender| {
+        for batch in 0..17 {
+            let entries = (0..512).map(|at| file(&format!("{batch}-{at}"), 1)).collect();
+            sender.say(&FromSender::Entries(batch * 512, entries));
+        }
+    });
+    assert!(words.contains("more entries at once than are taken"), "{words}");
+}
+
+#[test]
+fn a_name_that_is_staged_twice_is_refused_alone() {
+    let root = Folder::new();
+    let mut sender = Sender::start(root.0.path());
+    sender.announce(0, &[folder("a"), file("a/b", 0)]);
+    // A file where a folder is, a folder where a file is, and the same file once more.
+    let verdicts = sender.announce(2, &[file("a", 5), folder("a/b"), file("a/b", 0)]);
+    let refused = |verdict: &weft_transfer::wire::Verdict| matches!(verdict, weft_transfer::wire::Verdict::Refused(_));
+    assert!(verdicts.iter().all(refused), "{verdicts:?}");
+    sender.finish(5, 0);
+    assert_eq!(root.names(), ["a", "a/b"]);
+}
+
+#[test]
+fn no_link_in_the_folder_leads_out_of_it() {
+    let outside = Folder::new();
+    let root = Folder::new();
+    std::os::unix::fs::symlink(outside.0.path(), root.path("d")).unwrap();
+    std::os::unix::fs::symlink(outside.path("x"), root.path("f")).unwrap();
+    let mut sender = Sender::start(root.0.path());
+    sender.announce(0, &[folder("d"), file("d/x", 5), file("f", 5)]);
+    sender.group(1, 0, b"hello");
+    sender.group(2, 0, b"hello");
+    let notes = sender.finish(3, 10);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    assert_eq!(outside.names(), [""; 0]);
+    assert_eq!(root.names(), ["d", "d (2)", "d (2)/x", "f", "f (2)"]);
+}
+
+#[test]
+fn a_link_that_is_swapped_in_while_it_runs_leads_nowhere() {
+    let outside = Folder::new();
+    let root = Folder::new();
+    let mut sender = Sender::start(root.0.path());
+    sender.announce(0, &[folder("d"), file("d/x", 5)]);
+    // Another program of the user moves what is staged out of the way.
+    let staged = root.names().into_iter().find(|name| name.ends_with("/tree/d")).unwrap();
+    std::fs::rename(root.path(&staged), root.path("away")).unwrap();
+    std::os::unix::fs::symlink(outside.0.path(), root.path(&staged)).unwrap();
+    sender.group(1, 0, b"hello");
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sender.finish(2, 5)));
+    assert!(failed.is_err(), "it cannot be stored");
+    assert_eq!(outside.names(), [""; 0]);
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed() {
+    let root = Folder::new();
+    let mut sender = Sender::start(root.0.path());
+    sender.announce(0, &[file("a", 5)]);
+    let further: Vec<_> = (0..20).map(|_| sender.further()).collect();
+    let is_closed = |stream: &std::net::TcpStream| {
+        stream
+            .set_read_timeout(Some(std::time::Duration::from_millis(50)))
+            .unwrap();
+        matches!(std::io::Read::read(&mut &*stream, &mut [0; 1]), Ok(0))
+    };
+    weft_os::test_support::wait_until(std::time::Duration::from_secs(60), "12 or more are closed", || {
+        further.iter().filter(|stream| is_closed(stream)).count() >= 12
+    });
+    sender.group(0, 0, b"hello");
+    sender.finish(1, 5);
+}
