@@ -26,6 +26,7 @@
 //! - [`nvpn`]: what devices of nvpn send, and the links that they show.
 //! - [`lan`]: announcements in a LAN, and what is dialled because of them.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
+//! - [`transfer`]: what the other end of a transfer sends, names, and journals of damaged disks.
 //! - [`broker`]: any request to the process that keeps root's rights, and any reply.
 //!
 //! The targets of `fuzz/` are these functions under libFuzzer; the tests run their corpus and some
@@ -60,6 +61,8 @@ mod roster;
 mod rules;
 mod split;
 mod stream;
+#[cfg(feature = "host")]
+mod transfer;
 mod wire;
 
 #[cfg(feature = "host")]
@@ -82,6 +85,8 @@ pub use roster::roster;
 pub use rules::rules;
 pub use split::split;
 pub use stream::stream;
+#[cfg(feature = "host")]
+pub use transfer::transfer;
 pub use wire::wire;
 
 /// One target.
@@ -110,4 +115,6 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("dns", dns),
     #[cfg(feature = "host")]
     ("broker", broker),
+    #[cfg(feature = "host")]
+    ("transfer", transfer),
 ];

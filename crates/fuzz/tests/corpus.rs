@@ -122,4 +122,5 @@ tests! {
     nvpn: 3_000 of up to 400 bytes;
     dns: 40_000 of up to 600 bytes;
     broker: 40_000 of up to 600 bytes;
+    transfer: 10_000 of up to 400 bytes;
 }

@@ -6,7 +6,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -92,7 +92,7 @@ pub fn run(order: &Order, control: &Path, live: &Live, opened: impl FnOnce(&Open
     live.set(TransferState::Connecting, None);
     let agreed = link::open(control, &order.peer, order.user.clone(), TransferPurpose::Send)?;
     opened(&agreed);
-    let stream = connect(&agreed, Connection::Control, live)?;
+    let stream = connect(&agreed, Connection::Control)?;
     let session = Session {
         order,
         live,
@@ -108,7 +108,11 @@ pub fn run(order: &Order, control: &Path, live: &Live, opened: impl FnOnce(&Open
         .say(&FromSender::Hello(session.greeting()))
         .map_err(|error| lost(&error))?;
     let result = thread::scope(|scope| {
-        scope.spawn(|| session.tick(control));
+        // It also ends the control connection, so that a wish of the user can be told there.
+        scope.spawn(|| {
+            session.tick(control);
+            let _ = stream.shutdown(Shutdown::Both);
+        });
         let result = session.listen(&stream, scope);
         // Whatever the result is, the other threads end.
         live.stop().stop(Reason::Shutdown);
@@ -122,9 +126,8 @@ pub fn run(order: &Order, control: &Path, live: &Live, opened: impl FnOnce(&Open
 }
 
 /// Opens a connection with its prelude.
-fn connect(opened: &Opened, connection: Connection, live: &Live) -> Result<Arc<TcpStream>, Failure> {
+fn connect(opened: &Opened, connection: Connection) -> Result<Arc<TcpStream>, Failure> {
     let stream = Arc::new(opened.connect()?);
-    live.stop().add(&stream);
     let token = opened.token;
     let begun = (&*stream).write_all(&Prelude { token, connection }.to_bytes());
     begun.map_err(|error| lost(&error))?;

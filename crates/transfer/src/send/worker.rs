@@ -248,7 +248,8 @@ impl Worker<'_> {
         let stream = match &self.stream {
             Some(stream) => Arc::clone(stream),
             None => {
-                let stream = connect(&session.opened, Connection::Data, session.live)?;
+                let stream = connect(&session.opened, Connection::Data)?;
+                session.live.stop().add(&stream);
                 Arc::clone(self.stream.insert(stream))
             }
         };
