@@ -16,13 +16,14 @@ use weft_os::process::{OVERFLOW_ID, peer_groups};
 use super::{ControlCommand, ErrorCode, MAX_CONNECTIONS, NetworkCommand, Refusal, TransferCommand};
 
 /// Connections of one operator, or member of the group, at a time.
-const OF_AN_OPERATOR: usize = 8;
-/// Connections that a user without the rights of an owner may hold at a time.
-pub(super) const OF_A_USER: usize = 4;
+const OF_AN_OPERATOR: usize = 16;
+/// Connections that a user without the rights of an owner may hold at a time: one for the process that moves its
+/// files, which stays, and those of commands.
+pub(super) const OF_A_USER: usize = 8;
 /// Connections that are kept for root and the daemon's own user.
-const FOR_ROOT: usize = 1;
-/// Connections that are kept for owners: one of them for operators, too.
-pub(super) const FOR_OWNERS: usize = 2;
+const FOR_ROOT: usize = 2;
+/// Connections that are kept for owners: those that are not for root for operators, too.
+pub(super) const FOR_OWNERS: usize = 8;
 
 /// Echoes per second for a user without the rights of an owner, and as many other requests.
 pub(super) const A_SECOND: u32 = 10;
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn users_leave_places_for_owners_and_operators_one_for_root() {
+    fn users_leave_places_for_owners_and_operators_some_for_root() {
         let clients = clients();
         let mut held = Vec::new();
         for uid in 2000.. {
@@ -399,9 +400,9 @@ mod tests {
             }
         }
         assert_eq!(held.len(), MAX_CONNECTIONS - FOR_OWNERS);
-        let operator = clients.enter(1000, Rank::Operator).unwrap();
+        let operator = enter(&clients, 1000, Rank::Operator, FOR_OWNERS - FOR_ROOT);
         assert!(clients.enter(1000, Rank::Operator).is_err());
-        let root = clients.enter(0, Rank::Root).unwrap();
+        let root = enter(&clients, 0, Rank::Root, FOR_ROOT);
         assert!(clients.enter(0, Rank::Root).is_err());
         // A place comes free with its connection.
         drop(held.pop());
@@ -417,12 +418,7 @@ mod tests {
         let _one = enter(&clients, 2000, Rank::User, OF_A_USER);
         assert_eq!(clients.enter(2000, Rank::User).unwrap_err().code, ErrorCode::Busy);
         let _other = enter(&clients, 2001, Rank::User, OF_A_USER);
-        let _operator = enter(
-            &clients,
-            1000,
-            Rank::Operator,
-            MAX_CONNECTIONS - FOR_ROOT - 2 * OF_A_USER,
-        );
+        let _operator = enter(&clients, 1000, Rank::Operator, OF_AN_OPERATOR);
         assert!(clients.enter(1000, Rank::Operator).is_err());
     }
 

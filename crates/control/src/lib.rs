@@ -61,7 +61,7 @@ pub const MAX_REQUEST: usize = 64 << 10;
 pub const MAX_ANSWER: usize = 16 << 20;
 
 /// Maximum number of connections served at once; a further one is answered `busy` and closed.
-pub const MAX_CONNECTIONS: usize = 16;
+pub const MAX_CONNECTIONS: usize = 64;
 
 /// The longest time that one echo may take, in milliseconds.
 pub const MAX_PING_MS: u32 = 10_000;
