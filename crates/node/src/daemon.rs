@@ -11,6 +11,7 @@
 //! | `host`, `uplinks`, `exit`, `exit_check`, `exit_settings`, `known_flows`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
 //! | `networks`, `network_commands`, `membership`, `saving`, `writer`, `verifier`, `farewells` | private networks |
 //! | `reaching`, `lifetimes`, `stun`, `nostr`, `lan`, `port_mapping`, `netcheck`, `hops`, `host_names` | the search for peers and paths |
+//! | `transfer_words`, `users` | connections between processes of users that move files |
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
 
 mod apply;
@@ -62,8 +63,12 @@ mod stun;
 mod subnets;
 mod suites;
 mod trace_timeout;
+#[expect(dead_code, reason = "what uses it comes with the next change")]
+mod transfer_words;
 mod unproven;
 mod uplinks;
+#[expect(dead_code, reason = "what uses it comes with the next change")]
+mod users;
 mod verifier;
 mod whois;
 mod why;
