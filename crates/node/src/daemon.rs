@@ -11,7 +11,7 @@
 //! | `host`, `uplinks`, `exit`, `exit_check`, `exit_settings`, `known_flows`, `faults`, `looks`, `checks`, `rights` | this host, and what lights rest on |
 //! | `networks`, `network_commands`, `membership`, `saving`, `writer`, `verifier`, `farewells` | private networks |
 //! | `reaching`, `lifetimes`, `stun`, `nostr`, `lan`, `port_mapping`, `netcheck`, `hops`, `host_names` | the search for peers and paths |
-//! | `transfer_words`, `users` | connections between processes of users that move files |
+//! | `transfers`, `transfer_receivers`, `transfer_words`, `users` | connections between processes of users that move files |
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
 
 mod apply;
@@ -63,11 +63,11 @@ mod stun;
 mod subnets;
 mod suites;
 mod trace_timeout;
-#[expect(dead_code, reason = "what uses it comes with the next change")]
+mod transfer_receivers;
 mod transfer_words;
+mod transfers;
 mod unproven;
 mod uplinks;
-#[expect(dead_code, reason = "what uses it comes with the next change")]
 mod users;
 mod verifier;
 mod whois;
@@ -179,6 +179,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
     // A confined process cannot open the files that these read.
     let continuity = ContinuityWatch::new();
     let outlives_terminal = signals::outlives_terminal();
+    let users = users::Users::read();
     let opened = Opened::new(&options)?;
     let mut broker = opened.start_broker(&options);
     let access = control_access(&options.config, &options.state);
@@ -204,6 +205,7 @@ pub fn run(options: Options) -> Result<(), DaemonError> {
             state,
             rights,
             continuity,
+            users,
         };
         let (parts, _borrowed) = rest.assemble(opened, known, &mut broker, &reports)?;
         run::Daemon::new(parts).serve(control, reports, stop).await

@@ -189,7 +189,7 @@ impl Daemon {
     }
 
     /// Returns the name of a member in a network of this node, or its npub.
-    fn network_name(&self, key: &PublicKey) -> String {
+    pub(super) fn network_name(&self, key: &PublicKey) -> String {
         let mut names = self
             .networks
             .iter()

@@ -22,6 +22,8 @@ impl Daemon {
             self.documents.handle_segment(boottime_ms(), peer, bytes);
         } else if ports.dst == weft_wire::check::PORT {
             self.handle_check(&peer, bytes);
+        } else if ports.dst == weft_wire::grant::PORT {
+            self.handle_grant(&peer, bytes);
         } else if ports.dst == weft_reach::PORT {
             self.handle_reach_message(&peer, bytes);
         }

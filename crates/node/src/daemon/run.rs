@@ -48,6 +48,7 @@ use super::saving::Saving;
 use super::signals::StopSignals;
 use super::status_builder::{self, Facts};
 use super::trace_timeout::TraceTimeout;
+use super::transfers::Transfers;
 use super::uplinks::UplinkSockets;
 use super::verifier::Verifier;
 
@@ -110,6 +111,7 @@ pub(super) struct Daemon {
     pub(super) echoes: Echoes,
     /// The clients that listen to changes.
     pub(super) events: Events,
+    pub(super) transfers: Transfers,
     /// When changed addresses and frames are to be written.
     save_at: Option<Instant>,
     /// When they were last written.
@@ -148,6 +150,7 @@ pub(super) struct Parts {
     pub(super) log: Option<LogControl>,
     pub(super) continuity: ContinuityWatch,
     pub(super) local_ends: LocalEnds,
+    pub(super) transfers: Transfers,
 }
 
 impl Daemon {
@@ -177,6 +180,7 @@ impl Daemon {
             log,
             continuity,
             local_ends,
+            transfers,
         } = parts;
         let echoes = Echoes::new(random_number());
         Self {
@@ -216,6 +220,7 @@ impl Daemon {
             log,
             echoes,
             events: Events::default(),
+            transfers,
             save_at: None,
             saved_at: None,
             moves: MoveLog::default(),
@@ -347,6 +352,7 @@ impl Daemon {
             self.nostr.timeout(),
             Some(self.host.timeout()),
             Some(self.facts.checks.timeout(boottime_ms())),
+            Some(self.transfers.timeout()),
         ];
         let networks = networks.into_iter().flatten();
         let networks = networks.map(|at| Duration::from_millis(at.saturating_sub(boottime_ms())));
@@ -396,6 +402,7 @@ impl Daemon {
         }
         self.drive_host(now);
         self.drive_looks();
+        self.drive_transfers();
     }
 
     fn event(&mut self, event: &Event) {
@@ -631,12 +638,7 @@ impl Daemon {
             }
             ControlCommand::Confirm {} => self.configuration.ask(Order::Confirm, reply),
             ControlCommand::Network(command) => self.take_network_command(command, reply),
-            ControlCommand::Transfer(_) => {
-                reply.refuse(Refusal::new(
-                    ErrorCode::Unavailable,
-                    "this daemon grants no transfers yet",
-                ));
-            }
+            ControlCommand::Transfer(command) => self.answer_transfer(command, reply),
             ControlCommand::Down {} => {
                 reply.ok(&Stopping::this_process(self.exits.is_strict()));
                 self.stopping = true;

@@ -55,6 +55,8 @@ use super::rights::DaemonRights;
 use super::run::Parts;
 use super::saving::Saving;
 use super::status_builder::{Facts, Services};
+use super::transfers::Transfers;
+use super::users::Users;
 use super::verifier::Verifier;
 use super::{DaemonError, Options, bind, bind_options, perf, suites, unproven};
 use crate::logging::LogControl;
@@ -198,6 +200,7 @@ pub(super) struct Rest {
     pub(super) state: StateDir,
     pub(super) rights: DaemonRights,
     pub(super) continuity: ContinuityWatch,
+    pub(super) users: Users,
 }
 
 impl Rest {
@@ -289,6 +292,7 @@ impl Rest {
             log: self.log,
             continuity: self.continuity,
             local_ends: LocalEnds::new(devices),
+            transfers: Transfers::new(self.users),
         };
         Ok((parts, kept))
     }
@@ -301,7 +305,12 @@ fn node(config: &Config, lanes: u8, unproven_per_second: u64, identity: Arc<Iden
         identity,
         Box::new(SystemRng),
     );
-    node.listen(vec![weft_stream::PORT, weft_reach::PORT, weft_wire::check::PORT]);
+    node.listen(vec![
+        weft_stream::PORT,
+        weft_reach::PORT,
+        weft_wire::check::PORT,
+        weft_wire::grant::PORT,
+    ]);
     node
 }
 
