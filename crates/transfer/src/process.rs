@@ -8,7 +8,9 @@ mod status;
 mod verbs;
 
 use std::collections::BTreeMap;
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -98,10 +100,11 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
         let path = path.clone();
         move |source| ProcessError::Io { path, source }
     };
-    std::fs::create_dir_all(&options.directory).map_err(failed(&options.directory))?;
+    let private = |path: &PathBuf| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    private(&options.directory).map_err(failed(&options.directory))?;
     let _lock = FileLock::acquire(&options.directory.join("lock"))?;
     let outboards = options.directory.join("sent");
-    std::fs::create_dir_all(&outboards).map_err(failed(&outboards))?;
+    private(&outboards).map_err(failed(&outboards))?;
     let store = Store::open(&options.directory).map_err(failed(&options.directory))?;
     let settings = Settings::load(&options.directory.join("settings.json"))?;
     let socket = client::socket(&options.directory)?;
