@@ -242,6 +242,12 @@ impl Daemon {
         }
     }
 
+    /// The program that it runs.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.weft
+    }
+
     /// Runs a `weft` command against this daemon.
     ///
     /// # Errors

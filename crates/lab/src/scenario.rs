@@ -38,6 +38,7 @@ pub mod pcap;
 mod resolve;
 pub mod results;
 pub mod run;
+mod send;
 mod settled;
 pub mod source;
 pub mod steps;

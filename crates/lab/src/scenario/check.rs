@@ -153,6 +153,7 @@ pub(super) fn step(scenario: &Scenario, at: usize) -> Result<(), String> {
     match &step.action {
         Action::Wait(_) | Action::Hold(_) => Ok(()),
         Action::Weft(step) => command(scenario, step, before),
+        Action::Send(step) => pair(&step.from, &step.to),
         Action::Paths(step) => {
             among(scenario, &step.among)?;
             match &step.history {

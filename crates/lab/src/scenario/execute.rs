@@ -12,6 +12,7 @@ use super::observe;
 use super::resolve;
 use super::results::{Record, StepResult};
 use super::run::RunError;
+use super::send;
 use super::settled;
 use super::steps::{Action, Paths, PingLoad, Roam, Step, TcpLoad, UdpLoad};
 use super::topology::{Stage, StageError};
@@ -84,6 +85,7 @@ impl Run<'_> {
                 };
                 return Ok((finding, record));
             }
+            Action::Send(step) => return Ok((send::run(&self.stage, step)?, Record::default())),
             // The run waits, as it has the signals.
             Action::Hold(_) => String::new(),
             Action::Wait(wait) => {

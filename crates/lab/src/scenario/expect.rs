@@ -72,6 +72,9 @@ pub enum LookError {
     /// A required field of the status is missing.
     #[error("the status of {0} is not understood")]
     Status(String),
+    /// Something else, in words.
+    #[error("{0}")]
+    Plain(String),
 }
 
 /// Both directions, or one.

@@ -8,6 +8,7 @@ use toml::{Table, Value};
 use weft_scenario::{known, read};
 
 use super::command::WeftCommand;
+use super::send::Send;
 use super::expected::{EXPECTATIONS, Expect, expectation};
 use super::flaws::{FLAW_KEYS, Flaws};
 use weft_scenario::units::{Rate, Size, Time};
@@ -64,6 +65,8 @@ pub enum Action {
     Udp(UdpLoad),
     /// A command at a node.
     Weft(WeftCommand),
+    /// A folder from one user to another.
+    Send(Send),
     /// Record the paths between nodes.
     Paths(Paths),
     /// With the option to keep the topology: wait for Ctrl-C. Without: nothing.
@@ -253,7 +256,7 @@ pub struct UdpLoad {
     pub background: bool,
 }
 
-const DEEDS: &str = "cut, heal, change, roam, gateway, suspend, stop, kill, start, restart, forget, reboot, ping, tcp, udp, weft, paths, hold or wait";
+const DEEDS: &str = "cut, heal, change, roam, gateway, suspend, stop, kill, start, restart, forget, reboot, ping, tcp, udp, weft, send, paths, hold or wait";
 
 impl Step {
     /// Parses a step; an error contains the step's title for messages.
@@ -323,6 +326,7 @@ fn deed(kind: &str, table: Table) -> Result<Action, String> {
         "tcp" => Action::Tcp(read(table)?),
         "udp" => Action::Udp(read(table)?),
         "weft" => Action::Weft(read(table)?),
+        "send" => Action::Send(read(table)?),
         "paths" => Action::Paths(read(table)?),
         "hold" => Action::Hold(read(table)?),
         _ => return Err(format!("nothing is done by this name; write {DEEDS}")),
@@ -361,6 +365,7 @@ impl fmt::Display for Action {
             Self::Tcp(step) => write!(f, "tcp {} to {}", step.from, step.to),
             Self::Udp(step) => write!(f, "udp {} to {}", step.from, step.to),
             Self::Weft(step) => step.fmt(f),
+            Self::Send(step) => step.fmt(f),
             Self::Paths(step) => write!(f, "paths among {}", step.among.join(", ")),
             Self::Hold(_) => f.write_str("hold"),
             Self::Expect(expect) => write!(f, "expect {expect}"),
