@@ -19,6 +19,9 @@ const SYSTEM: &str = "/var/lib/weft";
 /// The directory of the control socket of root's daemon, which all users can reach.
 const RUN: &str = "/run/weft";
 
+/// The directory of transfers in a state directory.
+const TRANSFER: &str = "transfer";
+
 /// The paths of the files of a state directory. The directory need not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatePaths {
@@ -94,9 +97,18 @@ impl StatePaths {
         }
         let [system, _] = others;
         // The directory stays when root's daemon stops.
-        match !self.directory.exists() && system.directory.exists() {
+        match !self.is_of_a_node() && system.directory.exists() {
             true => system,
             false => self,
+        }
+    }
+
+    /// Whether the directory has more than the files of transfers, which a user without a node has, too.
+    fn is_of_a_node(&self) -> bool {
+        let is_of_a_node = |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|entry| entry.file_name() != TRANSFER);
+        match fs::read_dir(&self.directory) {
+            Ok(mut entries) => entries.any(is_of_a_node),
+            Err(_) => self.directory.exists(),
         }
     }
 
@@ -141,6 +153,12 @@ impl StatePaths {
     #[must_use]
     pub fn fast_peers(&self) -> PathBuf {
         self.directory.join("fast.json")
+    }
+
+    /// The directory of the process that moves the files of this user: `transfer`.
+    #[must_use]
+    pub fn transfer(&self) -> PathBuf {
+        self.directory.join(TRANSFER)
     }
 
     /// The files that a daemon writes while it runs.
@@ -358,6 +376,11 @@ mod tests {
         assert_eq!(find(), own, "no daemon anywhere");
         fs::create_dir(system.directory()).unwrap();
         assert_eq!(find(), system, "root's daemon has stopped");
+        fs::create_dir_all(own.transfer()).unwrap();
+        assert_eq!(find(), system, "a user without a node has transfers");
+        fs::write(own.config(), "").unwrap();
+        assert_eq!(find(), own, "a node that does not run");
+        fs::remove_dir_all(own.directory()).unwrap();
         fs::write(earlier.control(), "").unwrap();
         assert_eq!(find(), earlier, "with --state");
         fs::create_dir(place("run")).unwrap();
