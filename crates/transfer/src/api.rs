@@ -178,7 +178,7 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReceiveMode {
-    /// No node.
+    /// No peer.
     Off,
     /// Each offer waits for `weft accept`.
     Ask,

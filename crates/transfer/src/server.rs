@@ -185,7 +185,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Makes a directory of this user alone, or makes sure that it is one: in any other one, others could put their own
 /// socket into the place of this one.
-pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// That of the system; `PermissionDenied` if it is of another user or open to others.
+pub fn make_private(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let found = fs::symlink_metadata(directory)?;
     if found.is_dir() && found.uid() == effective_uid() && found.mode() & 0o077 == 0 {
