@@ -16,8 +16,8 @@ use weft_control::status::{
 pub(crate) use peer::peer;
 pub(crate) use public::{public_peers, public_status};
 
-use words::{Page, bytes, milliseconds};
-pub(crate) use words::{clip, duration, width};
+use words::{Page, milliseconds};
+pub(crate) use words::{bytes, clip, duration, width};
 
 /// Columns of indent below a line about a peer.
 const BELOW: usize = 4;

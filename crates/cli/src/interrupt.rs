@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use serde_json::Value;
 use weft_control::ControlError;
@@ -16,9 +16,9 @@ use crate::failure::Failure;
 use crate::feed::Feed;
 
 /// What came first.
-pub(crate) enum Next {
+pub(crate) enum Next<T = Result<Value, ControlError>> {
     /// An event.
-    Event(Result<Value, ControlError>),
+    Event(T),
     /// The end of the events.
     Ended,
     /// The end of the wait.
@@ -86,6 +86,15 @@ impl Interrupt {
 
     /// Waits for the next event of the daemon, at most for `time`.
     pub(crate) fn next(&mut self, feed: &mut Feed, time: Option<Duration>) -> Next {
+        self.first(feed.next(), time)
+    }
+
+    /// Waits for the next message of another thread.
+    pub(crate) fn receive<T>(&mut self, from: &mut mpsc::Receiver<T>) -> Next<T> {
+        self.first(from.recv(), None)
+    }
+
+    fn first<T>(&mut self, event: impl Future<Output = Option<T>>, time: Option<Duration>) -> Next<T> {
         let signals = &mut self.signals;
         self.runtime.block_on(async {
             let end = async {
@@ -95,7 +104,7 @@ impl Interrupt {
                 }
             };
             tokio::select! {
-                event = feed.next() => event.map_or(Next::Ended, Next::Event),
+                event = event => event.map_or(Next::Ended, Next::Event),
                 () = end => Next::Time,
                 () = received(signals) => Next::Interrupted,
             }

@@ -17,7 +17,7 @@ use crate::output::Out;
 use crate::service;
 
 /// The file of this process, also if it was replaced since.
-const PROGRAM: &str = "/proc/self/exe";
+pub(crate) const PROGRAM: &str = "/proc/self/exe";
 /// The interval between two looks at a daemon in the foreground.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long a daemon in the foreground has to stop.

@@ -119,6 +119,9 @@ fn table(schema: &Value) -> String {
     if schema["anyOf"].is_array() {
         return words(&schema["anyOf"]);
     }
+    if schema["oneOf"][0]["const"].is_string() {
+        return words(&schema["oneOf"]);
+    }
     let mut rows = "| field | type | meaning |\n|---|---|---|\n".to_owned();
     let mut row = |name: &str, kind: &str, about: &str| {
         let about = about.trim_end_matches('.').replace('|', "\\|").replace("\n\n", " ");
@@ -156,13 +159,16 @@ fn table(schema: &Value) -> String {
     rows
 }
 
-/// Returns the table of a list of words.
+/// Returns the table of a list of words, among them perhaps one with a value.
 fn words(list: &Value) -> String {
     let mut rows = "| word | meaning |\n|---|---|\n".to_owned();
     for word in list.as_array().into_iter().flatten() {
-        if let Some(name) = word["const"].as_str() {
+        let with_value = |(name, value): (&String, &Value)| format!("`{{\"{name}\": ...}}`, {}", one(value));
+        let fields = word["properties"].as_object().into_iter().flatten();
+        let plain = word["const"].as_str().map(|name| format!("`{name}`"));
+        if let Some(name) = plain.or_else(|| fields.map(with_value).next()) {
             let about = word["description"].as_str().unwrap_or_default();
-            writeln!(rows, "| `{name}` | {} |", about.trim_end_matches('.')).unwrap();
+            writeln!(rows, "| {name} | {} |", about.trim_end_matches('.')).unwrap();
         }
     }
     rows

@@ -103,7 +103,7 @@ pub(crate) fn duration(seconds: u64) -> String {
 }
 
 /// At least three significant digits, in powers of 1000.
-pub(super) fn bytes(count: u64) -> String {
+pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
     if count < 1000 {
         return format!("{count} B");
