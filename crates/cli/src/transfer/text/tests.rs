@@ -1,0 +1,230 @@
+#![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+use weft_transfer::api::{TRANSFERS, TransferId};
+
+use super::*;
+
+fn status() -> TransferStatus {
+    TransferStatus {
+        id: TransferId([0x0f; 16]),
+        direction: Direction::Send,
+        peer: "nas".to_owned(),
+        user: None,
+        state: TransferState::Running,
+        why: None,
+        names: vec!["photos".to_owned()],
+        into: "2026".to_owned(),
+        entries: Amount {
+            total: Some(3),
+            done: 3,
+        },
+        bytes: Amount {
+            total: Some(45_600_000),
+            done: 12_300_000,
+        },
+        moved: 13_000_000,
+        read: 14_000_000,
+        had: 0,
+        notes: Vec::new(),
+        more_notes: 0,
+        begun: 1,
+        ended: None,
+        next_try_s: None,
+        rate: Some(3_400_000),
+        eta_s: Some(9),
+        path: Some("direct 192.0.2.2:2121".to_owned()),
+        held_up_by: Some("disk-there".to_owned()),
+    }
+}
+
+fn all(transfers: Vec<TransferStatus>) -> Transfers {
+    let receive = ReceiveStatus {
+        mode: ReceiveMode::Ask,
+        for_s: None,
+        folder: Some("/home/a/Downloads".to_owned()),
+        why_not: None,
+    };
+    Transfers {
+        schema: TRANSFERS.to_owned(),
+        receive,
+        transfers,
+    }
+}
+
+#[test]
+fn states_are_words() {
+    use TransferState::{Connecting, Done, Failed, Paused, Queued, Rejected, Running, Syncing, Waiting};
+    for (state, words) in [
+        (
+            Running,
+            "running: 12.3 MB of 45.6 MB, 26 %, 3.4 MB/s, 9 s left, path direct 192.0.2.2:2121, held up by the disk there",
+        ),
+        (Connecting, "connecting to nas"),
+        (
+            Waiting,
+            "waits until it is accepted there: `weft accept 0f0f0f0f` on nas",
+        ),
+        (Syncing, "all has arrived, and is written to the disk there"),
+        (Paused, "paused; `weft resume 0f0f0f0f` goes on with it"),
+        (
+            Done,
+            "sent 3 files and folders, 12.3 MB to nas: stored and synced there",
+        ),
+    ] {
+        assert_eq!(doing(&TransferStatus { state, ..status() }), words);
+    }
+    let why = |state| TransferStatus {
+        state,
+        why: Some("no space".to_owned()),
+        ..status()
+    };
+    assert_eq!(doing(&why(Failed)), "failed: no space");
+    assert_eq!(doing(&why(Rejected)), "rejected by nas: no space");
+    let next_try_s = Some(8);
+    let queued = TransferStatus {
+        next_try_s,
+        ..why(Queued)
+    };
+    assert_eq!(doing(&queued), "queued: no space; next try in 8 s");
+    let received = TransferStatus {
+        direction: Direction::Receive,
+        user: Some("anna".to_owned()),
+        entries: Amount {
+            total: Some(1),
+            done: 1,
+        },
+        state: Done,
+        ..status()
+    };
+    assert_eq!(
+        doing(&received),
+        "received photos, 12.3 MB from anna@nas into 2026: stored and synced"
+    );
+}
+
+#[test]
+fn lists_have_a_row_each_and_reasons_below() {
+    let failed = TransferStatus {
+        state: TransferState::Failed,
+        why: Some("the peer is not reached".to_owned()),
+        ..status()
+    };
+    let mut both = all(vec![status(), failed]);
+    assert_eq!(
+        list(&both, 100),
+        "ID        WITH                    STATE       DONE                      WHAT\n\
+         0f0f0f0f  to nas                  running     12.3 MB of 45.6 MB, 26 %  photos\n\
+         0f0f0f0f  to nas                  failed      12.3 MB of 45.6 MB, 26 %  photos\n          \
+         the peer is not reached\n"
+    );
+    both.receive.why_not = Some("no daemon runs".to_owned());
+    assert!(list(&both, 100).ends_with("\nNothing can come at present: no daemon runs\n"));
+    assert!(list(&all(Vec::new()), 100).starts_with("No transfers; `weft send"));
+    let names = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
+    let offer = TransferStatus {
+        names,
+        direction: Direction::Receive,
+        ..status()
+    };
+    assert_eq!(
+        inbox(&all(vec![offer]), 100),
+        "ID        FROM                          SIZE  WHAT\n\
+         0f0f0f0f  nas                        45.6 MB  a, b, c and 2 more\n"
+    );
+}
+
+#[test]
+fn notes_are_bounded() {
+    let note = Note {
+        name: "fifo".to_owned(),
+        what: "left out: no file".to_owned(),
+    };
+    let few = TransferStatus {
+        notes: vec![note.clone(); 2],
+        ..status()
+    };
+    assert_eq!(notes(&few, 100), "  fifo: left out: no file\n".repeat(2));
+    let many = TransferStatus {
+        notes: vec![note; 25],
+        more_notes: 7,
+        ..status()
+    };
+    let text = notes(&many, 100);
+    assert_eq!(
+        (text.lines().count(), text.lines().last().unwrap()),
+        (21, "  and 12 more")
+    );
+    assert!(one(&many, 100).contains("fifo"));
+}
+
+#[test]
+fn text_of_others_moves_no_cursor() {
+    let bad = "a\x1b[2Jb\u{202e}c\nd\u{9b}e";
+    let one_of = TransferStatus {
+        peer: bad.to_owned(),
+        user: Some(bad.to_owned()),
+        why: Some(bad.to_owned()),
+        names: vec![bad.to_owned()],
+        into: bad.to_owned(),
+        path: Some(bad.to_owned()),
+        held_up_by: Some(bad.to_owned()),
+        notes: vec![Note {
+            name: bad.to_owned(),
+            what: bad.to_owned(),
+        }],
+        ..status()
+    };
+    let mut texts = Vec::new();
+    for direction in [Direction::Send, Direction::Receive] {
+        for state in [
+            TransferState::Queued,
+            TransferState::Connecting,
+            TransferState::Waiting,
+            TransferState::Running,
+            TransferState::Syncing,
+            TransferState::Paused,
+            TransferState::Done,
+            TransferState::Failed,
+            TransferState::Cancelled,
+            TransferState::Rejected,
+        ] {
+            let status = TransferStatus {
+                state,
+                direction,
+                ..one_of.clone()
+            };
+            texts.extend([
+                doing(&status),
+                one(&status, 100),
+                begun(&status, 100),
+                changed(&status, 100),
+            ]);
+            let mut all = all(vec![status]);
+            all.receive.why_not = Some(bad.to_owned());
+            all.receive.folder = Some(bad.to_owned());
+            all.receive.mode = ReceiveMode::Tag(bad.to_owned());
+            texts.extend([inbox(&all, 100), list(&all, 100), receive(&all.receive, 100)]);
+        }
+    }
+    for text in texts {
+        let is_bad = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+        assert!(!text.contains(is_bad) && !text.contains("c\nd"), "{text:?}");
+    }
+}
+
+#[test]
+fn receiving_is_said_in_words() {
+    let mut now = all(Vec::new()).receive;
+    assert_eq!(
+        receive(&now, 100),
+        "mode    ask: each offer waits for `weft accept`\nfolder  /home/a/Downloads\n"
+    );
+    now.for_s = Some(7_200);
+    now.mode = ReceiveMode::Members;
+    now.folder = None;
+    let text = receive(&now, 200);
+    assert!(
+        text.contains("wait; 2 h 0 min more") && text.contains("`weft receive --to DIR`"),
+        "{text}"
+    );
+}
