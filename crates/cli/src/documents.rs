@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weft_control::status::{schema_of, schemas};
+use weft_transfer::api::{TRANSFERS, Transfers};
 
 use crate::failure::{Failed, Failure};
 use crate::output::Out;
@@ -66,6 +67,7 @@ pub(crate) fn all() -> Vec<(&'static str, Schema)> {
         of::<key::Exported>(),
         of::<key::Imported>(),
         of::<service::Service<'_>>(),
+        (TRANSFERS, schema_of::<Transfers>(TRANSFERS)),
     ]);
     all.sort_by_key(|(name, _)| *name);
     all

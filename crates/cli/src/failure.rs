@@ -26,9 +26,11 @@ use weft_store::state::{StateError, StatePaths};
 
 use crate::commands::{DONE, FINDINGS, LATE, NO_FLOW, NOT_DONE, NOT_VALID, USAGE};
 use crate::documents::{self, OfCommand};
+use crate::human;
 use crate::output::Out;
 use crate::service::{self, ServiceError};
 use crate::strict;
+use crate::transfer::TransferFailure;
 
 /// The text of each is one line, except for the first three.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +162,9 @@ pub(crate) enum Failure {
     Service(#[from] ServiceError),
     #[error("{peer} {error}")]
     Perf { peer: String, error: ClientError },
+    /// Its text may have words of other nodes.
+    #[error("{}", human::plain(&.0.to_string()))]
+    Transfer(#[from] TransferFailure),
     #[error("the test cannot be served ({0}); it is the daemon that starts this command")]
     PerfServe(#[from] ServerError),
     /// The figures were reported, and the reason why they are invalid.

@@ -35,6 +35,7 @@ mod strict;
 #[cfg(feature = "lab")]
 mod tools;
 mod trace;
+mod transfer;
 mod up;
 mod verify;
 mod version;
@@ -132,6 +133,8 @@ enum Command {
     Events,
     /// Send echoes to a peer and show the path they take
     Ping(ping::Args),
+    #[command(flatten)]
+    Transfer(transfer::Command),
     /// Measure throughput and round trips to a peer, and name the bottleneck
     Perf(Box<perf::Args>),
     /// Show where the time of a running node's packet path goes, stage by stage
@@ -231,6 +234,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Wait(args) => wait::run(&daemon(), &args),
         Command::Events => events::run(&daemon()),
         Command::Ping(args) => ping::run(&daemon(), &args),
+        Command::Transfer(command) => transfer::run(&place, command),
         Command::Perf(args) => perf::run(&daemon(), &args),
         Command::Trace(args) => trace::run(&daemon(), &args),
         Command::PerfServe(args) => perf::serve::run(&args),
