@@ -1,0 +1,483 @@
+//! The verbs about files, with a double of the process of the user behind its real socket.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
+
+#[path = "common/printed.rs"]
+mod printed;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use serde_json::Value;
+use weft_transfer::api::{
+    Amount, Direction, Note, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, TRANSFERS, TransferId,
+    TransferState, TransferStatus, Transfers,
+};
+use weft_transfer::server::{Handler, Server, Stopper};
+
+use printed::{done, failed};
+
+const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+const ID: &str = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
+
+fn transfer(state: TransferState) -> TransferStatus {
+    TransferStatus {
+        id: TransferId([0x0f; 16]),
+        direction: Direction::Send,
+        peer: "nas".to_owned(),
+        user: None,
+        state,
+        why: None,
+        names: vec!["photos".to_owned()],
+        into: String::new(),
+        entries: Amount {
+            total: Some(3),
+            done: 3,
+        },
+        bytes: Amount {
+            total: Some(2_000),
+            done: 2_000,
+        },
+        moved: 0,
+        read: 0,
+        had: 0,
+        notes: Vec::new(),
+        more_notes: 0,
+        begun: 0,
+        ended: None,
+        next_try_s: None,
+        rate: None,
+        eta_s: None,
+        path: None,
+        held_up_by: None,
+    }
+}
+
+fn offer() -> TransferStatus {
+    TransferStatus {
+        direction: Direction::Receive,
+        names: vec!["tax\x1b[2J.pdf".to_owned()],
+        ..transfer(TransferState::Waiting)
+    }
+}
+
+fn all(transfers: Vec<TransferStatus>) -> Transfers {
+    Transfers {
+        schema: TRANSFERS.to_owned(),
+        receive: ReceiveStatus {
+            mode: ReceiveMode::Ask,
+            for_s: None,
+            folder: Some("/home/a/Downloads".to_owned()),
+            why_not: None,
+        },
+        transfers,
+    }
+}
+
+/// The changes of the only transfer, and what was asked.
+#[derive(Default)]
+struct Double {
+    requests: Mutex<Vec<Request>>,
+    /// Each is sent to a follower once; then it hears no more until there are further ones.
+    changes: Mutex<Vec<TransferStatus>>,
+    changed: Condvar,
+}
+
+impl Handler for Double {
+    fn handle(&self, request: Request) -> Result<Transfers, Refusal> {
+        self.requests.lock().unwrap().push(request.clone());
+        Ok(match request {
+            Request::Transfers { id: None, .. } => all(vec![transfer(TransferState::Running), offer()]),
+            Request::Send { .. } | Request::Resume { .. } => all(vec![transfer(TransferState::Queued)]),
+            Request::Accept { .. } => all(vec![TransferStatus {
+                state: TransferState::Queued,
+                ..offer()
+            }]),
+            Request::Pause { .. } => all(vec![transfer(TransferState::Paused)]),
+            Request::Cancel { .. } | Request::Reject { .. } => {
+                return Err(Refusal {
+                    code: RefusalCode::UnknownTransfer,
+                    message: "no transfer begins with\n\x1b[2J".to_owned(),
+                });
+            }
+            Request::Receive { .. } => all(Vec::new()),
+            _ => all(vec![transfer(TransferState::Running)]),
+        })
+    }
+
+    fn follow(&self, id: &str, each: &mut dyn FnMut(Transfers) -> bool) -> Result<(), Refusal> {
+        assert_eq!(id, ID);
+        let mut changes = self.changes.lock().unwrap();
+        loop {
+            if changes.is_empty() {
+                changes = self.changed.wait_timeout(changes, Duration::from_millis(20)).unwrap().0;
+                if changes.is_empty() && !each(all(vec![transfer(TransferState::Running)])) {
+                    return Ok(());
+                }
+                continue;
+            }
+            let change = changes.remove(0);
+            let is_last = change.state.has_ended() || change.state == TransferState::Waiting;
+            if !each(all(vec![change])) || is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    double: Arc<Double>,
+    stopper: Stopper,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let server = Server::bind(&directory.path().join("state/transfer/socket")).unwrap();
+        let (double, stopper) = (Arc::new(Double::default()), server.stopper());
+        let handler: Arc<dyn Handler> = double.clone();
+        let thread = Some(thread::spawn(move || server.serve(handler)));
+        fs::write(directory.path().join("photos"), "x").unwrap();
+        Self {
+            directory,
+            double,
+            stopper,
+            thread,
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(WEFT);
+        command.args(arguments).arg("--state").arg(self.path("state"));
+        command.current_dir(self.directory.path());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What was asked since the last time.
+    fn asked(&self) -> Vec<Request> {
+        std::mem::take(&mut self.double.requests.lock().unwrap())
+    }
+
+    fn happens(&self, changes: impl IntoIterator<Item = TransferStatus>) {
+        self.double.changes.lock().unwrap().extend(changes);
+        self.double.changed.notify_all();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn files_are_queued_by_absolute_paths() {
+    let place = Place::new();
+    fs::create_dir(place.path("a")).unwrap();
+    std::os::unix::fs::symlink("none", place.path("link")).unwrap();
+    let text = done(&place.run(&[
+        "send",
+        "photos",
+        "a/../link",
+        "anna@nas.home.weft:2026/x",
+        "--exclude",
+        "*.tmp",
+        "--exclude",
+        "a b",
+        "--overwrite",
+        "--limit",
+        "20M",
+    ]));
+    assert_eq!(
+        text,
+        "queued: photos to nas; `weft transfers 0f0f0f0f` shows how far it is\n"
+    );
+    let base = fs::canonicalize(place.directory.path()).unwrap();
+    let path = |name: &str| RawPath::from(&*base.join(name));
+    assert_eq!(
+        place.asked(),
+        [Request::Send {
+            paths: vec![path("photos"), path("a/../link")],
+            peer: "nas.home.weft".to_owned(),
+            user: Some("anna".to_owned()),
+            into: "2026/x".to_owned(),
+            exclude: vec!["*.tmp".to_owned(), "a b".to_owned()],
+            overwrite: true,
+            limit: Some(20_000_000),
+        }]
+    );
+    let json: Value = serde_json::from_str(&done(&place.run(&["send", "photos", "nas", "--json"]))).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["transfers"][0]["id"]),
+        (&TRANSFERS.into(), &ID.into())
+    );
+}
+
+#[test]
+fn a_command_line_that_cannot_be_carried_out_asks_nothing() {
+    let place = Place::new();
+    let line = failed(&place.run(&["send", "photos", "none", "nas"]), 1);
+    assert!(line.contains("weft: none cannot be sent (No such file"), "{line}");
+    for (arguments, words) in [
+        (&["send", "photos"][..], "<PATH>"),
+        (&["send", "x", "photos/"], "letters"),
+        (&["send", "x", "./photos"], "the last argument is the peer"),
+        (&["send", "photos", "nas:../x"], "no .."),
+        (&["send", "photos", "nas", "--limit", "1"], "such as 20M"),
+        (&["accept", "0f1"], "at least 4 digits"),
+        (&["receive", "all"], "tag:NAME"),
+        (&["receive", "--for", "2h"], "off|ask|members|tag:NAME"),
+    ] {
+        let line = failed(&place.run(arguments), 2);
+        assert!(line.contains(words), "{line}");
+    }
+    let line = failed(&place.run(&["receive", "--to", "photos"]), 1);
+    assert!(line.contains("photos cannot be the folder"), "{line}");
+    assert_eq!(place.asked(), []);
+}
+
+#[test]
+fn each_state_is_a_line_until_all_is_stored() {
+    let place = Place::new();
+    let note = Note {
+        name: "photos/pipe".to_owned(),
+        what: "left out: it is no file".to_owned(),
+    };
+    let end = TransferStatus {
+        notes: vec![note],
+        more_notes: 3,
+        ..transfer(TransferState::Done)
+    };
+    let moving = TransferStatus {
+        rate: Some(1_000),
+        ..transfer(TransferState::Running)
+    };
+    place.happens([
+        transfer(TransferState::Connecting),
+        transfer(TransferState::Waiting),
+        transfer(TransferState::Running),
+        moving,
+        transfer(TransferState::Syncing),
+        end,
+    ]);
+    let text = done(&place.run(&["send", "photos", "nas", "--follow"]));
+    assert_eq!(
+        text,
+        "queued: photos to nas; `weft transfers 0f0f0f0f` shows how far it is\n\
+         0f0f0f0f: queued\n\
+         0f0f0f0f: connecting to nas\n\
+         0f0f0f0f: waits until it is accepted there: `weft accept 0f0f0f0f` on nas\n\
+         0f0f0f0f: running: 2.0 kB of 2.0 kB, 100 %\n\
+         0f0f0f0f: all has arrived, and is written to the disk there\n\
+         sent 3 files and folders, 2.0 kB to nas: stored and synced there\n  \
+         photos/pipe: left out: it is no file\n  and 3 more\n"
+    );
+}
+
+#[test]
+fn a_terminal_shows_a_bar_and_keeps_what_waits() {
+    let place = Place::new();
+    let states = [TransferState::Waiting, TransferState::Running, TransferState::Done];
+    place.happens(states.map(transfer));
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let inner = File::options()
+        .read(true)
+        .write(true)
+        .open(OsStr::from_bytes(name.to_bytes()))
+        .unwrap();
+    let winsize = Winsize {
+        ws_row: 24,
+        ws_col: 120,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&inner, winsize).unwrap();
+    // On a terminal it is followed without --follow.
+    let mut command = place.command(&["send", "photos", "nas"]);
+    let mut child = command.env("TERM", "xterm").stdout(inner).spawn().unwrap();
+    drop(command);
+    let mut shown = Vec::new();
+    // The end of a terminal is an error.
+    let _ = File::from(terminal).read_to_end(&mut shown);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("`weft accept 0f0f0f0f` on nas  "), "{shown:?}");
+    assert!(shown.contains("█ running: 2.0 kB of 2.0 kB, 100 %"), "{shown:?}");
+    let last = shown.lines().last().unwrap();
+    assert!(
+        last.ends_with("sent 3 files and folders, 2.0 kB to nas: stored and synced there"),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn another_end_than_done_is_a_failure_with_its_reason() {
+    let place = Place::new();
+    for (state, words) in [
+        (TransferState::Failed, "weft: failed: no space"),
+        (TransferState::Rejected, "weft: rejected by nas: no space"),
+        (TransferState::Cancelled, "weft: cancelled: no space"),
+    ] {
+        let why = Some("no space".to_owned());
+        place.happens([TransferStatus { why, ..transfer(state) }]);
+        let output = place.run(&["send", "photos", "nas", "--follow"]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8(output.stderr).unwrap().trim_end(), words);
+    }
+    place.happens([transfer(TransferState::Paused)]);
+    let output = place.run(&["accept", "0f0f", "--follow"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8(output.stderr)
+            .unwrap()
+            .contains("`weft resume 0f0f0f0f` goes on")
+    );
+}
+
+#[test]
+fn followed_documents_come_one_a_line() {
+    let place = Place::new();
+    let states = [TransferState::Connecting, TransferState::Running, TransferState::Failed];
+    place.happens(states.map(transfer));
+    let output = place.run(&["send", "photos", "nas", "--follow", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let states: Vec<_> = lines.iter().map(|line| line["transfers"][0]["state"].clone()).collect();
+    assert_eq!(
+        states,
+        [
+            Value::from("connecting"),
+            "running".into(),
+            "failed".into(),
+            Value::Null
+        ]
+    );
+    assert_eq!(
+        (&lines[3]["schema"], &lines[3]["exit"]),
+        (&"weft.error/1".into(), &1.into())
+    );
+}
+
+#[test]
+fn ctrl_c_leaves_the_transfer_in_the_background() {
+    let place = Place::new();
+    let mut child: Child = place
+        .command(&["send", "photos", "nas", "--follow"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.contains("0f0f0f0f: running")));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(
+        lines.next().unwrap(),
+        "goes on in the background; `weft transfers 0f0f0f0f` shows it, `weft cancel 0f0f0f0f` ends it"
+    );
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(place.asked().len(), 1, "nothing was cancelled");
+}
+
+#[test]
+fn lists_and_changes_are_shown() {
+    let place = Place::new();
+    let inbox = done(&place.run(&["inbox"]));
+    assert!(
+        inbox.contains("0f0f0f0f  nas") && inbox.contains("tax?[2J.pdf"),
+        "{inbox:?}"
+    );
+    assert_eq!(inbox.lines().count(), 2, "{inbox}");
+    let json: Value = serde_json::from_str(&done(&place.run(&["inbox", "--json"]))).unwrap();
+    assert_eq!(json["transfers"].as_array().unwrap().len(), 1);
+    assert_eq!(done(&place.run(&["transfers"])).lines().count(), 3);
+    place.asked();
+    assert!(done(&place.run(&["transfers", "0F0F"])).contains(ID));
+    let one = Request::Transfers {
+        history: true,
+        id: Some("0f0f".to_owned()),
+    };
+    assert_eq!(place.asked(), [one]);
+    assert_eq!(
+        done(&place.run(&["pause", "0f0f"])),
+        "0f0f0f0f (photos to nas): paused; `weft resume 0f0f0f0f` goes on with it\n"
+    );
+    assert!(done(&place.run(&["accept", "0f0f"])).starts_with("accepted: tax?[2J.pdf from nas"));
+    let line = failed(&place.run(&["cancel", "0f0f"]), 1);
+    assert!(line.contains("no transfer begins with??[2J"), "{line:?}");
+    place.asked();
+    let text = done(&place.run(&["receive", "tag:family", "--to", "new", "--for", "2h"]));
+    assert_eq!(
+        text,
+        "mode    ask: each offer waits for `weft accept`\nfolder  /home/a/Downloads\n"
+    );
+    let folder = fs::canonicalize(place.directory.path()).unwrap().join("new");
+    assert_eq!(
+        place.asked(),
+        [Request::Receive {
+            mode: Some(ReceiveMode::Tag("family".to_owned())),
+            folder: Some(RawPath::from(&*folder)),
+            for_s: Some(7_200),
+        }]
+    );
+}
+
+#[test]
+fn watching_ends_with_ctrl_c() {
+    let place = Place::new();
+    let mut child = place
+        .command(&["transfers", "--watch", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    for _ in 0..2 {
+        let line: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+        assert_eq!(line["schema"], TRANSFERS);
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_directory_that_is_open_to_others_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let transfer = directory.path().join("transfer");
+    fs::create_dir(&transfer).unwrap();
+    fs::set_permissions(&transfer, fs::Permissions::from_mode(0o750)).unwrap();
+    let output = Command::new(WEFT)
+        .arg("inbox")
+        .arg("--state")
+        .arg(directory.path())
+        .output()
+        .unwrap();
+    let line = failed(&output, 1);
+    assert!(
+        line.contains("cannot be started") && line.contains("chmod 700"),
+        "{line}"
+    );
+    assert_eq!(fs::read_dir(&transfer).unwrap().count(), 0);
+}
