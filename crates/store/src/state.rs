@@ -85,6 +85,17 @@ impl StatePaths {
         own.or_first_of([Self::system(), Self::new(SYSTEM)])
     }
 
+    /// As [`StatePaths::of_daemon`], for a process that may be older than the daemon: without a node of the user's own,
+    /// root's daemon is meant, also if it has never run here.
+    #[must_use]
+    pub fn of_later_daemon() -> Self {
+        let found = Self::of_daemon();
+        match found.is_of_a_node() {
+            true => found,
+            false => Self::system(),
+        }
+    }
+
     /// Returns the first of these paths and `others` that has a socket; otherwise those of root's
     /// daemon, the first of `others`, if only that has a directory.
     fn or_first_of(self, others: [Self; 2]) -> Self {

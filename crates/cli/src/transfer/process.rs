@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::setsid;
 use weft_config::log::{LogFilter, LogFormat};
 use weft_node::logging;
+use weft_store::state::StatePaths;
 use weft_transfer::api::Request;
 use weft_transfer::client::{self, ClientError};
 use weft_transfer::process::{self, Options};
@@ -76,9 +77,13 @@ pub(super) fn run(place: &Place) -> Result<(), Failure> {
     let _ = setsid();
     let filter: LogFilter = "info".parse().map_err(|error| Failure::Usage(format!("{error}")))?;
     logging::init(&filter, LogFormat::Text)?;
+    let daemon = match &place.0 {
+        Some(state) => StatePaths::new(state),
+        None => StatePaths::of_later_daemon(),
+    };
     let options = Options {
         directory: directory(place)?,
-        control: place.daemon().control(),
+        control: daemon.control(),
         home: std::env::var_os("HOME")
             .map(PathBuf::from)
             .filter(|home| home.is_absolute()),
