@@ -6,6 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use weft_lab::child::LoggedChild;
 
 use super::one_command::{Machines, code, members, network};
@@ -43,7 +44,7 @@ const ALONE: &[&str] = &[
 ];
 
 /// The commands of a founder, in this order. `{npub}` and `{second}` are the keys of two other machines, `{key}` that of
-/// an open invite.
+/// an open invite, `{transfer}` a transfer that has just begun.
 const FOUNDER: &[&str] = &[
     "weft create home --host desk",
     "weft status",
@@ -60,6 +61,13 @@ const FOUNDER: &[&str] = &[
     "weft members",
     "weft wait nas --payload --timeout 60s",
     "weft ping nas -c 1 -W 10",
+    "weft receive ask",
+    "weft inbox",
+    "weft send /run/test/rules nas --no-follow",
+    "weft transfers",
+    "weft pause {transfer}",
+    "weft resume {transfer}",
+    "weft cancel {transfer}",
     "weft whois nas",
     "weft verify nas",
     "weft why nas",
@@ -118,6 +126,9 @@ const ELSE: &[(&str, i32)] = &[
     ("weft doctor > /dev/full", 1),
     ("weft doctor --state /run/test/none", 5),
     ("weft service status", 1),
+    // Nothing has an identifier that begins so.
+    ("weft accept 0000", 1),
+    ("weft reject 0000", 1),
 ];
 
 /// Exit codes that other tests see: the command, the code, the file and the test.
@@ -127,6 +138,18 @@ const ELSEWHERE: &[(&str, i32, &str, &str)] = &[
         3,
         "e2e/beside/perf.rs",
         "a_path_that_changes_makes_the_run_invalid",
+    ),
+    (
+        "accept",
+        0,
+        "e2e/beside/transfer.rs",
+        "an_offer_waits_until_it_is_accepted",
+    ),
+    (
+        "reject",
+        0,
+        "e2e/beside/transfer.rs",
+        "a_rejected_offer_ends_at_both_ends",
     ),
     ("lab run", 0, "e2e/beside/lab.rs", "lan_holds"),
     (
@@ -347,13 +370,15 @@ fn npub(machine: &Machine) -> String {
     npub.unwrap().to_owned()
 }
 
-/// Files for commands, and a directory in which all users may write.
+/// Files for commands, a directory in which all users may write, and a home for the state of transfers.
 fn furnish(machine: &Machine) {
     machine.write("/run/test/rules", "allow from any to any\n");
     machine.write("/run/test/nsec", &"01".repeat(32));
     machine.write("/run/test/phrase", "correct horse\n");
     fs::create_dir_all(machine.path("/run/test/open")).unwrap();
     done(&machine.run(ROOT, &["chmod", "1777", "/run/test/open"]));
+    fs::create_dir_all(machine.path("/run/home/4001")).unwrap();
+    done(&machine.run(ROOT, &["chown", "4001", "/run/home/4001"]));
     done(&machine.run(ROOT, &["mount", "-t", "tmpfs", "-o", "mode=1777", "none", "/tmp"]));
 }
 
@@ -400,6 +425,7 @@ fn without_a_daemon(proof: &mut Proof, a: &Machine) {
             let line = line
                 .replace("{npub}", NPUB)
                 .replace("{second}", NPUB)
+                .replace("{transfer}", "0f0f")
                 .replace(" 60s", " 1s");
             proof.run(a, OTHER, &format!("{line} --state /run/test/none"), code);
         }
@@ -453,7 +479,7 @@ fn with_daemons(proof: &mut Proof, [a, b, c]: [&Machine; 3]) {
             child.log().unwrap()
         );
     };
-    let mut key = String::new();
+    let (mut key, mut transfer) = (String::new(), String::new());
     for line in FOUNDER {
         let asked = match *line {
             "weft deny {npub}" => Some((ask(b, "nas"), 1)),
@@ -463,13 +489,19 @@ fn with_daemons(proof: &mut Proof, [a, b, c]: [&Machine; 3]) {
         let line = line
             .replace("{npub}", &first)
             .replace("{second}", &second)
-            .replace("{key}", &key);
+            .replace("{key}", &key)
+            .replace("{transfer}", &transfer);
         proof.serve(a, &line);
         if let Some((child, code)) = asked {
             end(child, code);
         }
         match &*line {
             "weft invites" => key = network(a)["invites"][0]["key"].as_str().unwrap().to_owned(),
+            "weft send /run/test/rules nas --no-follow" => {
+                let listed = done(&a.weft(OTHER, &["transfers", "--json"]));
+                let listed: Value = serde_json::from_str(&listed).unwrap();
+                transfer = listed["transfers"][0]["id"].as_str().unwrap().to_owned();
+            }
             "weft wait nas --payload --timeout 60s" => {
                 assert_eq!(members(a), ["cam", "desk", "nas"]);
                 proof.run(a, OTHER, "weft wait nas --payload --json > /dev/full", 1);
