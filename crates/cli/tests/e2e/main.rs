@@ -109,6 +109,7 @@ mod beside {
     mod session_signals;
     mod states;
     pub(crate) mod stun;
+    mod transfer;
     mod two_networks;
     mod two_paths;
     mod under_way;
