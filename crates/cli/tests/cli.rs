@@ -328,6 +328,7 @@ impl Double {
                         | ControlCommand::Trace { .. }
                         | ControlCommand::Reload { .. }
                         | ControlCommand::Network(_)
+                        | ControlCommand::Transfer(_)
                         | ControlCommand::Confirm {} => drop(request),
                         ControlCommand::Down {} => {
                             request.reply.ok(&Stopping::this_process(false));

@@ -21,11 +21,11 @@ use crate::document;
 pub const HISTORY: usize = 1000;
 
 /// The longest pause between two tries.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Files that are moved aside of one transfer.
 const ASIDE: u32 = 100;
 
-/// The pause after so many tries that failed one after the other: 2 s, 4 s, 8 s and so on, at most 5 minutes.
+/// The pause after so many tries that failed one after the other: 2 s, 4 s, 8 s and so on, at most 30 s.
 #[must_use]
 pub fn backoff(tries: u32) -> Duration {
     let seconds = 2_u64.checked_pow(tries.max(1)).unwrap_or(u64::MAX);

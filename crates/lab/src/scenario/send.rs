@@ -59,7 +59,11 @@ impl<'a> User<'a> {
         let daemon = stage.daemon(node)?;
         let process = begin(daemon)?;
         let folder = daemon.identity().state.join("files");
-        Ok(Self { daemon, process, folder })
+        Ok(Self {
+            daemon,
+            process,
+            folder,
+        })
     }
 
     fn weft(&self, arguments: &[&str]) -> Result<Value, LookError> {
@@ -79,7 +83,10 @@ impl<'a> User<'a> {
                 return Ok(one);
             }
             if start.elapsed() > PATIENCE || one["state"] == "failed" {
-                return Err(LookError::Plain(format!("the transfer is {}: {}", one["state"], one["why"])));
+                return Err(LookError::Plain(format!(
+                    "the transfer is {}: {}",
+                    one["state"], one["why"]
+                )));
             }
             std::thread::sleep(LOOK);
         }
@@ -108,13 +115,18 @@ fn fill(folder: &Path, large: u64) -> std::io::Result<u64> {
     for number in 0..FILES {
         fs::write(folder.join(format!("small/{number}")), bytes(SMALL))?;
     }
-    fs::write(folder.join("large"), bytes(usize::try_from(large).unwrap_or(usize::MAX)))?;
+    fs::write(
+        folder.join("large"),
+        bytes(usize::try_from(large).unwrap_or(usize::MAX)),
+    )?;
     Ok(large + (FILES * SMALL) as u64)
 }
 
 /// Whether two folders have the same files.
 fn are_equal(one: &Path, other: &Path) -> std::io::Result<bool> {
-    let names = (0..FILES).map(|number| format!("small/{number}")).chain(["large".to_owned()]);
+    let names = (0..FILES)
+        .map(|number| format!("small/{number}"))
+        .chain(["large".to_owned()]);
     for name in names {
         if fs::read(one.join(&name))? != fs::read(other.join(&name))? {
             return Ok(false);
@@ -132,12 +144,23 @@ pub(super) fn run(stage: &Stage, step: &Send) -> Result<Finding, LookError> {
     let from = sender.folder.join("folder");
     let all = fill(&from, step.bytes.0).map_err(io)?;
     receiver.weft(&["receive", "members", "--to", &path(&receiver.folder), "--json"])?;
-    let sent = ["send", "--no-follow", "--json", "--limit", &step.limit, &path(&from), &step.peer];
+    let sent = [
+        "send",
+        "--no-follow",
+        "--json",
+        "--limit",
+        &step.limit,
+        &path(&from),
+        &step.peer,
+    ];
     let sent = sender.weft(&sent)?;
     let id = sent["transfers"][0]["id"].as_str().unwrap_or_default().to_owned();
     let done = |one: &Value| one["bytes"]["done"].as_u64().unwrap_or(0);
     let half = receiver.wait(&id, |one| done(one) >= all / 2)?;
-    sender.process.kill().map_err(|error| StageError::Daemon(error.into()))?;
+    sender
+        .process
+        .kill()
+        .map_err(|error| StageError::Daemon(error.into()))?;
     sender.process = begin(sender.daemon)?;
     let start = Instant::now();
     let sent = sender.wait(&id, |one| one["state"] == "done")?;

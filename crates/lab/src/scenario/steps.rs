@@ -8,9 +8,9 @@ use toml::{Table, Value};
 use weft_scenario::{known, read};
 
 use super::command::WeftCommand;
-use super::send::Send;
 use super::expected::{EXPECTATIONS, Expect, expectation};
 use super::flaws::{FLAW_KEYS, Flaws};
+use super::send::Send;
 use weft_scenario::units::{Rate, Size, Time};
 
 /// One step.

@@ -63,9 +63,9 @@ fn incoming(number: u16) -> Incoming {
 }
 
 #[test]
-fn pauses_double_up_to_five_minutes() {
-    let pauses = [0, 1, 2, 3, 8, 9, 64, u32::MAX].map(|tries| backoff(tries).as_secs());
-    assert_eq!(pauses, [2, 2, 4, 8, 256, 300, 300, 300]);
+fn pauses_double_up_to_half_a_minute() {
+    let pauses = [0, 1, 2, 3, 4, 5, 64, u32::MAX].map(|tries| backoff(tries).as_secs());
+    assert_eq!(pauses, [2, 2, 4, 8, 16, 30, 30, 30]);
 }
 
 #[test]
