@@ -57,9 +57,13 @@ pub(crate) struct SendArgs {
     /// Files and folders
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// The peer: its name, NAME.NETWORK.weft, npub or address; behind a colon the folder below the receiver's, as
-    /// nas:photos or [fd00::1]:photos; in front of an @ the user there, as anna@nas
-    #[arg(value_name = "PEER[:DIR]", value_parser = Target::read)]
+    // No comment, in which an address in brackets would be a link.
+    #[arg(
+        value_name = "PEER[:DIR]",
+        value_parser = Target::read,
+        help = "The peer: its name, NAME.NETWORK.weft, npub or address; behind a colon the folder below the receiver's, \
+                as nas:photos or [fd00::1]:photos; in front of an @ the user there, as anna@nas"
+    )]
     peer: Target,
     /// Leave out what has this name, as in .gitignore; several times for several patterns
     #[arg(long, value_name = "PATTERN")]
