@@ -291,8 +291,10 @@ pub struct TransferStatus {
     /// How many more notes there are.
     pub more_notes: u64,
     /// When it was begun, in seconds since 1970.
+    #[serde(rename = "begun_unix")]
     pub begun: u64,
-    /// When it ended.
+    /// When it ended, likewise.
+    #[serde(rename = "ended_unix")]
     pub ended: Option<u64>,
     /// When the next try is, in seconds from now.
     pub next_try_s: Option<u64>,

@@ -1,7 +1,8 @@
 //! What is kept of a transfer for a later try: a file of records that only grows.
 //!
 //! A record is in the page cache once it is written, which a kill of the process leaves alone. A loss of power takes what
-//! was not synced: of records under another boot than the present one, those before its last [`Record::Synced`] count.
+//! was not synced: of records under another boot than the present one, those before its last [`Record::Synced`] count,
+//! and those behind it only take away, as what they tell of may have been written over.
 
 mod groups;
 mod record;
@@ -95,6 +96,20 @@ impl Kept {
             Record::Boot(_) | Record::Synced => {}
         }
     }
+
+    /// Forgets what a record that does not count tells of.
+    fn doubt(&mut self, record: &Record) {
+        match record {
+            Record::Group { number, index, .. } => {
+                if let Some(file) = self.files.get_mut(number) {
+                    file.groups.remove(*index);
+                    file.stored = None;
+                }
+            }
+            Record::Forget { number } => drop(self.files.remove(number)),
+            _ => {}
+        }
+    }
 }
 
 /// A journal that is open.
@@ -126,12 +141,21 @@ impl Journal {
             same_boot: same_boot && trusted == end,
             ..Kept::default()
         };
-        scan(&file, trusted, |record, _| kept.note(record.clone()))?;
+        let mut doubted = Vec::new();
+        scan(&file, end, |record, end| match end <= trusted {
+            true => kept.note(record.clone()),
+            false => {
+                kept.doubt(record);
+                doubted.extend(withdrawal(record));
+            }
+        })?;
         // What does not count must not count later either.
         file.set_len(trusted)?;
         let mut journal = Self { file, end: trusted };
         if last != Some(boot) {
+            doubted.iter().try_for_each(|record| journal.append(record))?;
             journal.append(&Record::Boot(boot))?;
+            journal.flush()?;
         }
         Ok((journal, kept))
     }
@@ -147,6 +171,14 @@ impl Journal {
         self.file.write_all_at(&bytes, self.end)?;
         self.end += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Writes the records so far to the disk, without saying anything of the data that they tell of.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 
     /// Notes that everything before is on the disk, and writes that to the disk.
@@ -175,6 +207,19 @@ impl Journal {
         })?;
         hashes.retain(|_, hash| *hash != Hash([0; 32]));
         Ok(hashes)
+    }
+}
+
+/// The record that takes away what another one tells of.
+const fn withdrawal(record: &Record) -> Option<Record> {
+    match record {
+        Record::Group { number, index, .. } => Some(Record::Group {
+            number: *number,
+            index: *index,
+            hash: Hash([0; 32]),
+        }),
+        Record::Forget { number } => Some(Record::Forget { number: *number }),
+        _ => None,
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use self::exclude::Exclude;
 pub use self::groups::DataGroups;
 pub use self::identity::Identity;
-use crate::names::{NameError, RelPath, display, link_stays_inside};
+use crate::names::{NameError, RelPath, STAGED, display, link_stays_inside};
 use crate::root::{Kind, Root};
 
 /// The kind of an entry.
@@ -241,6 +241,9 @@ impl Source {
             Ok(path) => path,
             Err(error) => return Some(left_out(&whole, error.to_string())),
         };
+        if name.starts_with(STAGED) {
+            return Some(left_out(&whole, "what is staged of another transfer".to_owned()));
+        }
         let looked = RelPath::own(name).map_err(io::Error::other).and_then(|own| {
             let meta = folder.stat(&own)?;
             let target = match &meta {

@@ -110,6 +110,7 @@ mod beside {
     mod states;
     pub(crate) mod stun;
     mod transfer;
+    mod transfer_grants;
     mod two_networks;
     mod two_paths;
     mod under_way;

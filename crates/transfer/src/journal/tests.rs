@@ -110,6 +110,27 @@ fn after_a_start_of_the_system_synced_records_count() {
 }
 
 #[test]
+fn a_group_that_may_be_written_over_counts_no_more() {
+    let records = [
+        file(1),
+        group(1, 0, 1),
+        group(1, 1, 1),
+        file(2),
+        group(2, 0, 1),
+        Record::Synced,
+        group(1, 1, 0),
+        group(1, 0, 2),
+        Record::Forget { number: 2 },
+    ];
+    let bytes = journal(&records);
+    let (journal, kept) = open(&bytes, LATER);
+    assert_eq!(groups(&kept, 1), [0; 0]);
+    assert!(!kept.files.contains_key(&2));
+    let (_, again) = open(&bytes_of(&journal.file), LATER);
+    assert_eq!(again.files, kept.files);
+}
+
+#[test]
 fn a_long_journal_is_read_in_parts() {
     let mut records = vec![file(1)];
     records.extend((0..20_000).map(|index| group(1, index * 2, 1)));

@@ -127,6 +127,16 @@ impl Session {
     fn store_group(&self, frame: &Frame, item: &Item, bytes: &[u8]) -> io::Result<()> {
         let at = frame.group * GROUP;
         let (number, index, hash) = (item.number, frame.group, frame.hash);
+        if item.lock().groups.contains(index) {
+            // What is written over counts no more, even if only the new bytes reach the disk before the power fails.
+            let mut journal = self.journal();
+            journal.append(&Record::Group {
+                number,
+                index,
+                hash: ZERO,
+            })?;
+            journal.flush()?;
+        }
         self.live.times.of(Work::Disk, || -> io::Result<()> {
             let file = self.tree.open_rw(&item.entry.path)?;
             match frame.flags.zero {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use super::{Item, ItemState, MAX_CHANGES, MAX_WAITING, Session, failed};
-use crate::hash::GROUP;
+use crate::hash::{GROUP, Hash};
 use crate::journal::{GroupSet, Record};
 use crate::live::Failure;
 use crate::names::RelPath;
@@ -291,21 +291,27 @@ impl Session {
         // Of a file that has changed its size, the groups that are whole in both stay.
         let whole = kept.size.min(entry.size) / GROUP;
         let mut groups = GroupSet::default();
-        for range in kept.groups.ranges() {
-            for group in range {
-                if kept.size == entry.size || group < whole {
-                    groups.insert(group);
-                }
+        let mut journal = self.journal();
+        for index in kept.groups.ranges().flatten() {
+            match kept.size == entry.size || index < whole {
+                true => drop(groups.insert(index)),
+                false => journal.append(&Record::Group {
+                    number,
+                    index,
+                    hash: Hash([0; 32]),
+                })?,
             }
         }
         let is_changed = (kept.size, kept.mtime_s, kept.mtime_ns) != (entry.size, entry.mtime_s, entry.mtime_ns);
         if is_changed {
-            if kept.size != entry.size {
-                file.set_len(whole * GROUP)?;
-                file.set_len(entry.size)?;
-            }
-            self.journal().append(&record(entry, number))?;
+            journal.append(&record(entry, number))?;
         }
+        if kept.size != entry.size {
+            journal.flush()?;
+            file.set_len(whole * GROUP)?;
+            file.set_len(entry.size)?;
+        }
+        drop(journal);
         let ranges = groups.ranges().take(MAX_RANGES).collect();
         let verdict = Verdict::Resume(ranges);
         Ok(Decision {

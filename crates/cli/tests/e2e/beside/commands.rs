@@ -143,13 +143,13 @@ const ELSEWHERE: &[(&str, i32, &str, &str)] = &[
         "accept",
         0,
         "e2e/beside/transfer.rs",
-        "an_offer_waits_until_it_is_accepted",
+        "a_folder_arrives_as_it_is_once_it_is_accepted",
     ),
     (
         "reject",
         0,
         "e2e/beside/transfer.rs",
-        "a_rejected_offer_ends_at_both_ends",
+        "an_unwanted_transfer_does_not_come",
     ),
     ("lab run", 0, "e2e/beside/lab.rs", "lan_holds"),
     (

@@ -236,7 +236,7 @@ fn idle_connections_of_other_users_keep_no_owner_out() {
         let mut busy = 0;
         for uid in 4101..4110 {
             machine.as_user(user(uid), "/run/weft", |sockets| {
-                for _ in 0..6 {
+                for _ in 0..10 {
                     let mut connection = sockets.connect().unwrap();
                     match connection.ask(r#""cmd":"version""#)["error"]["code"].as_str() {
                         None => held.push(connection),
@@ -248,9 +248,9 @@ fn idle_connections_of_other_users_keep_no_owner_out() {
                 }
             });
         }
-        assert_eq!((held.len(), busy), (14, 9 * 6 - 14));
+        assert_eq!((held.len(), busy), (56, 9 * 10 - 56));
         let line = failed(&machine.weft(OTHER, &["status"]));
-        assert!(line.contains("14 clients"), "{line}");
+        assert!(line.contains("56 clients"), "{line}");
         done(&machine.weft(MEMBER, &["status"]));
         done(&machine.weft(ROOT, &["down"]));
         assert_eq!(daemon.wait(PATIENCE).unwrap().code(), Some(0));
