@@ -33,7 +33,8 @@ impl Daemon {
                     confirm_s: self.configuration.left().map(|left| left.as_secs()),
                 };
                 if let Some(reply) = reply {
-                    self.answer_with_exit(reply, document);
+                    // The first rules wait, and with them all that is new.
+                    self.when_applied(move |daemon| daemon.answer_with_exit(reply, document));
                 }
             }
             (Err(why), Some(reply)) => reply.refuse(Refusal::new(ErrorCode::BadConfig, why)),
