@@ -47,19 +47,21 @@ impl Process {
                 return;
             }
         };
-        let offer = match self.admit(&hello, grant) {
-            Ok(Some(offer)) => offer,
+        match self.admit(&hello, grant) {
+            Ok(Some(_)) => {}
             Ok(None) => {
                 let _ = receive::tell(stream, &FromReceiver::Done);
                 return;
             }
             Err(refused) => return refuse(refused),
-        };
+        }
         let live = match self.enter(&hello.id) {
             Ok(live) => live,
             Err(refused) => return refuse(refused),
         };
-        live.moved.set(offer.moved);
+        // An older connection has told by now how far it came.
+        let known = self.store.incoming().into_iter().find(|known| known.id == hello.id);
+        live.moved.set(known.map_or(0, |known| known.moved));
         live.set_totals(hello.entries, hello.bytes);
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
             Ok(offer) => self.run_session(stream, token, grant, &hello, &offer, &live),
