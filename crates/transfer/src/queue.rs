@@ -95,6 +95,9 @@ pub struct Incoming {
     pub names: Vec<String>,
     /// The folder below [`Incoming::folder`]; empty for that itself.
     pub into: String,
+    /// Whether files that exist are replaced.
+    #[serde(default)]
+    pub overwrite: bool,
     /// The folder of the user into which files came when it was accepted: absolute.
     pub folder: RawPath,
     /// Files, folders and links.

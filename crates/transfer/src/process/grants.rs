@@ -31,7 +31,7 @@ enum Held {
     /// Its first connection has not come.
     Waiting(Grant, Instant),
     /// Its transfer waits for consent.
-    Taken,
+    Taken(Ipv6Addr),
     /// Its transfer is under way.
     Session(Ipv6Addr, Arc<Session>),
 }
@@ -61,7 +61,7 @@ impl Grants {
         let mut held = self.lock();
         match held.remove(token)? {
             Held::Waiting(grant, _) if grant.address == from => {
-                held.insert(*token, Held::Taken);
+                held.insert(*token, Held::Taken(from));
                 Some(grant)
             }
             other => {
@@ -82,6 +82,14 @@ impl Grants {
             Held::Session(address, session) if *address == from => Some(Arc::clone(session)),
             _ => None,
         }
+    }
+
+    /// Whether connections of a peer are awaited.
+    pub(super) fn expects(&self, from: Ipv6Addr) -> bool {
+        self.lock().values().any(|held| match held {
+            Held::Waiting(grant, _) => grant.address == from,
+            Held::Taken(address) | Held::Session(address, _) => *address == from,
+        })
     }
 
     /// Whether a connection may begin so.

@@ -61,6 +61,11 @@ impl Process {
         };
         // An older connection has told by now how far it came.
         let known = self.store.incoming().into_iter().find(|known| known.id == hello.id);
+        if known.as_ref().is_some_and(|known| known.state == TransferState::Done) {
+            self.lives().remove(&(Direction::Receive, hello.id));
+            let _ = receive::tell(stream, &FromReceiver::Done);
+            return;
+        }
         live.moved.set(known.map_or(0, |known| known.moved));
         live.set_totals(hello.entries, hello.bytes);
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
@@ -108,6 +113,9 @@ impl Process {
             let not_now = |why: &str| Err((Ended::NotNow, why.to_owned()));
             return match known.state {
                 _ if known.npub != grant.npub => Err((Ended::Fault, "the identifier is in use".to_owned())),
+                _ if !known.is_of(hello) => {
+                    Err((Ended::Fault, "it is another offer than before; send it anew".to_owned()))
+                }
                 TransferState::Done => Ok(None),
                 TransferState::Rejected => Err((Ended::Rejected, "rejected at the receiving end".to_owned())),
                 TransferState::Cancelled | TransferState::Failed => {
@@ -116,6 +124,9 @@ impl Process {
                 TransferState::Paused => not_now("paused at the receiving end"),
                 _ => Ok(Some(known)),
             };
+        }
+        if self.store.outgoing().iter().any(|own| own.id == hello.id) {
+            return Err((Ended::Fault, "the identifier is in use".to_owned()));
         }
         let mode = self.settings().effective(unix_s());
         let accepted = match &mode {
@@ -167,17 +178,14 @@ impl Process {
             }
         };
         let known = |total| Amount { total, done: 0 };
-        let mut names: Vec<String> = hello.names.iter().map(|name| display(name)).collect();
-        if hello.more_names > 0 {
-            names.push(format!("and {} more", hello.more_names));
-        }
         Ok(Incoming {
             id: hello.id,
             npub: grant.npub.clone(),
             peer: grant.name.clone(),
             user: None,
-            names,
+            names: names(hello),
             into,
+            overwrite: hello.overwrite,
             folder: RawPath::from(folder.as_path()),
             entries: known(hello.entries),
             bytes: known(hello.bytes),
@@ -328,6 +336,23 @@ impl Process {
     }
 }
 
+/// The names of an offer, as they are shown.
+fn names(hello: &Hello) -> Vec<String> {
+    let more = (hello.more_names > 0).then(|| format!("and {} more", hello.more_names));
+    hello.names.iter().map(|name| display(name)).chain(more).collect()
+}
+
+impl Incoming {
+    /// Whether a greeting offers what was offered, and accepted, before.
+    fn is_of(&self, hello: &Hello) -> bool {
+        let is_more = hello.bytes.is_some_and(|bytes| bytes > receive::most(self.bytes.total));
+        self.names == names(hello)
+            && self.into.as_bytes() == hello.into
+            && self.overwrite == hello.overwrite
+            && !is_more
+    }
+}
+
 fn kind(failure: &Failure) -> Ended {
     match failure {
         Failure::Retry(_) => Ended::NotNow,
@@ -336,3 +361,6 @@ fn kind(failure: &Failure) -> Ended {
         Failure::Cancelled(_) => Ended::Cancelled,
     }
 }
+
+#[cfg(test)]
+mod tests;

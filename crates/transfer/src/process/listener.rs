@@ -1,9 +1,9 @@
 //! Connections that come in: nothing of one is read beyond its token unless the daemons agreed on that.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,35 +18,74 @@ use crate::wire::{Connection, Prelude};
 
 /// How long a connection may take for its first bytes.
 const FIRST: Duration = Duration::from_secs(2);
-/// The most connections that have not sent their first bytes.
-const MAX_UNPROVEN: usize = 16;
-/// The most connections at a time.
-const MAX_CONNECTIONS: usize = 128;
+/// The most connections that have not sent their first bytes, and those of one address.
+const MAX_UNPROVEN: usize = 32;
+const OWN_UNPROVEN: usize = 8;
+/// The most connections at a time, and those of one address.
+const MAX_CONNECTIONS: usize = 256;
+const OWN: usize = 64;
 /// The pause before the daemon is asked again.
 const AGAIN: Duration = Duration::from_secs(2);
 /// The pause after the system refuses to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// Places of connections.
+/// Connections of each address: those that have not sent their first bytes, and all.
 #[derive(Debug, Default)]
-struct Places {
-    unproven: AtomicUsize,
-    all: AtomicUsize,
-}
+struct Places(Mutex<BTreeMap<Ipv6Addr, [usize; 2]>>);
 
 /// A place, until it is dropped.
-struct Place<'a>(&'a AtomicUsize);
+struct Place<'a> {
+    places: &'a Places,
+    of: Ipv6Addr,
+    unproven: bool,
+}
 
-impl<'a> Place<'a> {
-    fn take(of: &'a AtomicUsize, most: usize) -> Option<Self> {
-        let taken = Self(of);
-        (of.fetch_add(1, Ordering::AcqRel) < most).then_some(taken)
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Ipv6Addr, [usize; 2]>> {
+        // No code panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a new connection; `None` if there is none, also for this address.
+    fn take(&self, of: Ipv6Addr) -> Option<Place<'_>> {
+        let mut places = self.lock();
+        let [unproven, all] = places
+            .values()
+            .fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
+        let own = places.get(&of).copied().unwrap_or_default();
+        let full = unproven >= MAX_UNPROVEN || all >= MAX_CONNECTIONS || own[0] >= OWN_UNPROVEN || own[1] >= OWN;
+        if full {
+            return None;
+        }
+        let own = places.entry(of).or_default();
+        *own = own.map(|count| count + 1);
+        Some(Place {
+            places: self,
+            of,
+            unproven: true,
+        })
+    }
+}
+
+impl Place<'_> {
+    /// Notes that the first bytes have come.
+    fn prove(&mut self) {
+        if std::mem::take(&mut self.unproven)
+            && let Some([unproven, _]) = self.places.lock().get_mut(&self.of)
+        {
+            *unproven -= 1;
+        }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        self.prove();
+        let mut places = self.places.lock();
+        match places.get_mut(&self.of) {
+            Some([_, all]) if *all > 1 => *all -= 1,
+            _ => drop(places.remove(&self.of)),
+        }
     }
 }
 
@@ -120,11 +159,9 @@ impl Process {
             match listener.accept() {
                 Ok((stream, from)) => {
                     let IpAddr::V6(from) = from.ip() else { continue };
-                    let (process, places) = (Arc::clone(self), Arc::clone(&places));
-                    // Beyond the limits a connection is closed unread.
-                    let full = places.unproven.load(Ordering::Acquire) >= MAX_UNPROVEN
-                        || places.all.load(Ordering::Acquire) >= MAX_CONNECTIONS;
-                    if !full {
+                    // Without a grant for its address a connection is closed unread, and it takes no place.
+                    if self.grants.expects(from) {
+                        let (process, places) = (Arc::clone(self), Arc::clone(&places));
                         thread::spawn(move || process.serve_connection(stream, from, &places));
                     }
                 }
@@ -138,17 +175,14 @@ impl Process {
     }
 
     fn serve_connection(self: &Arc<Self>, stream: TcpStream, from: Ipv6Addr, places: &Places) {
-        let Some(_place) = Place::take(&places.all, MAX_CONNECTIONS) else {
+        let Some(mut place) = places.take(from) else {
             return;
         };
-        let prelude = {
-            let Some(_unproven) = Place::take(&places.unproven, MAX_UNPROVEN) else {
-                return;
-            };
-            self.read_prelude(&stream)
-        };
-        let prelude = match prelude {
-            Ok(prelude) => prelude,
+        let prelude = match self.read_prelude(&stream) {
+            Ok(prelude) => {
+                place.prove();
+                prelude
+            }
             Err(error) => {
                 tracing::debug!(%from, %error, "a connection without a token is closed");
                 return;
@@ -198,5 +232,27 @@ impl Process {
             }
         }
         Ok(Prelude::parse(&bytes)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_leaves_places_for_others() {
+        let places = Places::default();
+        let [one, other] = [1, 2].map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+        let mut held: Vec<Place<'_>> = std::iter::from_fn(|| places.take(one)).collect();
+        assert_eq!(held.len(), OWN_UNPROVEN);
+        while held.len() < OWN {
+            held.iter_mut().for_each(Place::prove);
+            held.extend(std::iter::from_fn(|| places.take(one)).take(OWN_UNPROVEN));
+        }
+        held.iter_mut().for_each(Place::prove);
+        assert!(places.take(one).is_none());
+        assert!(places.take(other).is_some());
+        drop(held);
+        assert!(places.lock().is_empty());
     }
 }

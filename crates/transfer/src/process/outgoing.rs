@@ -15,6 +15,8 @@ use crate::send::{self, Order};
 
 /// The most transfers that are sent at a time.
 const AT_ONCE: usize = 3;
+/// The most transfers that are connected at a time, those that wait to be accepted among them.
+const MAX_CONNECTED: usize = 50;
 /// The pause between two looks at the queue.
 const LOOK: Duration = Duration::from_secs(1);
 /// The pause before the daemon is asked again for its events.
@@ -42,10 +44,14 @@ impl Process {
 
     fn is_due(&self, transfer: &Outgoing) -> bool {
         let lives = self.lives();
-        let active = lives.keys().filter(|(direction, _)| *direction == Direction::Send);
+        let sends = lives.iter().filter(|((direction, _), _)| *direction == Direction::Send);
+        let all = sends.clone().count();
+        // One that waits until it is accepted takes no turn.
+        let active = sends.filter(|(_, live)| live.state().state != TransferState::Waiting);
         transfer.state == TransferState::Queued
             && !lives.contains_key(&(Direction::Send, transfer.id))
             && active.count() < AT_ONCE
+            && all < MAX_CONNECTED
             && self
                 .plan()
                 .next

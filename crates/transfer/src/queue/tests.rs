@@ -47,6 +47,7 @@ fn incoming(number: u16) -> Incoming {
         user: None,
         names: vec!["photos".to_owned()],
         into: String::new(),
+        overwrite: false,
         folder: RawPath::Text("/home/a/Downloads".to_owned()),
         entries: Amount::default(),
         bytes: Amount::default(),
