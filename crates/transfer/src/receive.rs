@@ -7,7 +7,7 @@ mod data;
 mod decide;
 mod folders;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
@@ -40,6 +40,11 @@ const MAX_STRAYS: u32 = 64;
 const MAX_CHANGES: u8 = 8;
 /// The pause between two points from which a transfer goes on after a loss of power.
 const CHECKPOINT: Duration = Duration::from_secs(30);
+
+/// How much more than was announced may come in any case, in bytes.
+const GROWTH: u64 = 64 << 20;
+/// The longest step of the clock of a file system, and some more.
+const CLOCK: Duration = Duration::from_millis(25);
 
 /// Reads the greeting of a control connection.
 ///
@@ -96,6 +101,10 @@ pub struct Session {
     writes: Mutex<()>,
     id: TransferId,
     overwrite: bool,
+    /// What was offered; `None` if not all of it was named.
+    offered: Option<BTreeSet<Vec<u8>>>,
+    /// The most bytes that may come.
+    most: u64,
     /// The folder that gets the files.
     root: Root,
     /// What is staged.
@@ -117,6 +126,8 @@ struct Memory {
     next: u32,
     /// Whether small files of earlier tries can be trusted: the system has not started anew since.
     same_boot: bool,
+    /// Whether something may be staged that this try does not announce.
+    is_resumed: bool,
     folders: Folders,
 }
 
@@ -129,6 +140,8 @@ struct Waiting {
     end: Option<(u64, u64)>,
     /// Frames of entries that did not wait for them.
     strays: u32,
+    /// The bytes of all files so far.
+    bytes: u64,
 }
 
 /// An entry that waits for data.
@@ -191,7 +204,11 @@ impl Session {
         let prepared = || -> io::Result<(Root, Root, Journal, Memory, Meta)> {
             let root = below(Root::create(folder)?, into)?;
             let stage = staging(&hello.id)?;
-            root.make_dir(&stage, 0o700)?;
+            let is_new = root.make_dir(&stage, 0o700)?;
+            if !is_new {
+                // The clock of a file system may stand still for so long: what is staged from here on is newer.
+                thread::sleep(CLOCK);
+            }
             let stage = root.enter(&stage)?;
             let in_stage = |name: &[u8]| RelPath::new(name).map_err(io::Error::other);
             let (tree, journal, begun) = (in_stage(b"tree")?, in_stage(b"journal")?, in_stage(b"begun")?);
@@ -217,6 +234,7 @@ impl Session {
                     .collect(),
                 next,
                 folders: Folders::new(&stage)?,
+                is_resumed: !is_new,
             };
             Ok((root, stage.enter(&tree)?, journal, memory, stamp))
         };
@@ -229,6 +247,8 @@ impl Session {
             writes: Mutex::new(()),
             id: hello.id,
             overwrite: hello.overwrite,
+            offered: (hello.more_names == 0).then(|| hello.names.iter().cloned().collect()),
+            most: most(hello.bytes),
             root,
             tree,
             journal: Mutex::new(journal),
@@ -335,6 +355,11 @@ impl Session {
 
     /// Handles what the sending end says, until its connection ends.
     fn listen(&self) {
+        // Time limits of the greeting and of the wait for consent end here.
+        let limited = self.control.set_read_timeout(Some(SILENCE));
+        if let Err(error) = limited {
+            return self.fail(failed("the connection is lost", &error));
+        }
         let mut from = io::BufReader::new(&*self.control);
         let failure = loop {
             let handled = message::read(&mut from)
@@ -457,6 +482,12 @@ impl Session {
         self.tree.sync_fs()?;
         journal.sync()
     }
+}
+
+/// The most bytes that may come where so many were announced: files may grow meanwhile.
+#[must_use]
+pub fn most(announced: Option<u64>) -> u64 {
+    announced.map_or(u64::MAX, |bytes| bytes.saturating_add((bytes / 10).max(GROWTH)))
 }
 
 fn kind_of(failure: &Failure) -> Ended {

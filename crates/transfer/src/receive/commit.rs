@@ -25,6 +25,7 @@ impl Session {
     /// Stores everything for good.
     pub(super) fn commit(&self) -> Result<(), Failure> {
         let storing = |error: io::Error| failed("what has arrived cannot be stored", &error);
+        self.remove_rest().map_err(storing)?;
         self.tree.sync_fs().map_err(storing)?;
         self.journal().sync().map_err(storing)?;
         let placed = self.place_all().map_err(storing)?;
@@ -33,6 +34,26 @@ impl Session {
         let staged = super::staging(&self.id).map_err(storing)?;
         self.root.remove_all(&staged).map_err(storing)?;
         self.root.sync().map_err(storing)
+    }
+
+    /// Removes what earlier tries have staged and this one did not announce: its source is gone.
+    fn remove_rest(&self) -> io::Result<()> {
+        if !self.memory().is_resumed {
+            return Ok(());
+        }
+        let mut left: Vec<RelPath> = Vec::new();
+        left.extend(self.tree.names()?.iter().filter_map(|name| RelPath::own(name).ok()));
+        while let Some(path) = left.pop() {
+            match self.tree.stat(&path)? {
+                Some(staged) if !self.is_of_this_try(&staged) => self.tree.remove_all(&path)?,
+                Some(staged) if staged.kind == Kind::Dir => {
+                    let names = self.tree.enter(&path)?.names()?;
+                    left.extend(names.iter().filter_map(|name| path.join(name).ok()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Gives everything its name. Returns folders that were merged, and what came under another name.

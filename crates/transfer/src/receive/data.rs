@@ -11,12 +11,12 @@ use rustix::fs::{FallocateFlags, Timespec, Timestamps, fallocate, futimens};
 
 use super::{Item, ItemState, MAX_DATA, SILENCE, Session, failed};
 use crate::hash::{FileHasher, GROUP, Hash, group_len, groups};
-use crate::journal::{KeptFile, Record};
+use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::{Failure, Work};
 use crate::wire::{Frame, WireEntry};
 
 /// How many hashes of a file are in memory at a time.
-const AT_ONCE: u64 = 1 << 16;
+const AT_ONCE: usize = 1 << 16;
 
 /// The hash that stands for a group of zeros.
 const ZERO: Hash = Hash([0; 32]);
@@ -187,10 +187,11 @@ impl Session {
         }
         state.is_done = true;
         let rest = item.entry.size - state.counted;
+        let held = state.groups.clone();
         drop(state);
         let name = item.entry.path.display();
         let storing = |error: io::Error| failed(&format!("{name} cannot be written"), &error);
-        if self.hash_of(item).map_err(storing)? != hash {
+        if self.hash_of(item, &held).map_err(storing)? != hash {
             self.forget(item)?;
             return Err(Failure::Fatal(format!(
                 "{name} does not have the hash that the other end says"
@@ -209,15 +210,13 @@ impl Session {
     }
 
     /// Computes the hash of a file from those of its groups.
-    fn hash_of(&self, item: &Item) -> io::Result<Hash> {
+    fn hash_of(&self, item: &Item, held: &GroupSet) -> io::Result<Hash> {
         let mut hasher = FileHasher::new(item.entry.size);
-        let all = groups(item.entry.size);
-        let mut from = 0;
-        while from < all {
-            let to = (from + AT_ONCE).min(all);
+        let mut held = held.ranges().flatten();
+        while let Some(from) = held.next() {
+            let to = 1 + held.by_ref().take(AT_ONCE).last().unwrap_or(from);
             let hashes = self.journal().hashes(item.number, from, to)?;
             hashes.iter().for_each(|(group, hash)| hasher.add(*group, hash));
-            from = to;
         }
         Ok(hasher.finish())
     }

@@ -41,10 +41,13 @@ fn is_same(meta: &Meta, entry: &WireEntry) -> bool {
 
 /// Whether a failure concerns one name alone: the file system has no such names, or something is in its way.
 fn is_of_name(error: &io::Error) -> bool {
-    use io::ErrorKind::{AlreadyExists, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, PermissionDenied};
+    use io::ErrorKind::{
+        AlreadyExists, FileTooLarge, InvalidFilename, InvalidInput, IsADirectory, NotADirectory, PermissionDenied,
+    };
     use rustix::io::Errno;
     let kinds = [
         AlreadyExists,
+        FileTooLarge,
         InvalidFilename,
         InvalidInput,
         IsADirectory,
@@ -105,8 +108,10 @@ impl Session {
         if item.entry.size > GROUP && entry.size <= GROUP {
             self.forget(&item)?;
         }
-        let entries_before = self.waiting().items.remove(&index).is_some();
-        debug_assert!(entries_before, "the item was there");
+        let mut waiting = self.waiting();
+        waiting.items.remove(&index);
+        waiting.bytes -= item.entry.size;
+        drop(waiting);
         let verdict = self.decide_one(index, entry, changes)?;
         self.tell_verdicts(index, vec![verdict]);
         Ok(())
@@ -121,6 +126,16 @@ impl Session {
 
     /// Decides about an entry, and notes that it waits for data if so.
     fn decide_one(&self, index: u64, entry: WireEntry, changes: u8) -> Result<Verdict, Failure> {
+        if self
+            .offered
+            .as_ref()
+            .is_some_and(|offered| !offered.contains(entry.path.first()))
+        {
+            let name = entry.path.display();
+            return Err(Failure::Fatal(format!(
+                "the other end sends {name}, which it did not offer"
+            )));
+        }
         let decision = match self.decide(&entry) {
             Ok(decision) => decision,
             Err(error) if is_of_name(&error) => {
@@ -132,6 +147,10 @@ impl Session {
         };
         let mut waiting = self.waiting();
         waiting.next = waiting.next.max(index + 1);
+        waiting.bytes = waiting.bytes.saturating_add(entry.size);
+        if waiting.bytes > self.most {
+            return Err(Failure::Fatal("the other end sends more than it offered".to_owned()));
+        }
         match decision.verdict {
             Verdict::Send | Verdict::Resume(_) | Verdict::Compare => {
                 let counted = held_bytes(&decision.groups, entry.size);
@@ -179,25 +198,26 @@ impl Session {
             if there.is_none_or(|there| there.kind != Kind::Dir) {
                 return Err(io::ErrorKind::NotADirectory.into());
             }
+            // From here on it counts as of this try.
+            self.tree.set_mode(&entry.path, 0o700)?;
         }
         self.memory().folders.note(entry)?;
         Ok(Verdict::Made)
     }
 
     fn decide_link(&self, entry: &WireEntry) -> io::Result<Verdict> {
-        let is_there = |root: &crate::root::Root| -> io::Result<bool> {
-            match root.stat(&entry.path)? {
-                Some(meta) if meta.kind == Kind::Link => Ok(root.read_link(&entry.path)? == entry.target),
-                _ => Ok(false),
-            }
-        };
-        if is_there(&self.root).unwrap_or(false) {
+        let there = self.root.stat(&entry.path).ok().flatten();
+        let is_link = there.is_some_and(|there| there.kind == Kind::Link);
+        if is_link
+            && self
+                .root
+                .read_link(&entry.path)
+                .is_ok_and(|target| target == entry.target)
+        {
             return Ok(Verdict::Have);
         }
-        if !is_there(&self.tree)? {
-            self.make_room(&entry.path)?;
-            self.tree.symlink(&entry.path, &entry.target)?;
-        }
+        self.make_room(&entry.path)?;
+        self.tree.symlink(&entry.path, &entry.target)?;
         Ok(Verdict::Made)
     }
 
@@ -219,6 +239,8 @@ impl Session {
                 None => !is_big && same_boot && !self.is_of_this_try(staged),
             };
             if is_stored {
+                // From here on it counts as of this try.
+                self.tree.set_mode(&entry.path, entry.mode.into())?;
                 return Ok(Verdict::Have.into());
             }
         }
@@ -255,7 +277,7 @@ impl Session {
     }
 
     /// Whether something staged is of this try: then another entry has its name.
-    fn is_of_this_try(&self, staged: &Meta) -> bool {
+    pub(super) fn is_of_this_try(&self, staged: &Meta) -> bool {
         (staged.ctime_s, staged.ctime_ns) >= (self.begun.ctime_s, self.begun.ctime_ns)
     }
 

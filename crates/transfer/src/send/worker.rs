@@ -321,10 +321,13 @@ impl Worker<'_> {
             index: group,
             hash,
         };
-        // Before the other end can have it, so that a later try knows what it has.
-        let kept = session.outboard().journal.append(&record);
-        kept.map_err(|error| Failure::Retry(format!("the state of the transfer cannot be written ({error})")))?;
-        if !(is_held && before == Some(hash)) {
+        // Before the other end can have it, so that a later try knows what it has. Where it has other bytes, a later try
+        // cannot tell whether these arrived, so that nothing is kept.
+        if !is_held || before == Some(hash) {
+            let kept = session.outboard().journal.append(&record);
+            kept.map_err(|error| Failure::Retry(format!("the state of the transfer cannot be written ({error})")))?;
+        }
+        if !is_held || before != Some(hash) {
             self.send_of(big, group, hash, false)?;
         }
         Ok(Some(hash))

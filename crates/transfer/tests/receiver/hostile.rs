@@ -3,7 +3,7 @@
 use weft_transfer::hash::{GROUP, Hash};
 use weft_transfer::wire::{Frame, FrameFlags, FromSender};
 
-use crate::sender::{Folder, Sender, content, file, folder, frame, groups};
+use crate::sender::{Folder, Sender, content, file, folder, frame, groups, hello};
 
 /// Plays a lie, and returns the words with which it is refused. Nothing has got a name.
 fn lie(play: impl FnOnce(&mut Sender)) -> String {
@@ -96,12 +96,39 @@ fn lies_about_the_list_are_refused() {
         sender.say(&FromSender::Entries(1, vec![folder("e")]));
     });
     assert!(words.contains("out of turn"), "{words}");
-    let words = lie(|sender| sender.say(&FromSender::Hello(crate::sender::hello(false))));
+    let words = lie(|sender| sender.say(&FromSender::Hello(hello(false))));
     assert!(words.contains("a second greeting"), "{words}");
     let words = lie(|sender| sender.say_raw(b"\xffabc"));
     assert!(words.contains("a message of kind 255"), "{words}");
     let words = lie(|sender| sender.send_raw(&[0xff; Frame::LEN]));
     assert!(words.contains("a frame that this version does not know"), "{words}");
+}
+
+/// As [`lie`], with a greeting.
+fn lie_behind(hello: &weft_transfer::wire::Hello, play: impl FnOnce(&mut Sender)) -> String {
+    let root = Folder::new();
+    let mut sender = Sender::start_with(root.0.path(), hello);
+    play(&mut sender);
+    sender.refused()
+}
+
+#[test]
+fn only_what_was_offered_may_come() {
+    let offer = weft_transfer::wire::Hello {
+        names: vec![b"photos".to_vec()],
+        more_names: 0,
+        bytes: Some(GROUP),
+        ..hello(false)
+    };
+    let words = lie_behind(&offer, |sender| {
+        sender.announce(0, &[folder("photos"), file("photos/a", 1)]);
+        sender.say(&FromSender::Entries(2, vec![file("other", 1)]));
+    });
+    assert!(words.contains("sends other, which it did not offer"), "{words}");
+    let words = lie_behind(&offer, |sender| {
+        sender.say(&FromSender::Entries(0, vec![file("photos", 66 * GROUP)]));
+    });
+    assert!(words.contains("more than it offered"), "{words}");
 }
 
 #[test]

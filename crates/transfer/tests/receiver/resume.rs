@@ -118,3 +118,32 @@ fn a_file_may_change_while_it_is_sent() {
     sender.finish(1, after.len() as u64);
     assert_eq!(std::fs::read(root.path("big")).unwrap(), after);
 }
+
+#[test]
+fn leftovers_of_a_source_that_is_gone_get_no_name() {
+    let root = Folder::new();
+    let mut first = Sender::start(root.0.path());
+    let entries = [
+        folder("d"),
+        file("d/part", 3 * GROUP),
+        file("d/whole", 5),
+        folder("gone"),
+        file("gone/x", 1),
+        file("kept", 4),
+    ];
+    first.announce(0, &entries);
+    first.group(1, 0, &content(GROUP, 1));
+    first.group(2, 0, b"hello");
+    first.group(4, 0, b"x");
+    first.group(5, 0, b"kept");
+    let live = std::sync::Arc::clone(&first.live);
+    weft_os::test_support::wait_until(std::time::Duration::from_secs(60), "all is stored", || {
+        live.bytes.value() == GROUP + 10
+    });
+    first.vanish();
+    let mut second = Sender::start(root.0.path());
+    let verdicts = second.announce(0, &[folder("d"), file("kept", 4)]);
+    assert_eq!(verdicts, [Verdict::Made, Verdict::Have]);
+    second.finish(2, 4);
+    assert_eq!(root.names(), ["d", "kept"]);
+}

@@ -145,3 +145,25 @@ fn holes_stay_holes() {
     assert_eq!(metadata.len(), size);
     assert!(metadata.blocks() * 512 < 4 * GROUP, "{} blocks", metadata.blocks());
 }
+
+#[test]
+fn the_largest_size_takes_no_time() {
+    let root = Folder::new();
+    let size = 1 << 60;
+    let mut sender = Sender::start(root.0.path());
+    let verdicts = sender.announce(0, &[file("huge", size), file("small", 5)]);
+    if verdicts[0] == Verdict::Send {
+        let at = (1 << 40) - 1;
+        let group = content(GROUP, 3);
+        sender.group(0, at, &group);
+        let mut hasher = weft_transfer::hash::FileHasher::new(size);
+        hasher.add(at, &Hash::of(&group));
+        sender.say(&FromSender::Finished(0, 1, hasher.finish()));
+    } else {
+        // A file system that has no such files.
+        assert!(matches!(verdicts[0], Verdict::Refused(_)), "{verdicts:?}");
+    }
+    sender.group(1, 0, b"hello");
+    sender.finish(2, size + 5);
+    assert!(root.names().contains(&"small".to_owned()));
+}
