@@ -21,8 +21,8 @@ use crate::link::{self, Opened};
 use crate::live::{Failure, Live, Reason, Work};
 use crate::names;
 use crate::pace::Pace;
-use crate::walk::Source;
-use crate::wire::message::{self, Ended, MAX_NAMES};
+use crate::walk::{EntryKind, Source};
+use crate::wire::message::{self, Ended};
 use crate::wire::{Connection, FromReceiver, FromSender, Hello, Prelude, Verdict, WireError};
 
 /// A connection on which nothing came for this long is dead.
@@ -151,15 +151,13 @@ impl Session<'_> {
         let (entries, bytes) = listing::count(&self.source, Instant::now() + COUNTING).unzip();
         self.live.set_totals(entries, bytes);
         let names = self.source.names();
-        let more = names.len().saturating_sub(MAX_NAMES);
         Hello {
             id: self.order.id,
             overwrite: self.order.overwrite,
             entries,
             bytes,
             into: self.order.into.clone().into_bytes(),
-            names: names.into_iter().take(MAX_NAMES).collect(),
-            more_names: u32::try_from(more).unwrap_or(u32::MAX),
+            names,
         }
     }
 
@@ -226,7 +224,7 @@ impl Session<'_> {
 
     /// Does what the receiving end decided about an entry.
     fn judge(&self, index: u64, verdict: Verdict) -> Result<(), Failure> {
-        let known = self.window.find(index);
+        let known = self.window.judged(index);
         let entry = known.ok_or_else(|| Failure::Fatal("the other end asks for what was not announced".to_owned()))?;
         match verdict {
             Verdict::Have => {
@@ -238,8 +236,16 @@ impl Session<'_> {
                 self.live.note(entry.path.display(), plain(&why));
                 self.window.remove(index);
             }
+            _ if entry.kind != EntryKind::File => {
+                return Err(Failure::Fatal(
+                    "the other end asks for data of what has none".to_owned(),
+                ));
+            }
             Verdict::Send => self.queue.push(Job::new(index, entry, Vec::new())),
-            Verdict::Resume(held) => self.queue.push(Job::new(index, entry, held)),
+            Verdict::Resume(held) if job::are_of(&held, entry.size) => self.queue.push(Job::new(index, entry, held)),
+            Verdict::Resume(_) => {
+                return Err(Failure::Fatal("the other end has groups that no file has".to_owned()));
+            }
             Verdict::Compare => self.queue.push(Job::Compare { index, entry }),
         }
         Ok(())

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::hash::{GROUP, Hash};
+use crate::hash::{GROUP, Hash, groups};
 use crate::live::Stop;
 use crate::walk::{DataGroups, Entry};
 
@@ -87,10 +87,10 @@ impl Big {
     }
 }
 
-/// The work that waits. Workers share the file that was begun last.
+/// The work that waits. Workers share the files that were begun, the first of them first.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    inner: Mutex<(VecDeque<Job>, Option<Arc<Big>>)>,
+    inner: Mutex<(VecDeque<Job>, VecDeque<Arc<Big>>)>,
     changed: Condvar,
 }
 
@@ -106,7 +106,7 @@ pub(super) enum Taken {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, (VecDeque<Job>, Option<Arc<Big>>)> {
+    fn lock(&self) -> MutexGuard<'_, (VecDeque<Job>, VecDeque<Arc<Big>>)> {
         // No code panics while it holds the lock.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,7 +118,7 @@ impl Queue {
 
     /// Shares a file with the other workers.
     pub(super) fn share(&self, big: Arc<Big>) {
-        self.lock().1 = Some(big);
+        self.lock().1.push_back(big);
         self.changed.notify_all();
     }
 
@@ -129,11 +129,11 @@ impl Queue {
             if stop.is_set() {
                 return None;
             }
-            if let Some(big) = inner.1.clone() {
+            while let Some(big) = inner.1.front().cloned() {
                 if let Some(group) = next_group(&big) {
                     return Some(Taken::Group(big, group));
                 }
-                inner.1 = None;
+                inner.1.pop_front();
                 // Else the worker that has the last group finishes it.
                 if big.lock().busy == 0 {
                     return Some(Taken::Finish(big));
@@ -164,22 +164,43 @@ pub(super) fn next_group(big: &Big) -> Option<u64> {
 /// The entries that are announced and not yet done.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    entries: Mutex<BTreeMap<u64, Entry>>,
+    entries: Mutex<BTreeMap<u64, Open>>,
     room: Condvar,
 }
 
+/// An entry that is announced.
+#[derive(Debug)]
+struct Open {
+    entry: Entry,
+    /// Whether a verdict about it is awaited.
+    is_awaited: bool,
+}
+
 impl Window {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Open>> {
         // No code panics while it holds the lock.
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds an entry, or replaces it by what it is now. A verdict follows.
     pub(super) fn put(&self, index: u64, entry: Entry) {
-        self.lock().insert(index, entry);
+        let is_awaited = true;
+        self.lock().insert(index, Open { entry, is_awaited });
     }
 
-    pub(super) fn find(&self, index: u64) -> Option<Entry> {
-        self.lock().get(&index).cloned()
+    /// Returns the entry of a verdict; `None` if none is awaited.
+    pub(super) fn judged(&self, index: u64) -> Option<Entry> {
+        let mut entries = self.lock();
+        let open = entries.get_mut(&index).filter(|open| open.is_awaited)?;
+        open.is_awaited = false;
+        Some(open.entry.clone())
+    }
+
+    /// Notes that a further verdict follows.
+    pub(super) fn await_again(&self, index: u64) {
+        if let Some(open) = self.lock().get_mut(&index) {
+            open.is_awaited = true;
+        }
     }
 
     pub(super) fn remove(&self, index: u64) {
@@ -205,5 +226,38 @@ impl Window {
             };
         }
         !stop.is_set()
+    }
+}
+
+/// Whether groups that the other end says it has are in order, and of a file of this size.
+pub(super) fn are_of(held: &[Range<u64>], size: u64) -> bool {
+    let ends = held.iter().map(|range| range.end).collect::<Vec<_>>();
+    held.iter().all(|range| range.start < range.end)
+        && held
+            .iter()
+            .skip(1)
+            .zip(&ends)
+            .all(|(range, before)| range.start >= *before)
+        && ends.last().is_none_or(|last| *last <= groups(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_the_other_end_are_checked() {
+        let size = 4 * GROUP + 1;
+        for (held, right) in [
+            (&[][..], true),
+            (&[0..2, 2..3, 4..5], true),
+            (&[0..1, 2..6], false),
+            (&[2..3, 0..1], false),
+            (&[0..3, 2..4], false),
+            (&[0..1, 1..1], false),
+            (&[0..1, 1..u64::MAX], false),
+        ] {
+            assert_eq!(are_of(held, size), right, "{held:?}");
+        }
     }
 }

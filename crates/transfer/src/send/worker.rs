@@ -354,12 +354,10 @@ impl Worker<'_> {
             return Err(Trouble::Changed);
         }
         hashes.sort_unstable();
-        if !big.is_same {
-            // What the other end has of the former file, and the present one has not.
-            for group in big.held.iter().cloned().flatten() {
-                if hashes.binary_search_by_key(&group, |(group, _)| *group).is_err() {
-                    self.send_of(big, group, Hash([0; 32]), true)?;
-                }
+        // What the other end has of a former file, and the present one has not.
+        for group in big.held.iter().cloned().flatten() {
+            if hashes.binary_search_by_key(&group, |(group, _)| *group).is_err() {
+                self.send_of(big, group, Hash([0; 32]), true)?;
             }
         }
         let mut hasher = FileHasher::new(big.entry.size);
@@ -406,6 +404,7 @@ impl Worker<'_> {
                 return Ok(());
             }
         }
+        session.window.await_again(index);
         let message = FromSender::Hashes(index, true, hashes);
         session.say(&message).map_err(|error| lost(&error).into())
     }
