@@ -128,7 +128,7 @@ impl Journal {
     pub fn open(file: File, boot: [u8; 16]) -> io::Result<(Self, Kept)> {
         // Where what counts ends, and the last boot.
         let (mut trusted, mut last) = (0, None);
-        let end = scan(&file, u64::MAX, |record, end| match record {
+        let end = scan(&file, 0, u64::MAX, |record, end| match record {
             Record::Boot(boot) => last = Some(*boot),
             Record::Synced => trusted = end,
             _ => {}
@@ -142,7 +142,7 @@ impl Journal {
             ..Kept::default()
         };
         let mut doubted = Vec::new();
-        scan(&file, end, |record, end| match end <= trusted {
+        scan(&file, 0, end, |record, end| match end <= trusted {
             true => kept.note(record.clone()),
             false => {
                 kept.doubt(record);
@@ -190,13 +190,27 @@ impl Journal {
         self.file.sync_data()
     }
 
+    /// Where the next record begins.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.end
+    }
+
     /// Reads the hashes of groups of a file, from one number to before another.
     ///
     /// # Errors
     /// Those of the system.
     pub fn hashes(&self, number: u32, from: u64, to: u64) -> io::Result<BTreeMap<u64, Hash>> {
+        self.hashes_since(0, number, from, to)
+    }
+
+    /// Does the same for a file whose records begin at a [`position`](Self::position).
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn hashes_since(&self, since: u64, number: u32, from: u64, to: u64) -> io::Result<BTreeMap<u64, Hash>> {
         let mut hashes = BTreeMap::new();
-        scan(&self.file, self.end, |record, _| match record {
+        scan(&self.file, since, self.end, |record, _| match record {
             Record::Group {
                 number: of,
                 index,
@@ -223,10 +237,10 @@ const fn withdrawal(record: &Record) -> Option<Record> {
     }
 }
 
-/// Passes on each whole record that ends before `limit`, with the place where it ends. Returns where the last one ends.
-fn scan(file: &File, limit: u64, mut each: impl FnMut(&Record, u64)) -> io::Result<u64> {
+/// Passes on each whole record behind `since` that ends before `limit`, with the place where it ends. Returns where the last one ends.
+fn scan(file: &File, since: u64, limit: u64, mut each: impl FnMut(&Record, u64)) -> io::Result<u64> {
     let mut room = vec![0; AT_ONCE];
-    let (mut at, mut have, mut used) = (0_u64, 0, 0);
+    let (mut at, mut have, mut used) = (since, 0, 0);
     loop {
         room.copy_within(used..have, 0);
         have -= used;

@@ -6,24 +6,26 @@ mod compare;
 mod data;
 mod decide;
 mod folders;
+mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use self::compare::Comparison;
 use self::folders::Folders;
+use self::stage::Stage;
 use crate::api::{TransferId, TransferState};
 use crate::hash::Hash;
 use crate::journal::{GroupSet, Journal, KeptFile, boot_id};
 use crate::live::{Failure, Live, Reason};
-use crate::names::{RelPath, STAGED};
-use crate::root::{Meta, Root};
+use crate::names::{self, RelPath, STAGED};
+use crate::root::Root;
 use crate::send::{ALIVE, SAMPLE, SILENCE, plain};
 use crate::wire::message::{self, Ended};
 use crate::wire::{FromReceiver, FromSender, Hello, WireEntry, WireError};
@@ -43,9 +45,6 @@ const CHECKPOINT: Duration = Duration::from_secs(30);
 
 /// How much more than was announced may come in any case, in bytes.
 const GROWTH: u64 = 64 << 20;
-/// The longest step of the clock of a file system, and some more.
-const CLOCK: Duration = Duration::from_millis(25);
-
 /// Reads the greeting of a control connection.
 ///
 /// # Errors
@@ -79,7 +78,11 @@ fn staging(id: &TransferId) -> io::Result<RelPath> {
 /// # Errors
 /// Those of the system.
 pub fn discard(folder: &Path, into: &str, id: &TransferId) -> io::Result<()> {
-    let root = below(Root::open(folder)?, into)?;
+    let mut root = Root::open(folder)?;
+    if !into.is_empty() {
+        let into = RelPath::new(into.as_bytes()).map_err(io::Error::other)?;
+        root = root.enter(&into)?;
+    }
     root.remove_all(&staging(id)?)
 }
 
@@ -101,20 +104,15 @@ pub struct Session {
     writes: Mutex<()>,
     id: TransferId,
     overwrite: bool,
-    /// What was offered; `None` if not all of it was named.
-    offered: Option<BTreeSet<Vec<u8>>>,
+    /// The names at the top that were offered.
+    offered: BTreeSet<Vec<u8>>,
     /// The most bytes that may come.
     most: u64,
-    /// The folder that gets the files.
-    root: Root,
-    /// What is staged.
-    tree: Root,
+    stage: Stage,
     journal: Mutex<Journal>,
     memory: Mutex<Memory>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// When this try began, by the clock of the file system.
-    begun: Meta,
     connections: AtomicUsize,
 }
 
@@ -124,10 +122,6 @@ struct Memory {
     files: BTreeMap<RelPath, (u32, KeptFile)>,
     moved: BTreeMap<RelPath, Vec<u8>>,
     next: u32,
-    /// Whether small files of earlier tries can be trusted: the system has not started anew since.
-    same_boot: bool,
-    /// Whether something may be staged that this try does not announce.
-    is_resumed: bool,
     folders: Folders,
 }
 
@@ -152,6 +146,10 @@ struct Item {
     number: u32,
     /// How often it has changed since it was announced.
     changes: u8,
+    /// Where its records begin in the journal.
+    since: u64,
+    /// Whether nothing is stored for it any more. Who stores holds it for reading.
+    is_closed: RwLock<bool>,
     state: Mutex<ItemState>,
 }
 
@@ -201,45 +199,30 @@ impl Session {
         folder: &Path,
         into: &str,
     ) -> Result<Self, Failure> {
-        let prepared = || -> io::Result<(Root, Root, Journal, Memory, Meta)> {
-            let root = below(Root::create(folder)?, into)?;
-            let stage = staging(&hello.id)?;
-            let is_new = root.make_dir(&stage, 0o700)?;
-            if !is_new {
-                // The clock of a file system may stand still for so long: what is staged from here on is newer.
-                thread::sleep(CLOCK);
-            }
-            let stage = root.enter(&stage)?;
-            let in_stage = |name: &[u8]| RelPath::new(name).map_err(io::Error::other);
-            let (tree, journal, begun) = (in_stage(b"tree")?, in_stage(b"journal")?, in_stage(b"begun")?);
-            stage.make_dir(&tree, 0o700)?;
-            let file = match stage.create_new(&journal) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => stage.open_rw(&journal)?,
-                created => created?,
-            };
-            let (journal, kept) = Journal::open(file, boot_id())?;
-            if stage.stat(&begun)?.is_some() {
-                stage.remove_file(&begun)?;
-            }
-            drop(stage.create_new(&begun)?);
-            let stamp = stage.stat(&begun)?.ok_or(io::ErrorKind::NotFound)?;
+        let prepared = || -> io::Result<(Stage, Journal, Memory)> {
+            let stage = Stage::open(folder, into, &hello.id)?;
+            let (journal, kept) = Journal::open(stage.journal()?, boot_id())?;
             let next = kept.files.keys().next_back().map_or(0, |last| last + 1);
+            let files = kept.files.into_iter();
             let memory = Memory {
-                same_boot: kept.same_boot,
                 moved: kept.moved.into_iter().collect(),
-                files: kept
-                    .files
-                    .into_iter()
+                files: files
                     .map(|(number, file)| (file.path.clone(), (number, file)))
                     .collect(),
                 next,
-                folders: Folders::new(&stage)?,
-                is_resumed: !is_new,
+                folders: Folders::new(stage.fresh(b"folders")?),
             };
-            Ok((root, stage.enter(&tree)?, journal, memory, stamp))
+            Ok((stage, journal, memory))
         };
-        let (root, tree, journal, memory, begun) =
-            prepared().map_err(|error| failed(&format!("the folder {} cannot be used", folder.display()), &error))?;
+        let (stage, journal, memory) = prepared().map_err(|error| {
+            tracing::info!(folder = %folder.display(), into, %error, "a transfer cannot be stored");
+            match error.kind() {
+                io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory if !into.is_empty() => Failure::Fatal(
+                    format!("{} is no folder at the receiving end", names::display(into.as_bytes())),
+                ),
+                _ => failed("the folder of the user cannot be used", &error),
+            }
+        })?;
         live.set_totals(hello.entries, hello.bytes);
         Ok(Self {
             live,
@@ -247,15 +230,13 @@ impl Session {
             writes: Mutex::new(()),
             id: hello.id,
             overwrite: hello.overwrite,
-            offered: (hello.more_names == 0).then(|| hello.names.iter().cloned().collect()),
+            offered: hello.names.iter().cloned().collect(),
             most: most(hello.bytes),
-            root,
-            tree,
+            stage,
             journal: Mutex::new(journal),
             memory: Mutex::new(memory),
             waiting: Mutex::default(),
             changed: Condvar::new(),
-            begun,
             connections: AtomicUsize::new(0),
         })
     }
@@ -364,7 +345,15 @@ impl Session {
         let failure = loop {
             let handled = message::read(&mut from)
                 .and_then(|bytes| Ok(FromSender::parse(&bytes)?))
-                .map_err(|error| failed("the connection is lost", &error))
+                .map_err(|error| match error.kind() {
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                        Failure::Retry("the sender has ended the connection, and comes again".to_owned())
+                    }
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                        Failure::Retry("the connection fell silent".to_owned())
+                    }
+                    _ => failed("the connection is lost", &error),
+                })
                 .and_then(|message| self.handle(message));
             if let Err(failure) = handled {
                 break failure;
@@ -421,8 +410,13 @@ impl Session {
 
     /// Notes that an entry is done.
     fn done(&self, index: u64) {
-        self.waiting().items.remove(&index);
         self.live.entries.add(1);
+        self.end_of(index);
+    }
+
+    /// Notes that nothing more comes of an entry.
+    fn end_of(&self, index: u64) {
+        self.waiting().items.remove(&index);
         self.changed.notify_all();
     }
 
@@ -433,7 +427,7 @@ impl Session {
             .note(item.entry.path.display(), format!("left out: {}", plain(why)));
         item.lock().is_done = true;
         self.forget(&item)?;
-        self.done(index);
+        self.end_of(index);
         Ok(())
     }
 
@@ -477,9 +471,9 @@ impl Session {
     /// Makes a point from which the transfer goes on after a loss of power.
     fn checkpoint(&self) -> io::Result<()> {
         // Most of it without the lock, so that data go on.
-        self.tree.sync_fs()?;
+        self.stage.tree.sync_fs()?;
         let mut journal = self.journal();
-        self.tree.sync_fs()?;
+        self.stage.tree.sync_fs()?;
         journal.sync()
     }
 }

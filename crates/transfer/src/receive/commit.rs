@@ -25,41 +25,20 @@ impl Session {
     /// Stores everything for good.
     pub(super) fn commit(&self) -> Result<(), Failure> {
         let storing = |error: io::Error| failed("what has arrived cannot be stored", &error);
-        self.remove_rest().map_err(storing)?;
-        self.tree.sync_fs().map_err(storing)?;
+        self.stage.tree.sync_fs().map_err(storing)?;
         self.journal().sync().map_err(storing)?;
         let placed = self.place_all().map_err(storing)?;
         self.finish_folders(&placed).map_err(storing)?;
-        self.root.sync_fs().map_err(storing)?;
+        self.stage.root.sync_fs().map_err(storing)?;
         let staged = super::staging(&self.id).map_err(storing)?;
-        self.root.remove_all(&staged).map_err(storing)?;
-        self.root.sync().map_err(storing)
-    }
-
-    /// Removes what earlier tries have staged and this one did not announce: its source is gone.
-    fn remove_rest(&self) -> io::Result<()> {
-        if !self.memory().is_resumed {
-            return Ok(());
-        }
-        let mut left: Vec<RelPath> = Vec::new();
-        left.extend(self.tree.names()?.iter().filter_map(|name| RelPath::own(name).ok()));
-        while let Some(path) = left.pop() {
-            match self.tree.stat(&path)? {
-                Some(staged) if !self.is_of_this_try(&staged) => self.tree.remove_all(&path)?,
-                Some(staged) if staged.kind == Kind::Dir => {
-                    let names = self.tree.enter(&path)?.names()?;
-                    left.extend(names.iter().filter_map(|name| path.join(name).ok()));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        self.stage.root.remove_all(&staged).map_err(storing)?;
+        self.stage.root.sync().map_err(storing)
     }
 
     /// Gives everything its name. Returns folders that were merged, and what came under another name.
     fn place_all(&self) -> io::Result<Outcome> {
         let mut outcome = Outcome::default();
-        let top = self.tree.names()?;
+        let top = self.stage.tree.names()?;
         let mut left: Vec<Step> = top
             .iter()
             .rev()
@@ -68,13 +47,13 @@ impl Session {
             .collect();
         while let Some(step) = left.pop() {
             match step {
-                Step::Remove(path) => self.tree.remove_dir(&path)?,
+                Step::Remove(path) => self.stage.tree.remove_dir(&path)?,
                 Step::Place(path) => match self.place(&path)? {
                     Placed::As(name) if name == path => {}
                     Placed::As(name) => outcome.renamed.push((path, name)),
                     Placed::Merge => {
                         left.push(Step::Remove(path.clone()));
-                        let names = self.tree.enter(&path)?.names()?;
+                        let names = self.stage.tree.enter(&path)?.names()?;
                         let below = names.iter().rev().filter_map(|name| path.join(name).ok());
                         left.extend(below.map(Step::Place));
                         outcome.merged.insert(path);
@@ -87,17 +66,17 @@ impl Session {
 
     /// Gives one thing its name, or the next one that is free.
     fn place(&self, path: &RelPath) -> io::Result<Placed> {
-        match self.tree.rename_to(path, &self.root, path, false) {
+        match self.stage.tree.rename_to(path, &self.stage.root, path, false) {
             Ok(()) => return Ok(Placed::As(path.clone())),
             Err(error) if is_taken(&error) => {}
             Err(error) => return Err(error),
         }
         let kind = |root: &Root| -> io::Result<Option<Kind>> { Ok(root.stat(path)?.map(|meta| meta.kind)) };
-        let (new, old) = (kind(&self.tree)?, kind(&self.root)?);
+        let (new, old) = (kind(&self.stage.tree)?, kind(&self.stage.root)?);
         match (new, old) {
             (Some(Kind::Dir), Some(Kind::Dir)) => return Ok(Placed::Merge),
             (Some(Kind::File), Some(Kind::File)) if self.overwrite => {
-                self.tree.rename_to(path, &self.root, path, true)?;
+                self.stage.tree.rename_to(path, &self.stage.root, path, true)?;
                 return Ok(Placed::As(path.clone()));
             }
             _ => {}
@@ -114,7 +93,7 @@ impl Session {
                 path: path.clone(),
                 name: to.as_bytes().to_vec(),
             })?;
-            match self.tree.rename_to(path, &self.root, &to, false) {
+            match self.stage.tree.rename_to(path, &self.stage.root, &to, false) {
                 Ok(()) => {
                     let what = format!("stored as {}: the name is taken", display(&name));
                     self.live.note(path.display(), what.clone());
@@ -137,11 +116,11 @@ impl Session {
             }
             let path = outcome.now(&folder.path)?;
             // Someone may have moved it meanwhile.
-            match self.root.set_times(&path, folder.mtime_s, folder.mtime_ns) {
+            match self.stage.root.set_times(&path, folder.mtime_s, folder.mtime_ns) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 done => done?,
             }
-            self.root.set_mode(&path, folder.mode)
+            self.stage.root.set_mode(&path, folder.mode)
         })
     }
 }

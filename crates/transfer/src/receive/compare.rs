@@ -53,7 +53,7 @@ impl Session {
         let mut state = item.lock();
         let comparison = match state.comparison.take() {
             Some(comparison) => Ok(comparison),
-            None => self.root.open_read(&item.entry.path).and_then(|file| {
+            None => self.stage.root.open_read(&item.entry.path).and_then(|file| {
                 Ok(Comparison {
                     groups: DataGroups::new(&file, size)?,
                     file,

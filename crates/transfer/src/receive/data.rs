@@ -4,8 +4,8 @@ use std::fs::{File, Permissions};
 use std::io;
 use std::net::TcpStream;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, fallocate, futimens};
 
@@ -43,16 +43,22 @@ impl Session {
     pub fn serve_data(&self, stream: &Arc<TcpStream>) {
         if self.connections.fetch_add(1, Ordering::AcqRel) < MAX_DATA {
             self.live.stop().add(stream);
-            if let Err(failure) = self.frames(stream) {
-                self.fail(failure);
+            match self.frames(stream) {
+                // The control connection tells why.
+                Ok(()) | Err(None) => {}
+                Err(Some(failure)) => self.fail(failure),
             }
         }
         self.connections.fetch_sub(1, Ordering::AcqRel);
         self.changed.notify_all();
     }
 
-    fn frames(&self, stream: &TcpStream) -> Result<(), Failure> {
-        let lost = |error: io::Error| failed("the connection is lost", &error);
+    /// Takes frames; an error of `None`: the connection has ended.
+    fn frames(&self, stream: &TcpStream) -> Result<(), Option<Failure>> {
+        let lost = |error: io::Error| match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => None,
+            _ => Some(failed("the connection is lost", &error)),
+        };
         let mut room = Vec::new();
         let mut from = stream;
         loop {
@@ -109,12 +115,16 @@ impl Session {
     }
 
     fn store_small(&self, index: u64, item: &Item, bytes: &[u8]) -> io::Result<()> {
+        let closed = item.is_closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            return Ok(());
+        }
         let mut state = item.lock();
         if std::mem::replace(&mut state.is_done, true) {
             return Ok(());
         }
         self.live.times.of(Work::Disk, || -> io::Result<()> {
-            let file = self.tree.create_new(&item.entry.path)?;
+            let file = self.stage.tree.create_new(&item.entry.path)?;
             file.write_all_at(bytes, 0)?;
             self.complete(&file, &item.entry)
         })?;
@@ -125,6 +135,11 @@ impl Session {
     }
 
     fn store_group(&self, frame: &Frame, item: &Item, bytes: &[u8]) -> io::Result<()> {
+        let closed = item.is_closed.read().unwrap_or_else(PoisonError::into_inner);
+        if *closed {
+            // It was under way when the file changed.
+            return Ok(());
+        }
         let at = frame.group * GROUP;
         let (number, index, hash) = (item.number, frame.group, frame.hash);
         if item.lock().groups.contains(index) {
@@ -138,7 +153,7 @@ impl Session {
             journal.flush()?;
         }
         self.live.times.of(Work::Disk, || -> io::Result<()> {
-            let file = self.tree.open_rw(&item.entry.path)?;
+            let file = self.stage.tree.open_rw(&item.entry.path)?;
             match frame.flags.zero {
                 true => clear(&file, at, group_len(item.entry.size, index) as u64)?,
                 false => file.write_all_at(bytes, at)?,
@@ -193,12 +208,13 @@ impl Session {
         let storing = |error: io::Error| failed(&format!("{name} cannot be written"), &error);
         if self.hash_of(item, &held).map_err(storing)? != hash {
             self.forget(item)?;
-            return Err(Failure::Fatal(format!(
-                "{name} does not have the hash that the other end says"
+            // It may have changed at one end without a sign: all of it comes again.
+            return Err(Failure::Retry(format!(
+                "{name} does not have the hash that the other end says; it comes anew"
             )));
         }
         let stored = || -> io::Result<()> {
-            let file = self.tree.open_rw(&item.entry.path)?;
+            let file = self.stage.tree.open_rw(&item.entry.path)?;
             self.complete(&file, &item.entry)?;
             let number = item.number;
             self.journal().append(&Record::Stored { number, hash })
@@ -215,7 +231,7 @@ impl Session {
         let mut held = held.ranges().flatten();
         while let Some(from) = held.next() {
             let to = 1 + held.by_ref().take(AT_ONCE).last().unwrap_or(from);
-            let hashes = self.journal().hashes(item.number, from, to)?;
+            let hashes = self.journal().hashes_since(item.since, item.number, from, to)?;
             hashes.iter().for_each(|(group, hash)| hasher.add(*group, hash));
         }
         Ok(hasher.finish())
@@ -233,7 +249,7 @@ impl Session {
             if item.entry.size > GROUP {
                 self.journal().append(&Record::Forget { number: item.number })?;
             }
-            match self.tree.remove_file(&item.entry.path) {
+            match self.stage.tree.remove_file(&item.entry.path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             }

@@ -1,11 +1,11 @@
 //! What happens with each entry that is announced.
 
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::{Item, ItemState, MAX_CHANGES, MAX_WAITING, Session, failed};
 use crate::hash::{GROUP, Hash};
-use crate::journal::{GroupSet, Record};
+use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::Failure;
 use crate::names::RelPath;
 use crate::root::{Kind, Meta};
@@ -21,6 +21,8 @@ struct Decision {
     verdict: Verdict,
     /// Its number in the journal.
     number: u32,
+    /// Where its records begin there.
+    since: u64,
     groups: GroupSet,
 }
 
@@ -29,6 +31,7 @@ impl From<Verdict> for Decision {
         Self {
             verdict,
             number: 0,
+            since: 0,
             groups: GroupSet::default(),
         }
     }
@@ -97,6 +100,8 @@ impl Session {
         if changes > MAX_CHANGES {
             return Err(Failure::Fatal("the other end changed a file too often".to_owned()));
         }
+        // Waits for what is being stored.
+        *item.is_closed.write().unwrap_or_else(PoisonError::into_inner) = true;
         let mut state = item.lock();
         state.is_done = true;
         let mut memory = self.memory();
@@ -126,17 +131,13 @@ impl Session {
 
     /// Decides about an entry, and notes that it waits for data if so.
     fn decide_one(&self, index: u64, entry: WireEntry, changes: u8) -> Result<Verdict, Failure> {
-        if self
-            .offered
-            .as_ref()
-            .is_some_and(|offered| !offered.contains(entry.path.first()))
-        {
+        if !self.offered.contains(entry.path.first()) {
             let name = entry.path.display();
             return Err(Failure::Fatal(format!(
                 "the other end sends {name}, which it did not offer"
             )));
         }
-        let decision = match self.decide(&entry) {
+        let decision = match self.decide(&entry, changes > 0) {
             Ok(decision) => decision,
             Err(error) if is_of_name(&error) => {
                 let why = format!("it cannot be stored at the receiving end ({error})");
@@ -165,13 +166,17 @@ impl Session {
                     entry,
                     number,
                     changes,
+                    since: decision.since,
+                    is_closed: RwLock::new(false),
                     state,
                 };
                 waiting.items.insert(index, Arc::new(item));
             }
             Verdict::Have | Verdict::Made | Verdict::Refused(_) => {
                 drop(waiting);
-                self.live.entries.add(1);
+                if !matches!(decision.verdict, Verdict::Refused(_)) {
+                    self.live.entries.add(1);
+                }
                 if decision.verdict == Verdict::Have {
                     self.live.had.add(1);
                     self.live.bytes.add(entry.size);
@@ -181,35 +186,34 @@ impl Session {
         Ok(decision.verdict)
     }
 
-    fn decide(&self, entry: &WireEntry) -> io::Result<Decision> {
+    fn decide(&self, entry: &WireEntry, again: bool) -> io::Result<Decision> {
         if let Some(parent) = entry.path.parent() {
-            self.tree.make_dirs(&parent)?;
+            self.stage.tree.make_dirs(&parent)?;
         }
         match entry.kind {
             EntryKind::Dir => self.decide_folder(entry).map(Decision::from),
             EntryKind::Link => self.decide_link(entry).map(Decision::from),
-            EntryKind::File => self.decide_file(entry),
+            EntryKind::File => self.decide_file(entry, again),
         }
     }
 
     fn decide_folder(&self, entry: &WireEntry) -> io::Result<Verdict> {
-        if !self.tree.make_dir(&entry.path, 0o700)? {
-            let there = self.tree.stat(&entry.path)?;
+        if !self.stage.tree.make_dir(&entry.path, 0o700)? {
+            let there = self.stage.tree.stat(&entry.path)?;
             if there.is_none_or(|there| there.kind != Kind::Dir) {
                 return Err(io::ErrorKind::NotADirectory.into());
             }
-            // From here on it counts as of this try.
-            self.tree.set_mode(&entry.path, 0o700)?;
         }
         self.memory().folders.note(entry)?;
         Ok(Verdict::Made)
     }
 
     fn decide_link(&self, entry: &WireEntry) -> io::Result<Verdict> {
-        let there = self.root.stat(&entry.path).ok().flatten();
+        let there = self.stage.root.stat(&entry.path).ok().flatten();
         let is_link = there.is_some_and(|there| there.kind == Kind::Link);
         if is_link
             && self
+                .stage
                 .root
                 .read_link(&entry.path)
                 .is_ok_and(|target| target == entry.target)
@@ -217,79 +221,81 @@ impl Session {
             return Ok(Verdict::Have);
         }
         self.make_room(&entry.path)?;
-        self.tree.symlink(&entry.path, &entry.target)?;
+        self.stage.tree.symlink(&entry.path, &entry.target)?;
         Ok(Verdict::Made)
     }
 
-    fn decide_file(&self, entry: &WireEntry) -> io::Result<Decision> {
+    /// Decides about a file; `again`: it has changed since the last decision.
+    fn decide_file(&self, entry: &WireEntry, again: bool) -> io::Result<Decision> {
         // What is in the way shows when the file gets its name.
         let there = self.there(entry);
-        if there.as_ref().is_some_and(|there| is_same(there, entry)) {
-            return Ok(Verdict::Have.into());
-        }
         let is_big = entry.size > GROUP;
-        let (kept, same_boot) = {
-            let mut memory = self.memory();
-            (memory.files.remove(&entry.path), memory.same_boot)
-        };
-        let staged = self.tree.stat(&entry.path)?;
-        if let Some(staged) = staged.as_ref().filter(|staged| is_same(staged, entry)) {
-            let is_stored = match &kept {
-                Some((_, kept)) => kept.stored.is_some(),
-                None => !is_big && same_boot && !self.is_of_this_try(staged),
-            };
-            if is_stored {
-                // From here on it counts as of this try.
-                self.tree.set_mode(&entry.path, entry.mode.into())?;
+        let kept = self.memory().files.remove(&entry.path);
+        if !again {
+            self.make_room(&entry.path)?;
+            if there.as_ref().is_some_and(|there| is_same(there, entry)) {
+                return Ok(Verdict::Have.into());
+            }
+            if self.take_staged(entry, kept.as_ref())? {
                 return Ok(Verdict::Have.into());
             }
         }
+        let staged = self.stage.tree.stat(&entry.path)?;
         if let (true, Some((number, kept)), Some(_)) = (is_big, kept, &staged) {
             return self.go_on(entry, number, &kept);
         }
         if staged.is_some() {
-            self.make_room(&entry.path)?;
+            self.stage.tree.remove_file(&entry.path)?;
         }
         if entry.size == 0 {
-            let file = self.tree.create_new(&entry.path)?;
+            let file = self.stage.tree.create_new(&entry.path)?;
             self.complete(&file, entry)?;
             return Ok(Verdict::Made.into());
         }
         let is_like = |there: &Meta| there.kind == Kind::File && there.size == entry.size;
-        if there.as_ref().is_some_and(is_like) {
-            return Ok(Decision {
-                number: self.begin_if_big(entry)?,
-                ..Verdict::Compare.into()
-            });
-        }
+        let verdict = match there.as_ref().is_some_and(is_like) {
+            true => Verdict::Compare,
+            false => Verdict::Send,
+        };
+        let since = self.journal().position();
         Ok(Decision {
             number: self.begin_if_big(entry)?,
-            ..Verdict::Send.into()
+            since,
+            ..verdict.into()
         })
+    }
+
+    /// Moves what an earlier try has of a file into the tree of this one. Returns whether it is whole.
+    fn take_staged(&self, entry: &WireEntry, kept: Option<&(u32, KeptFile)>) -> io::Result<bool> {
+        let Some((number, staged, same_boot)) = self.stage.find(&entry.path) else {
+            return Ok(false);
+        };
+        let is_whole = is_same(&staged, entry)
+            && match kept {
+                Some((_, kept)) => kept.stored.is_some(),
+                None => entry.size <= GROUP && same_boot,
+            };
+        let goes_on = entry.size > GROUP && kept.is_some() && staged.kind == Kind::File;
+        if is_whole || goes_on {
+            self.stage.take(number, &entry.path)?;
+        }
+        Ok(is_whole)
     }
 
     /// What has the name of an entry, or the name that an earlier try gave it.
     fn there(&self, entry: &WireEntry) -> Option<Meta> {
         let moved = self.memory().moved.get(&entry.path).cloned();
         let moved = moved.and_then(|name| RelPath::new(&name).ok());
-        let of_moved = moved.and_then(|name| self.root.stat(&name).ok().flatten());
-        of_moved.or_else(|| self.root.stat(&entry.path).ok().flatten())
+        let of_moved = moved.and_then(|name| self.stage.root.stat(&name).ok().flatten());
+        of_moved.or_else(|| self.stage.root.stat(&entry.path).ok().flatten())
     }
 
-    /// Whether something staged is of this try: then another entry has its name.
-    pub(super) fn is_of_this_try(&self, staged: &Meta) -> bool {
-        (staged.ctime_s, staged.ctime_ns) >= (self.begun.ctime_s, self.begun.ctime_ns)
-    }
-
-    /// Removes what an earlier try has left. Names that differ in case alone are one name on some file systems: what
-    /// another entry has made stays.
+    /// Refuses a name that another entry of this try has: names that differ in case alone are one name on some file
+    /// systems.
     fn make_room(&self, path: &RelPath) -> io::Result<()> {
-        match self.tree.stat(path)? {
+        match self.stage.tree.stat(path)? {
             None => Ok(()),
-            Some(staged) if staged.kind == Kind::Dir || self.is_of_this_try(&staged) => {
-                Err(io::ErrorKind::AlreadyExists.into())
-            }
-            Some(_) => self.tree.remove_file(path),
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
         }
     }
 
@@ -297,7 +303,7 @@ impl Session {
         if entry.size <= GROUP {
             return Ok(0);
         }
-        let file = self.tree.create_new(&entry.path)?;
+        let file = self.stage.tree.create_new(&entry.path)?;
         file.set_len(entry.size)?;
         let mut memory = self.memory();
         let number = memory.next;
@@ -308,8 +314,10 @@ impl Session {
     }
 
     /// Goes on with a file of which some groups are there.
-    fn go_on(&self, entry: &WireEntry, number: u32, kept: &crate::journal::KeptFile) -> io::Result<Decision> {
-        let file = self.tree.open_rw(&entry.path)?;
+    fn go_on(&self, entry: &WireEntry, number: u32, kept: &KeptFile) -> io::Result<Decision> {
+        // One that was whole may be read-only.
+        self.stage.tree.set_mode(&entry.path, 0o600)?;
+        let file = self.stage.tree.open_rw(&entry.path)?;
         // Of a file that has changed its size, the groups that are whole in both stay.
         let whole = kept.size.min(entry.size) / GROUP;
         let mut groups = GroupSet::default();
@@ -339,6 +347,7 @@ impl Session {
         Ok(Decision {
             verdict,
             number,
+            since: 0,
             groups,
         })
     }

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 
 use crate::names::RelPath;
-use crate::root::Root;
 use crate::wire::WireEntry;
 
 /// The folders of a transfer, in a file: there may be many.
@@ -24,13 +23,9 @@ pub(super) struct Folder {
 const FIXED: usize = 4 + 8 + 4 + 2;
 
 impl Folders {
-    /// Begins a list in the folder of the transfer.
-    pub(super) fn new(stage: &Root) -> io::Result<Self> {
-        let name = RelPath::new(b"folders").map_err(io::Error::other)?;
-        if stage.stat(&name)?.is_some() {
-            stage.remove_file(&name)?;
-        }
-        Ok(Self(BufWriter::new(stage.create_new(&name)?)))
+    /// Begins a list in an empty file.
+    pub(super) fn new(file: File) -> Self {
+        Self(BufWriter::new(file))
     }
 
     /// Adds a folder.

@@ -20,7 +20,9 @@ pub const MAX_RANGES: usize = 4_096;
 /// The most hashes of one message.
 pub const MAX_HASHES: usize = 2_048;
 /// The most names in a greeting.
-pub const MAX_NAMES: usize = 64;
+pub const MAX_NAMES: usize = 1_000;
+/// The most bytes of the names in a greeting.
+pub const NAMES_BYTES: usize = 64 << 10;
 /// The longest text for people, in bytes.
 const MAX_TEXT: usize = 1_000;
 
@@ -39,8 +41,6 @@ pub struct Hello {
     pub into: Vec<u8>,
     /// The names at the top, [`MAX_NAMES`] at most.
     pub names: Vec<Vec<u8>>,
-    /// How many more there are.
-    pub more_names: u32,
 }
 
 /// What the sending end says.
@@ -137,13 +137,8 @@ impl FromSender {
                 to.extend(hello.entries.unwrap_or(u64::MAX).to_le_bytes());
                 to.extend(hello.bytes.unwrap_or(u64::MAX).to_le_bytes());
                 put_short(&mut to, &hello.into);
-                to.extend(hello.more_names.to_le_bytes());
-                to.push(u8::try_from(hello.names.len().min(MAX_NAMES)).unwrap_or(0));
-                hello
-                    .names
-                    .iter()
-                    .take(MAX_NAMES)
-                    .for_each(|name| put_short(&mut to, name));
+                to.extend(u16::try_from(hello.names.len()).unwrap_or(0).to_le_bytes());
+                hello.names.iter().for_each(|name| put_short(&mut to, name));
             }
             Self::Entries(first, entries) => {
                 to.push(2);
@@ -231,8 +226,8 @@ impl FromSender {
 fn read_hello(from: &mut Reader<'_>) -> Result<Hello, WireError> {
     let (id, flags) = (TransferId(from.array()?), from.u8()?);
     let (entries, bytes) = (known(from.u64()?), known(from.u64()?));
-    let (into, more_names, count) = (from.short()?.to_vec(), from.u32()?, from.u8()?);
-    if usize::from(count) > MAX_NAMES || flags > 1 {
+    let (into, count) = (from.short()?.to_vec(), from.u16()?);
+    if usize::from(count) > MAX_NAMES || from.0.len() > NAMES_BYTES || flags > 1 {
         return Err(WireError::new("a greeting that this version does not know"));
     }
     let names = (0..count)
@@ -245,7 +240,6 @@ fn read_hello(from: &mut Reader<'_>) -> Result<Hello, WireError> {
         bytes,
         into,
         names,
-        more_names,
     })
 }
 

@@ -18,6 +18,11 @@ use weft_transfer::wire::{Frame, FrameFlags, FromReceiver, FromSender, Hello, Ve
 /// The identity of all transfers of these tests.
 pub(crate) const ID: TransferId = TransferId([7; 16]);
 
+/// The names at the top that these tests send.
+const NAMES: &[&str] = &[
+    "a", "a.txt", "b", "big", "c", "d", "e", "f", "gone", "huge", "kept", "small", "sparse",
+];
+
 /// A time limit for what takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -82,9 +87,7 @@ pub(crate) fn hello(overwrite: bool) -> Hello {
         entries: None,
         bytes: None,
         into: Vec::new(),
-        names: Vec::new(),
-        // Not all names are given, so that any may come.
-        more_names: 1,
+        names: NAMES.iter().map(|name| name.as_bytes().to_vec()).collect(),
     }
 }
 
@@ -175,9 +178,14 @@ impl Sender {
         notes
     }
 
+    /// Waits until the receiver has ended without everything.
+    pub(crate) fn ended(mut self) -> Failure {
+        self.receiver.take().unwrap().join().unwrap().unwrap_err()
+    }
+
     /// Waits until the receiver has refused the transfer; returns its words.
-    pub(crate) fn refused(mut self) -> String {
-        let failure = self.receiver.take().unwrap().join().unwrap().unwrap_err();
+    pub(crate) fn refused(self) -> String {
+        let failure = self.ended();
         assert!(matches!(failure, Failure::Fatal(_)), "{failure:?}");
         let words = failure.words().to_owned();
         assert_eq!(words.lines().count(), 1, "{words}");
