@@ -274,8 +274,11 @@ pub struct TransferStatus {
     pub why: Option<String>,
     /// The names of the files and folders, as given; what is no UTF-8 is escaped.
     pub names: Vec<String>,
-    /// The folder into which they come, or came.
+    /// The folder into which they come, or came; at the sending end below that of the receiver, and empty for that
+    /// itself.
     pub into: String,
+    /// Whether files that exist at the receiving end are replaced.
+    pub overwrite: bool,
     /// Files, folders and links.
     pub entries: Amount,
     /// Bytes of files; `done` are verified and stored at the receiving end.

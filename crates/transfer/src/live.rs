@@ -9,6 +9,10 @@ use crate::api::{Amount, Note, TransferState};
 
 /// The most notes of a transfer that are kept.
 pub const MAX_NOTES: usize = 100;
+/// The least pause between two samples of the rate.
+const SAMPLE: Duration = Duration::from_millis(500);
+/// How many samples count: those of five seconds.
+const SAMPLES: usize = 11;
 /// The number that stands for a total that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -209,21 +213,25 @@ impl Live {
         });
     }
 
-    /// Takes a sample of the rate, each half second or so, and wakes those that follow.
+    /// Takes a sample of what moves, each half second at most, and wakes those that follow.
     pub fn sample(&self, now: Instant) {
-        let bytes = self.bytes.value();
+        let moved = self.moved.value();
         self.change(|state| {
-            state.samples.push((now, bytes));
-            // Ten samples are five seconds.
-            if state.samples.len() > 10 {
+            let last = state.samples.last().map(|(at, _)| *at);
+            if last.is_some_and(|last| now < last + SAMPLE) {
+                return;
+            }
+            state.samples.push((now, moved));
+            if state.samples.len() > SAMPLES {
                 state.samples.remove(0);
             }
             let Some((first, before)) = state.samples.first().copied() else {
                 return;
             };
+            // Groups come in steps, which a shorter time would show.
             let spent = now.saturating_duration_since(first).as_secs_f64();
-            if spent > 0.2 {
-                state.rate = Some((bytes.saturating_sub(before) as f64 / spent) as u64);
+            if spent >= 1.0 {
+                state.rate = Some((moved.saturating_sub(before) as f64 / spent) as u64);
             }
         });
     }

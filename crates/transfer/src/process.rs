@@ -76,6 +76,8 @@ struct Process {
     settings: Mutex<Settings>,
     lives: Mutex<BTreeMap<Key, Arc<Live>>>,
     grants: Grants,
+    /// Held by who changes what is kept of an incoming transfer, from reading on.
+    deciding: Mutex<()>,
     /// Why nothing can come at present.
     why_not: Mutex<Option<String>>,
     plan: Mutex<Plan>,
@@ -116,6 +118,7 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
         settings: Mutex::new(settings),
         lives: Mutex::default(),
         grants: Grants::default(),
+        deciding: Mutex::default(),
         why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),
         plan: Mutex::default(),
         changed: Condvar::new(),
@@ -141,6 +144,11 @@ impl Process {
     fn lives(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Live>>> {
         // No code panics while it holds the lock.
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn deciding(&self) -> MutexGuard<'_, ()> {
+        // No code panics while it holds the lock.
+        self.deciding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn settings(&self) -> MutexGuard<'_, Settings> {

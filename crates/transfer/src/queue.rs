@@ -98,6 +98,12 @@ pub struct Incoming {
     /// Whether files that exist are replaced.
     #[serde(default)]
     pub overwrite: bool,
+    /// What identifies the offer: a hash of its names, folder and flags.
+    #[serde(default)]
+    pub offer: String,
+    /// The bytes that were offered, if that was known.
+    #[serde(default)]
+    pub offered: Option<u64>,
     /// The folder of the user into which files came when it was accepted: absolute.
     pub folder: RawPath,
     /// Files, folders and links.

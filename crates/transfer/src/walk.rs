@@ -130,6 +130,11 @@ impl Source {
             if !kind.is_file() && !kind.is_dir() {
                 return Err(WalkError::Special(path.clone()));
             }
+            // What cannot be read at all is named at once.
+            match kind.is_dir() {
+                true => drop(fs::read_dir(path).map_err(unreadable)?),
+                false => drop(File::open(path).map_err(unreadable)?),
+            }
             let resolved = match path.file_name() {
                 Some(_) => path.clone(),
                 None => fs::canonicalize(path).map_err(unreadable)?,

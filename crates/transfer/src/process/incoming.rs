@@ -11,6 +11,7 @@ use weft_os::clock::unix_s;
 use super::Process;
 use super::grants::Grant;
 use crate::api::{Amount, Direction, RawPath, ReceiveMode, TransferId, TransferState};
+use crate::hash::Hash;
 use crate::live::{Failure, Live, Reason};
 use crate::names::{RelPath, display};
 use crate::queue::Incoming;
@@ -23,6 +24,10 @@ use crate::wire::{FromReceiver, FromSender, Hello};
 const MAX_WAITING: (usize, usize) = (100, 20);
 /// The most transfers that are received at a time.
 const AT_ONCE: usize = 4;
+/// The names of an offer that are shown.
+const SHOWN: usize = 20;
+/// The most transfers of one peer that have not ended.
+const MAX_OPEN: usize = 50;
 /// The pause between two looks whether the user has decided.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long an older connection of the same transfer has for its end.
@@ -91,6 +96,11 @@ impl Process {
         let refuse = |failure: &Failure| {
             let _ = receive::tell(stream, &FromReceiver::Ended(kind(failure), failure.words().to_owned()));
         };
+        // What was accepted counts, whatever a later greeting says.
+        let hello = &Hello {
+            bytes: hello.bytes.or(offer.offered),
+            ..hello.clone()
+        };
         let session =
             Session::new(Arc::clone(live), Arc::clone(stream), hello, &folder, &offer.into).inspect_err(refuse)?;
         let session = Arc::new(session);
@@ -99,8 +109,9 @@ impl Process {
         receive::tell(stream, &FromReceiver::Accepted)
             .map_err(|error| Failure::Retry(format!("the connection is lost ({error})")))?;
         session.run(&|| {
+            let _deciding = self.deciding();
             let mut done = offer.clone();
-            done.state = TransferState::Done;
+            (done.state, done.why) = (TransferState::Done, None);
             self.fill(&mut done, live);
             self.store.save_incoming(&done)
         })
@@ -145,6 +156,16 @@ impl Process {
         let (all, own) = waiting.fold((0, 0), |(all, own), one| {
             (all + 1, own + usize::from(one.npub == grant.npub))
         });
+        let open = self.store.incoming();
+        let open = open
+            .iter()
+            .filter(|one| one.npub == grant.npub && !one.state.has_ended());
+        if open.count() >= MAX_OPEN {
+            return Err((
+                Ended::NotNow,
+                "too many transfers of this node are open there".to_owned(),
+            ));
+        }
         if !accepted && (all >= MAX_WAITING.0 || own >= MAX_WAITING.1) {
             return Err((Ended::NotNow, "too many offers wait for the user there".to_owned()));
         }
@@ -186,6 +207,8 @@ impl Process {
             names: names(hello),
             into,
             overwrite: hello.overwrite,
+            offer: identity(hello),
+            offered: hello.bytes,
             folder: RawPath::from(folder.as_path()),
             entries: known(hello.entries),
             bytes: known(hello.bytes),
@@ -285,7 +308,11 @@ impl Process {
     }
 
     fn fill(&self, offer: &mut Incoming, live: &Live) {
-        [offer.entries, offer.bytes] = live.amounts();
+        let [entries, bytes] = live.amounts();
+        // A try that came to nothing tells less than those before it.
+        if offer.state.has_ended() || bytes.done >= offer.bytes.done {
+            (offer.entries, offer.bytes) = (entries, bytes);
+        }
         (offer.moved, offer.had) = (live.moved.value(), live.had.value());
         let now = live.state();
         (offer.notes, offer.more_notes) = (now.notes, now.more_notes);
@@ -296,6 +323,7 @@ impl Process {
 
     /// Saves how a try went.
     fn keep_incoming(&self, id: &TransferId, live: &Live, result: &Result<(), Failure>) {
+        let deciding = self.deciding();
         if let Some(mut offer) = self.store.incoming().into_iter().find(|offer| offer.id == *id) {
             let reason = live.stop().reason();
             let (state, why) = match (result, reason) {
@@ -320,6 +348,7 @@ impl Process {
                 tracing::warn!(%id, %error, "the state of a transfer is not saved");
             }
         }
+        drop(deciding);
         self.lives().remove(&(Direction::Receive, *id));
         self.note_change();
     }
@@ -338,18 +367,31 @@ impl Process {
 
 /// The names of an offer, as they are shown.
 fn names(hello: &Hello) -> Vec<String> {
-    let more = (hello.more_names > 0).then(|| format!("and {} more", hello.more_names));
-    hello.names.iter().map(|name| display(name)).chain(more).collect()
+    let more = hello.names.len().saturating_sub(SHOWN);
+    let more = (more > 0).then(|| format!("and {more} more"));
+    hello
+        .names
+        .iter()
+        .take(SHOWN)
+        .map(|name| display(name))
+        .chain(more)
+        .collect()
+}
+
+/// What identifies an offer: its names, folder and flags.
+fn identity(hello: &Hello) -> String {
+    let mut bytes = vec![hello.overwrite.into()];
+    for part in hello.names.iter().chain([&hello.into]) {
+        bytes.extend(part.len().to_le_bytes());
+        bytes.extend(part);
+    }
+    Hash::of(&bytes).to_string()
 }
 
 impl Incoming {
     /// Whether a greeting offers what was offered, and accepted, before.
     fn is_of(&self, hello: &Hello) -> bool {
-        let is_more = hello.bytes.is_some_and(|bytes| bytes > receive::most(self.bytes.total));
-        self.names == names(hello)
-            && self.into.as_bytes() == hello.into
-            && self.overwrite == hello.overwrite
-            && !is_more
+        self.offer == identity(hello) && hello.bytes.unwrap_or(0) <= receive::most(self.offered)
     }
 }
 

@@ -18,6 +18,8 @@ use crate::wire::{Connection, Prelude};
 
 /// How long a connection may take for its first bytes.
 const FIRST: Duration = Duration::from_secs(2);
+/// The pause between two looks whether a token is known by now.
+const GRANT_LOOK: Duration = Duration::from_millis(20);
 /// The most connections that have not sent their first bytes, and those of one address.
 const MAX_UNPROVEN: usize = 32;
 const OWN_UNPROVEN: usize = 8;
@@ -46,14 +48,16 @@ impl Places {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a place for a new connection; `None` if there is none, also for this address.
-    fn take(&self, of: Ipv6Addr) -> Option<Place<'_>> {
+    /// Takes a place for a new connection; `None` if there is none, also for this address. Half of the places for
+    /// connections without a token are for addresses that have a grant.
+    fn take(&self, of: Ipv6Addr, is_expected: bool) -> Option<Place<'_>> {
         let mut places = self.lock();
         let [unproven, all] = places
             .values()
             .fold([0, 0], |sum, one| [sum[0] + one[0], sum[1] + one[1]]);
         let own = places.get(&of).copied().unwrap_or_default();
-        let full = unproven >= MAX_UNPROVEN || all >= MAX_CONNECTIONS || own[0] >= OWN_UNPROVEN || own[1] >= OWN;
+        let places_for_it = if is_expected { MAX_UNPROVEN } else { MAX_UNPROVEN / 2 };
+        let full = unproven >= places_for_it || all >= MAX_CONNECTIONS || own[0] >= OWN_UNPROVEN || own[1] >= OWN;
         if full {
             return None;
         }
@@ -159,10 +163,10 @@ impl Process {
             match listener.accept() {
                 Ok((stream, from)) => {
                     let IpAddr::V6(from) = from.ip() else { continue };
-                    // Without a grant for its address a connection is closed unread, and it takes no place.
-                    if self.grants.expects(from) {
-                        let (process, places) = (Arc::clone(self), Arc::clone(&places));
-                        thread::spawn(move || process.serve_connection(stream, from, &places));
+                    let (process, places) = (Arc::clone(self), Arc::clone(&places));
+                    let serve = move || process.serve_connection(stream, from, &places);
+                    if let Err(error) = thread::Builder::new().spawn(serve) {
+                        tracing::info!(%error, "a connection has no thread, and is closed");
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -175,7 +179,8 @@ impl Process {
     }
 
     fn serve_connection(self: &Arc<Self>, stream: TcpStream, from: Ipv6Addr, places: &Places) {
-        let Some(mut place) = places.take(from) else {
+        // A connection may come before the daemon has told of its grant, but takes no place of those that have one.
+        let Some(mut place) = places.take(from, self.grants.expects(from)) else {
             return;
         };
         let prelude = match self.read_prelude(&stream) {
@@ -214,10 +219,11 @@ impl Process {
         let mut have = 0;
         while have < bytes.len() {
             let token = bytes.first_chunk::<16>().filter(|_| have >= 16);
-            if token.is_some_and(|token| !self.grants.knows(token)) {
-                return Err(io::Error::other("the token is not known"));
-            }
             let left = end.saturating_duration_since(Instant::now());
+            if token.is_some_and(|token| !self.grants.knows(token)) && !left.is_zero() {
+                thread::sleep(GRANT_LOOK.min(left));
+                continue;
+            }
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
@@ -243,15 +249,15 @@ mod tests {
     fn one_address_leaves_places_for_others() {
         let places = Places::default();
         let [one, other] = [1, 2].map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
-        let mut held: Vec<Place<'_>> = std::iter::from_fn(|| places.take(one)).collect();
+        let mut held: Vec<Place<'_>> = std::iter::from_fn(|| places.take(one, true)).collect();
         assert_eq!(held.len(), OWN_UNPROVEN);
         while held.len() < OWN {
             held.iter_mut().for_each(Place::prove);
-            held.extend(std::iter::from_fn(|| places.take(one)).take(OWN_UNPROVEN));
+            held.extend(std::iter::from_fn(|| places.take(one, true)).take(OWN_UNPROVEN));
         }
         held.iter_mut().for_each(Place::prove);
-        assert!(places.take(one).is_none());
-        assert!(places.take(other).is_some());
+        assert!(places.take(one, true).is_none());
+        assert!(places.take(other, false).is_some());
         drop(held);
         assert!(places.lock().is_empty());
     }

@@ -15,6 +15,8 @@ use crate::send::{self, Order};
 
 /// The most transfers that are sent at a time.
 const AT_ONCE: usize = 3;
+/// The pause between the beginnings of two tries.
+const APART: Duration = Duration::from_millis(150);
 /// The most transfers that are connected at a time, those that wait to be accepted among them.
 const MAX_CONNECTED: usize = 50;
 /// The pause between two looks at the queue.
@@ -34,8 +36,13 @@ impl Process {
                     let live = Arc::new(Live::default());
                     live.set(TransferState::Connecting, None);
                     self.lives().insert((Direction::Send, transfer.id), Arc::clone(&live));
-                    let process = Arc::clone(self);
-                    thread::spawn(move || process.send(transfer, &live));
+                    let (process, id) = (Arc::clone(self), transfer.id);
+                    if let Err(error) = thread::Builder::new().spawn(move || process.send(transfer, &live)) {
+                        tracing::info!(%error, "a transfer has no thread, and waits");
+                        self.lives().remove(&(Direction::Send, id));
+                    }
+                    // Each try asks the daemon, which takes so many questions of a user.
+                    thread::sleep(APART);
                 }
             }
             version = self.wait_for_change(version, LOOK);
@@ -116,7 +123,11 @@ impl Process {
 
     /// Saves how a try went.
     fn keep_outgoing(&self, transfer: &mut Outgoing, live: &Live, (state, why): (TransferState, Option<String>)) {
-        [transfer.entries, transfer.bytes] = live.amounts();
+        let [entries, bytes] = live.amounts();
+        // A try that came to nothing tells less than those before it.
+        if state.has_ended() || bytes.done >= transfer.bytes.done {
+            (transfer.entries, transfer.bytes) = (entries, bytes);
+        }
         (transfer.moved, transfer.read) = (live.moved.value(), live.read.value());
         transfer.had = live.had.value();
         let now = live.state();

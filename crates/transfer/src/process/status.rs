@@ -100,6 +100,7 @@ impl Process {
             state: one.state,
             why: one.why,
             into: display(one.into.as_bytes()),
+            overwrite: one.overwrite,
             entries: one.entries,
             bytes: one.bytes,
             moved: one.moved,
@@ -143,6 +144,7 @@ impl Process {
             why,
             names: one.names,
             into: display(into.to_string_lossy().as_bytes()),
+            overwrite: one.overwrite,
             entries: one.entries,
             bytes: one.bytes,
             moved: one.moved,
@@ -180,11 +182,15 @@ fn of_live(live: &Live, status: TransferStatus) -> TransferStatus {
         (Some(left), Some(rate)) if rate > 0 => Some(left.div_ceil(rate)),
         _ => None,
     };
-    // Before the first message of a try, what earlier ones have done is known better.
-    let begun = entries.total.is_some() || entries.done > 0;
+    // Before the first verdicts of a try, what earlier ones have done is known better.
+    let begun = moves && (entries.done > 0 || bytes.done > 0);
     TransferStatus {
         state: state.state,
-        why: state.why.or(status.why).filter(|_| !moves),
+        why: state
+            .why
+            .or(status.why)
+            .filter(|_| !moves && state.state != TransferState::Connecting),
+        next_try_s: None,
         entries: if begun { entries } else { status.entries },
         bytes: if begun { bytes } else { status.bytes },
         moved: live.moved.value(),

@@ -1,8 +1,12 @@
 //! What the user asks for.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use weft_config::peer::NodeRef;
+use weft_control::status::Whois;
+use weft_control::{ControlCommand, ControlError, ErrorCode};
 use weft_os::clock::unix_s;
 use weft_os::random::random_bytes;
 
@@ -11,10 +15,11 @@ use crate::api::{
     Amount, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, TransferId, TransferState, Transfers,
 };
 use crate::live::Reason;
-use crate::names::RelPath;
+use crate::names::{RelPath, display};
 use crate::queue::{Incoming, Outgoing};
 use crate::server::Handler;
 use crate::walk::Source;
+use crate::wire::message::{MAX_NAMES, NAMES_BYTES};
 
 /// The longest wait until a transfer that was stopped has ended.
 const ENDS: Duration = Duration::from_secs(5);
@@ -74,6 +79,10 @@ impl Handler for Process {
                     more_notes: 0,
                 };
                 self.check(&transfer)?;
+                let transfer = Outgoing {
+                    why: self.look_up(&transfer.peer)?,
+                    ..transfer
+                };
                 self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
                 self.note_change();
                 self.one((Direction::Send, id))
@@ -132,6 +141,14 @@ impl Process {
             return Err(refuse(RefusalCode::BadRequest, "name at least one absolute path"));
         }
         Source::new(&paths, &transfer.exclude).map_err(|error| refuse(RefusalCode::File, error.to_string()))?;
+        let names: usize = paths
+            .iter()
+            .map(|path| 2 + path.file_name().map_or(0, OsStr::len))
+            .sum();
+        if paths.len() > MAX_NAMES || names > NAMES_BYTES {
+            let message = format!("more than {MAX_NAMES} paths at once; send their folder, or a part of them");
+            return Err(refuse(RefusalCode::BadRequest, message));
+        }
         if !transfer.into.is_empty() {
             RelPath::new(transfer.into.as_bytes()).map_err(|error| {
                 refuse(
@@ -141,6 +158,24 @@ impl Process {
             })?;
         }
         Ok(())
+    }
+
+    /// Asks the daemon whether there is such a peer. Returns why it does not say, if so.
+    fn look_up(&self, peer: &str) -> Result<Option<String>, Refusal> {
+        let refused = |message: String| refuse(RefusalCode::Daemon, format!("{message}; nothing is queued"));
+        let node: NodeRef = peer
+            .parse()
+            .map_err(|error| refuse(RefusalCode::BadRequest, format!("{peer} names no peer: {error}")))?;
+        match weft_control::call::<Whois>(&self.options.control, &ControlCommand::Whois { node }) {
+            Ok(whois) if whois.nodes.iter().all(|node| node.own) => {
+                Err(refused(format!("{} is this node itself", display(peer.as_bytes()))))
+            }
+            Ok(_) => Ok(None),
+            Err(ControlError::Refused(refusal)) if refusal.code == ErrorCode::UnknownPeer => {
+                Err(refused(refusal.message))
+            }
+            Err(error) => Ok(Some(error.to_string())),
+        }
     }
 
     fn incoming(&self, id: TransferId) -> Result<Incoming, Refusal> {
@@ -160,6 +195,7 @@ impl Process {
         if key.0 == Direction::Send {
             return Err(wrong("is sent from here; the user at the other end accepts it"));
         }
+        let _deciding = self.deciding();
         let mut offer = self.incoming(key.1)?;
         if offer.state != TransferState::Waiting {
             return Err(wrong("does not wait: `weft transfers` shows it"));
@@ -220,7 +256,11 @@ impl Process {
     }
 
     fn stop_incoming(&self, key: (Direction, TransferId), to: TransferState) -> Result<(), Refusal> {
+        let deciding = self.deciding();
         let mut offer = self.incoming(key.1)?;
+        if offer.state.has_ended() {
+            return Ok(());
+        }
         offer.state = to;
         offer.why = None;
         if to.has_ended() {
@@ -229,6 +269,7 @@ impl Process {
         }
         // Kept first: what ends of it then finds the decision.
         self.store.save_incoming(&offer).map_err(|error| unsaved(&error))?;
+        drop(deciding);
         if let Some(live) = self.live(key.0, key.1) {
             live.stop().stop(match to {
                 TransferState::Paused => Reason::Pause,

@@ -48,6 +48,8 @@ fn incoming(number: u16) -> Incoming {
         names: vec!["photos".to_owned()],
         into: String::new(),
         overwrite: false,
+        offer: String::new(),
+        offered: None,
         folder: RawPath::Text("/home/a/Downloads".to_owned()),
         entries: Amount::default(),
         bytes: Amount::default(),

@@ -8,7 +8,6 @@ fn hello() -> Hello {
         bytes: Some(1_000),
         into: b"in".to_vec(),
         names: vec![b"a".to_vec(), b"\xff".to_vec()],
-        more_names: 2,
     }
 }
 
@@ -21,6 +20,8 @@ fn offer() -> Incoming {
         names: names(&hello()),
         into: "in".to_owned(),
         overwrite: false,
+        offer: identity(&hello()),
+        offered: Some(1_000),
         folder: RawPath::Text("/".to_owned()),
         entries: Amount::default(),
         bytes: Amount {
@@ -41,13 +42,18 @@ fn offer() -> Incoming {
 
 #[test]
 fn an_accepted_offer_stays_what_was_accepted() {
-    assert_eq!(names(&hello()), ["a", "\\xff", "and 2 more"]);
+    assert_eq!(names(&hello()), ["a", "\\xff"]);
+    let many = Hello {
+        names: vec![b"n".to_vec(); 25],
+        ..hello()
+    };
+    assert_eq!(names(&many)[20..], ["and 5 more"]);
     assert!(offer().is_of(&hello()));
     let changes: [&dyn Fn(&mut Hello); 5] = [
         &|hello| hello.overwrite = true,
         &|hello| hello.into = b"elsewhere".to_vec(),
         &|hello| hello.names = vec![b"b".to_vec()],
-        &|hello| hello.more_names = 3,
+        &|hello| hello.names.push(b"c".to_vec()),
         &|hello| hello.bytes = Some(1 << 40),
     ];
     for change in changes {
