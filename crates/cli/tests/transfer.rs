@@ -40,6 +40,7 @@ fn transfer(state: TransferState) -> TransferStatus {
         why: None,
         names: vec!["photos".to_owned()],
         into: String::new(),
+        overwrite: false,
         entries: Amount {
             total: Some(3),
             done: 3,

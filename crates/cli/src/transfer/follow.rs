@@ -171,6 +171,7 @@ impl View {
         let width = human::width();
         let line = text::doing(one);
         let is_done = one.state == TransferState::Done;
+        let is_all = one.entries.total.is_none_or(|total| one.entries.done >= total);
         if !matches!(self, Self::Documents) {
             let first = if is_done {
                 human::paragraph(&line, width)
@@ -179,9 +180,10 @@ impl View {
             };
             Out::new().text(&(first + &text::notes(one, width)))?;
         }
-        match is_done {
-            true => Ok(()),
-            false => Err(TransferFailure::Ended(line).into()),
+        match (is_done, is_all) {
+            (true, true) => Ok(()),
+            (true, false) => Err(TransferFailure::Ended("not all of it could be sent".to_owned()).into()),
+            (false, _) => Err(TransferFailure::Ended(line).into()),
         }
     }
 }

@@ -22,7 +22,14 @@ pub(super) fn shown(text: &str) -> String {
 pub(super) fn begun(one: &TransferStatus, width: usize) -> String {
     let (id, names) = (one.id.short(), names(one));
     let what = match one.direction {
-        Direction::Send => format!("queued: {names} {}", with(one)),
+        Direction::Send => {
+            let why = one
+                .why
+                .as_deref()
+                .map(|why| format!(" ({})", shown(why)))
+                .unwrap_or_default();
+            format!("queued: {names} {}{why}", with(one))
+        }
         Direction::Receive => format!("accepted: {names} {}, into {}", with(one), shown(&one.into)),
     };
     paragraph(&format!("{what}; `weft transfers {id}` shows how far it is"), width)
@@ -46,7 +53,7 @@ pub(super) fn inbox(all: &Transfers, width: usize) -> String {
             "{:<8}  {:<22}  {size:>10}  {}",
             one.id.short(),
             clip(&whom(one), 22),
-            names(one)
+            names(one) + if one.overwrite { " (replaces files)" } else { "" }
         );
         text += &paragraph(&row, width);
     }
@@ -56,7 +63,7 @@ pub(super) fn inbox(all: &Transfers, width: usize) -> String {
 /// All transfers, a row for each.
 pub(super) fn list(all: &Transfers, width: usize) -> String {
     let mut text = match all.transfers.is_empty() {
-        true => "No transfers; `weft send PATH PEER` makes one.\n".to_owned(),
+        true => "No transfer is under way; `weft transfers --history` lists those that have ended.\n".to_owned(),
         false => format!("{:<8}  {:<22}  {:<10}  {:<24}  WHAT\n", "ID", "WITH", "STATE", "DONE"),
     };
     for one in &all.transfers {
@@ -161,9 +168,10 @@ pub(super) fn doing(one: &TransferStatus) -> String {
 
 /// The end of one that has all, in words.
 fn done(one: &TransferStatus) -> String {
-    let files = match one.entries.done {
-        1 => names(one),
-        number => format!("{number} files and folders"),
+    let files = match (one.entries.done, one.entries.total) {
+        (done, Some(total)) if done < total => format!("{done} of {total} files and folders"),
+        (1, _) => names(one),
+        (number, _) => format!("{number} files and folders"),
     };
     let had = (one.had > 0).then(|| format!(", {} of them there before", one.had));
     let had = had.unwrap_or_default();
@@ -184,7 +192,7 @@ fn running(one: &TransferStatus) -> String {
     let left = one.eta_s.map(|left| format!("{} left", duration(left)));
     let path = one.path.as_deref().map(|path| format!("path {}", shown(path)));
     let held = one.held_up_by.as_deref().map(|by| format!("held up by {}", holder(by)));
-    let parts = [Some(format!("running: {}", progress(one))), rate, left, path, held];
+    let parts = [Some(format!("running: {}", progress(one))), rate, left, held, path];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 

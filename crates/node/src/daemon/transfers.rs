@@ -226,9 +226,8 @@ impl Daemon {
         let reason = last.unwrap_or_default();
         let [own, peer] = [&own, peer].map(|key| self.network_name(key));
         Some(format!(
-            "denied by rules: {reason}; a rule for {} from {own} to {peer} allows it, and `weft why {own} {peer} tcp/{}` explains",
+            "denied by rules: {reason}; an administrator allows it with `weft rule add allow from {own} to {peer} {} --at 1`",
             ports(),
-            PORTS.start()
         ))
     }
 

@@ -14,6 +14,7 @@ fn status() -> TransferStatus {
         why: None,
         names: vec!["photos".to_owned()],
         into: "2026".to_owned(),
+        overwrite: false,
         entries: Amount {
             total: Some(3),
             done: 3,
@@ -57,7 +58,7 @@ fn states_are_words() {
     for (state, words) in [
         (
             Running,
-            "running: 12.3 MB of 45.6 MB, 26 %, 3.4 MB/s, 9 s left, path direct 192.0.2.2:2121, held up by the disk there",
+            "running: 12.3 MB of 45.6 MB, 26 %, 3.4 MB/s, 9 s left, held up by the disk there, path direct 192.0.2.2:2121",
         ),
         (Connecting, "connecting to nas"),
         (
@@ -119,7 +120,7 @@ fn lists_have_a_row_each_and_reasons_below() {
     );
     both.receive.why_not = Some("no daemon runs".to_owned());
     assert!(list(&both, 100).ends_with("\nNothing can come at present: no daemon runs\n"));
-    assert!(list(&all(Vec::new()), 100).starts_with("No transfers; `weft send"));
+    assert!(list(&all(Vec::new()), 100).starts_with("No transfer is under way"));
     let names = ["a", "b", "c", "d", "e"].map(str::to_owned).to_vec();
     let offer = TransferStatus {
         names,
@@ -166,6 +167,7 @@ fn text_of_others_moves_no_cursor() {
         why: Some(bad.to_owned()),
         names: vec![bad.to_owned()],
         into: bad.to_owned(),
+        overwrite: false,
         path: Some(bad.to_owned()),
         held_up_by: Some(bad.to_owned()),
         notes: vec![Note {

@@ -397,12 +397,22 @@ fn commands_end_and_serve_users_as_their_page_says() {
             wrong: Vec::new(),
         };
         furnish(a);
+        let _mover = Mover(a);
         without_a_daemon(&mut proof, a);
         as_a_service(&mut proof, c);
         with_daemons(&mut proof, [a, b, c]);
         proof.run(c, ROOT, "weft service uninstall", 0);
         proof.finish();
     });
+}
+
+/// Ends the process that the verbs about files have started for a user, which outlives them.
+struct Mover<'a>(&'a Machine);
+
+impl Drop for Mover<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.weft(OTHER, &["transferd", "--stop"]);
+    }
 }
 
 fn without_a_daemon(proof: &mut Proof, a: &Machine) {

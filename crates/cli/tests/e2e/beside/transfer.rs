@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -25,12 +25,24 @@ pub(crate) struct User<'a> {
 }
 
 impl<'a> User<'a> {
+    /// A user whose offers wait.
     pub(crate) fn start(node: &'a Daemon) -> Self {
-        let folder = node.identity().state.join("files");
+        Self::start_with(node, "ask")
+    }
+
+    /// A user who has set this mode and a folder before.
+    pub(crate) fn start_with(node: &'a Daemon, mode: &str) -> Self {
+        let state = &node.identity().state;
+        let folder = state.join("files");
         fs::create_dir(&folder).unwrap();
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(state.join("transfer"))
+            .unwrap();
+        let settings = serde_json::json!({"schema": "weft.transfer-settings/1", "mode": mode, "folder": folder});
+        fs::write(state.join("transfer/settings.json"), settings.to_string()).unwrap();
         let process = start(node);
         let user = Self { node, process, folder };
-        user.done(&["receive", "--to", user.folder.to_str().unwrap()]);
         wait_until(PATIENCE, "it can receive", || {
             user.list(&[])["receive"]["why_not"].is_null()
         });
@@ -189,6 +201,10 @@ fn a_folder_arrives_as_it_is_once_it_is_accepted() {
         fs::write(photos.join("nothing"), "").unwrap();
         fs::write(photos.join("big"), content(3 * GROUP + 17, 1)).unwrap();
         fs::write(photos.join("n".repeat(255)), "long").unwrap();
+        fs::create_dir(photos.join("many")).unwrap();
+        for number in 0..30 {
+            fs::write(photos.join(format!("many/{number}")), content(2 * GROUP + 9, number)).unwrap();
+        }
         fs::write(photos.join(std::ffi::OsStr::from_bytes(b"\xff\xfe bytes")), "raw").unwrap();
         fs::set_permissions(photos.join("small"), fs::Permissions::from_mode(0o4751)).unwrap();
         symlink("small", photos.join("link")).unwrap();
@@ -330,8 +346,7 @@ fn a_transfer_waits_for_a_peer_that_comes_later() {
         });
         let mut desk = desk;
         desk.kill();
-        let nas = User::start(nas);
-        nas.done(&["receive", "members"]);
+        let nas = User::start_with(nas, "members");
         desk.wait(&id, "done");
         assert_eq!(fs::read(nas.folder.join("late")).unwrap(), b"late");
     });
