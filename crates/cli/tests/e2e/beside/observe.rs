@@ -206,9 +206,9 @@ fn other_users_get_events_without_endpoints() {
             (&"member-added".into(), &"bob".into())
         );
         assert_strict!(!added.to_string().contains("192.0.2.77"), "{added}");
-        // The stream takes one of the four places of this user.
+        // The stream takes one of the eight places of this user.
         let busy = machine.as_user(user(4001), "/run/weft", |sockets| {
-            let mut held: Vec<_> = (0..4).map(|_| sockets.connect().unwrap()).collect();
+            let mut held: Vec<_> = (0..8).map(|_| sockets.connect().unwrap()).collect();
             let mut is_busy = |one: &mut Connection| one.ask(r#""cmd":"version""#)["error"]["code"] == "busy";
             let answers: Vec<bool> = held.iter_mut().map(&mut is_busy).collect();
             answers.into_iter().filter(|busy| *busy).count()
