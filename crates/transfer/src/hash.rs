@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 /// The bytes of a group. The last one of a file may be shorter.
-pub const GROUP: u64 = 1 << 20;
+pub const GROUP: u64 = 1_048_576;
 
 /// What the hash of a file begins with, so that no group has the hash of a file.
 const FILE: &[u8] = b"weft file\0";

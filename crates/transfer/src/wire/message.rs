@@ -10,7 +10,7 @@ use crate::api::TransferId;
 use crate::hash::Hash;
 
 /// The longest message in bytes, without its length.
-pub const MAX_MESSAGE: usize = 128 << 10;
+pub const MAX_MESSAGE: usize = 131_072;
 /// The most entries of one message.
 pub const MAX_ENTRIES: usize = 512;
 /// The most bytes of the entries of one message, about.

@@ -487,3 +487,37 @@ fn a_member_that_is_removed_midway_sends_no_more() {
         assert!(desk.failed(&["accept", &id]).contains("does not wait"));
     });
 }
+
+#[test]
+fn a_full_disk_is_named_and_what_has_come_is_kept() {
+    beside(|| {
+        let net = Net::start(&["a", "b"]);
+        let [desk, nas] = two(&net).map(User::start);
+        let mount = |options: &str| {
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(&nas.folder);
+            assert!(mount.status().unwrap().success());
+        };
+        mount("size=6m");
+        nas.done(&["receive", "members"]);
+        let file = desk.folder.join("film");
+        fs::write(&file, content(10 * GROUP, 3)).unwrap();
+        let id = desk.send(&[path(&file), "nas"]);
+        wait_until(PATIENCE, "the sender knows why", || {
+            desk.transfer(&id)["why"]
+                .to_string()
+                .contains("the disk is full at the receiving end")
+        });
+        assert!(!nas.folder.join("film").exists(), "nothing unfinished has its name");
+        let stored = nas.transfer(&id)["bytes"]["done"].as_u64().unwrap();
+        assert!(stored >= 3 * GROUP, "{stored}");
+        mount("remount,size=64m");
+        desk.done(&["resume", &id]);
+        let sent = desk.wait(&id, "done");
+        assert_eq!(fs::read(nas.folder.join("film")).unwrap(), fs::read(&file).unwrap());
+        let received = nas.wait(&id, "done");
+        // A group for which there was no room comes again, one of each connection.
+        let moved = received["moved"].as_u64().unwrap();
+        assert!(moved <= 10 * GROUP + 8 * GROUP, "{moved} of all tries: {sent:#}");
+    });
+}
