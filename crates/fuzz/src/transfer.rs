@@ -35,7 +35,7 @@ fn from_sender(bytes: &[u8]) {
             assert!(entry.target.is_empty() || link_stays_inside(&entry.path, &entry.target));
         }
     }
-    // Text that is no UTF-8 is replaced, so the second reading is compared.
+    // The reader replaces bytes outside of UTF-8, so the second reading is compared with the first.
     let again = FromSender::parse(&read.to_bytes());
     assert_eq!(again.as_ref(), Ok(&read));
 }

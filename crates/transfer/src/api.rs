@@ -272,7 +272,7 @@ pub struct TransferStatus {
     pub state: TransferState,
     /// The reason for the state, for people.
     pub why: Option<String>,
-    /// The names of the files and folders, as given; what is no UTF-8 is escaped.
+    /// The names of the files and folders, as given; bytes outside of UTF-8 are escaped.
     pub names: Vec<String>,
     /// The folder into which they come, or came; at the sending end below that of the receiver, and empty for that
     /// itself.
@@ -323,7 +323,7 @@ pub struct Amount {
 /// Something about one entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Note {
-    /// Its name from the beginning of the transfer on; what is no UTF-8 is escaped.
+    /// Its path from the top of the transfer on; bytes outside of UTF-8 are escaped.
     pub name: String,
     /// What happened to it.
     pub what: String,

@@ -17,13 +17,13 @@ const MAX_ANSWER: u64 = 256 << 20;
 /// Time limit of an answer: the process may have to ask the daemon, and to wait for the disk.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The reason why there is no answer. Its text is one line for the user.
+/// An error of a request. Its text is one line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No process listens.
     #[error("the process that moves files does not run: {}; a verb such as `weft transfers` starts it", .0.display())]
     NotRunning(PathBuf),
-    /// The path of the socket is too long, and there is no shorter one.
+    /// The path of the socket exceeds its limit, and `XDG_RUNTIME_DIR` gives no shorter one.
     #[error(
         "the path of the socket is longer than {MAX_PATH} bytes, and XDG_RUNTIME_DIR names no directory for it: {}; choose a shorter state directory", .0.display()
     )]
@@ -39,7 +39,7 @@ pub enum ClientError {
     /// The request was not carried out.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What came is no answer.
+    /// The bytes of the process are not an answer.
     #[error("the answer of the process that moves files cannot be read ({why}): {}; is it of the same version?", .path.display())]
     BadAnswer {
         /// The socket.

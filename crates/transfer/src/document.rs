@@ -34,7 +34,7 @@ struct With<'a, T> {
     body: &'a T,
 }
 
-/// Reads the document of this schema; `None` if there is no file.
+/// Reads a document with this schema; `None` if the file does not exist.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path, schema: &str) -> Result<Option<T>, Unusable> {
     let file = match open_plain(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

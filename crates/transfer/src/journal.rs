@@ -124,7 +124,7 @@ impl Journal {
     /// Opens a journal and returns what can be trusted of it. What is behind the last whole record is cut off.
     ///
     /// # Errors
-    /// Those of the system. Damage is no error.
+    /// Those of the system. A damaged record ends the journal without an error.
     pub fn open(file: File, boot: [u8; 16]) -> io::Result<(Self, Kept)> {
         // Where what counts ends, and the last boot.
         let (mut trusted, mut last) = (0, None);

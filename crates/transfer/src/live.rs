@@ -94,8 +94,6 @@ pub struct State {
     pub held_up_by: Option<&'static str>,
     /// Bytes a second.
     pub rate: Option<u64>,
-    /// The folder, as an absolute path, once known at the end that receives.
-    pub folder: Option<String>,
     samples: Vec<(Instant, u64)>,
     version: u64,
 }
@@ -143,7 +141,6 @@ impl Default for Live {
                 path: None,
                 held_up_by: None,
                 rate: None,
-                folder: None,
                 samples: Vec::new(),
                 version: 0,
             }),
@@ -236,14 +233,6 @@ impl Live {
         });
     }
 
-    /// Forgets the rate: nothing moves.
-    pub fn at_rest(&self) {
-        self.change(|state| {
-            (state.rate, state.held_up_by, state.path) = (None, None, None);
-            state.samples.clear();
-        });
-    }
-
     /// Waits until the state is another than that of `version`, or the time is over. Returns the version.
     pub fn wait(&self, version: u64, limit: Duration) -> u64 {
         let state = self.lock();
@@ -332,11 +321,5 @@ impl Stop {
     /// Why it ends.
     pub fn reason(&self) -> Option<Reason> {
         self.lock().0.clone()
-    }
-
-    /// Forgets the connections and the reason, before another try.
-    pub fn reset(&self) {
-        *self.lock() = (None, Vec::new());
-        self.is_set.store(false, Ordering::Release);
     }
 }

@@ -246,6 +246,18 @@ impl Store {
         newest_last(self.all().incoming.values())
     }
 
+    /// Returns a transfer that is sent from here.
+    #[must_use]
+    pub fn find_outgoing(&self, id: TransferId) -> Option<Outgoing> {
+        self.all().outgoing.get(&id).cloned()
+    }
+
+    /// Returns a transfer that comes here.
+    #[must_use]
+    pub fn find_incoming(&self, id: TransferId) -> Option<Incoming> {
+        self.all().incoming.get(&id).cloned()
+    }
+
     /// Saves a transfer from here. It is on the disk when this returns.
     ///
     /// # Errors

@@ -67,6 +67,12 @@ pub fn tell(stream: &TcpStream, message: &FromReceiver) -> io::Result<()> {
     message::write(&mut &*stream, &message.to_bytes())
 }
 
+/// Says that this end does not go on, and why.
+pub(crate) fn tell_end(stream: &TcpStream, failure: &Failure) {
+    // The other end may have gone.
+    let _ = tell(stream, &end_of(failure));
+}
+
 /// Returns the folder in which a transfer is staged.
 fn staging(id: &TransferId) -> io::Result<RelPath> {
     let name = [STAGED, id.to_string().as_bytes()].concat();
@@ -306,7 +312,7 @@ impl Session {
         });
         let last = match &done {
             Ok(()) => FromReceiver::Done,
-            Err(failure) => FromReceiver::Ended(kind_of(failure), failure.words().to_owned()),
+            Err(failure) => end_of(failure),
         };
         self.say_progress();
         let _ = self.say(&last);
@@ -484,11 +490,13 @@ pub fn most(announced: Option<u64>) -> u64 {
     announced.map_or(u64::MAX, |bytes| bytes.saturating_add((bytes / 10).max(GROWTH)))
 }
 
-fn kind_of(failure: &Failure) -> Ended {
-    match failure {
+/// Returns the message about a failure.
+fn end_of(failure: &Failure) -> FromReceiver {
+    let ended = match failure {
         Failure::Retry(_) => Ended::NotNow,
         Failure::Fatal(_) => Ended::Fault,
         Failure::Rejected(_) => Ended::Rejected,
         Failure::Cancelled(_) => Ended::Cancelled,
-    }
+    };
+    FromReceiver::Ended(ended, failure.words().to_owned())
 }

@@ -18,7 +18,7 @@ const DIGITS: usize = 32;
 /// The rates that can be a limit, in bytes a second.
 const RATES: std::ops::RangeInclusive<f64> = 1e3..=1e12;
 
-/// To whom files are sent: `USER@PEER:DIR`.
+/// The receiver of a transfer: `USER@PEER:DIR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The user there, if one is named.

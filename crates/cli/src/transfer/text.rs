@@ -52,7 +52,7 @@ pub(super) fn inbox(all: &Transfers, width: usize) -> String {
         let row = format!(
             "{:<8}  {:<22}  {size:>10}  {}",
             one.id.short(),
-            clip(&whom(one), 22),
+            clip(&peer_name(one), 22),
             names(one) + if one.overwrite { " (replaces files)" } else { "" }
         );
         text += &paragraph(&row, width);
@@ -149,7 +149,7 @@ pub(super) fn doing(one: &TransferStatus) -> String {
     let why = reason(one).map(|why| format!(": {why}")).unwrap_or_default();
     match (one.state, one.direction) {
         (TransferState::Queued, _) => format!("queued{why}"),
-        (TransferState::Connecting, _) => format!("connecting to {}{why}", whom(one)),
+        (TransferState::Connecting, _) => format!("connecting to {}{why}", peer_name(one)),
         (TransferState::Waiting, Direction::Send) => format!(
             "waits until it is accepted there: `weft accept {}` on {}",
             one.id.short(),
@@ -161,7 +161,7 @@ pub(super) fn doing(one: &TransferStatus) -> String {
         (TransferState::Syncing, Direction::Receive) => "all has arrived, and is written to the disk".to_owned(),
         (TransferState::Paused, _) => format!("paused{why}; `weft resume {}` goes on with it", one.id.short()),
         (TransferState::Done, _) => done(one),
-        (TransferState::Rejected, Direction::Send) => format!("rejected by {}{why}", whom(one)),
+        (TransferState::Rejected, Direction::Send) => format!("rejected by {}{why}", peer_name(one)),
         (state, _) => format!("{}{why}", word(state)),
     }
 }
@@ -230,13 +230,13 @@ fn reason(one: &TransferStatus) -> Option<String> {
 /// The direction and the peer.
 fn with(one: &TransferStatus) -> String {
     match one.direction {
-        Direction::Send => format!("to {}", whom(one)),
-        Direction::Receive => format!("from {}", whom(one)),
+        Direction::Send => format!("to {}", peer_name(one)),
+        Direction::Receive => format!("from {}", peer_name(one)),
     }
 }
 
 /// The peer, and the user there.
-fn whom(one: &TransferStatus) -> String {
+fn peer_name(one: &TransferStatus) -> String {
     let peer = shown(&one.peer);
     match &one.user {
         Some(user) => format!("{}@{peer}", shown(user)),

@@ -88,7 +88,7 @@ impl Daemon {
         }
     }
 
-    /// Decides about the question of a peer, and tells the processes that it is for.
+    /// Decides about the question of a peer, and passes the grant on to the processes of its users.
     pub(super) fn decide(&mut self, peer: &PublicKey, ask: &Ask) -> Answer {
         match self.tell_receivers(peer, ask) {
             Ok(ports) => Answer {

@@ -65,7 +65,7 @@ impl Process {
             Err(refused) => return refuse(refused),
         };
         // An older connection has told by now how far it came.
-        let known = self.store.incoming().into_iter().find(|known| known.id == hello.id);
+        let known = self.store.find_incoming(hello.id);
         if known.as_ref().is_some_and(|known| known.state == TransferState::Done) {
             self.lives().remove(&(Direction::Receive, hello.id));
             let _ = receive::tell(stream, &FromReceiver::Done);
@@ -76,7 +76,7 @@ impl Process {
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
             Ok(offer) => self.run_session(stream, token, grant, &hello, &offer, &live),
             Err(failure) => {
-                let _ = receive::tell(stream, &FromReceiver::Ended(kind(&failure), failure.words().to_owned()));
+                receive::tell_end(stream, &failure);
                 Err(failure)
             }
         };
@@ -93,9 +93,7 @@ impl Process {
         live: &Arc<Live>,
     ) -> Result<(), Failure> {
         let folder = PathBuf::from(&offer.folder);
-        let refuse = |failure: &Failure| {
-            let _ = receive::tell(stream, &FromReceiver::Ended(kind(failure), failure.words().to_owned()));
-        };
+        let refuse = |failure: &Failure| receive::tell_end(stream, failure);
         // What was accepted counts, whatever a later greeting says.
         let hello = &Hello {
             bytes: hello.bytes.or(offer.offered),
@@ -119,7 +117,7 @@ impl Process {
 
     /// Decides about an offer: `None` if it is done already.
     fn admit(&self, hello: &Hello, grant: &Grant) -> Result<Option<Incoming>, Refused> {
-        let known = self.store.incoming().into_iter().find(|known| known.id == hello.id);
+        let known = self.store.find_incoming(hello.id);
         if let Some(known) = known {
             let not_now = |why: &str| Err((Ended::NotNow, why.to_owned()));
             return match known.state {
@@ -257,7 +255,7 @@ impl Process {
         let lost = |error: std::io::Error| Failure::Retry(format!("the connection is lost ({error})"));
         let mut told = None;
         loop {
-            let offer = self.store.incoming().into_iter().find(|offer| offer.id == *id);
+            let offer = self.store.find_incoming(*id);
             let offer = offer.ok_or_else(|| Failure::Cancelled("cancelled at the receiving end".to_owned()))?;
             match offer.state {
                 TransferState::Waiting => {}
@@ -324,7 +322,7 @@ impl Process {
     /// Saves how a try went.
     fn keep_incoming(&self, id: &TransferId, live: &Live, result: &Result<(), Failure>) {
         let deciding = self.deciding();
-        if let Some(mut offer) = self.store.incoming().into_iter().find(|offer| offer.id == *id) {
+        if let Some(mut offer) = self.store.find_incoming(*id) {
             let reason = live.stop().reason();
             let (state, why) = match (result, reason) {
                 (Ok(()), _) => (TransferState::Done, None),
@@ -392,15 +390,6 @@ impl Incoming {
     /// Whether a greeting offers what was offered, and accepted, before.
     fn is_of(&self, hello: &Hello) -> bool {
         self.offer == identity(hello) && hello.bytes.unwrap_or(0) <= receive::most(self.offered)
-    }
-}
-
-fn kind(failure: &Failure) -> Ended {
-    match failure {
-        Failure::Retry(_) => Ended::NotNow,
-        Failure::Fatal(_) => Ended::Fault,
-        Failure::Rejected(_) => Ended::Rejected,
-        Failure::Cancelled(_) => Ended::Cancelled,
     }
 }
 

@@ -72,14 +72,8 @@ impl Process {
     /// Returns one transfer.
     pub(super) fn status(&self, (direction, id): (Direction, TransferId)) -> Option<TransferStatus> {
         match direction {
-            Direction::Send => {
-                let one = self.store.outgoing().into_iter().find(|one| one.id == id)?;
-                Some(self.of_outgoing(one))
-            }
-            Direction::Receive => {
-                let one = self.store.incoming().into_iter().find(|one| one.id == id)?;
-                Some(self.of_incoming(one))
-            }
+            Direction::Send => self.store.find_outgoing(id).map(|one| self.of_outgoing(one)),
+            Direction::Receive => self.store.find_incoming(id).map(|one| self.of_incoming(one)),
         }
     }
 

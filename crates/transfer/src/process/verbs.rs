@@ -179,13 +179,11 @@ impl Process {
     }
 
     fn incoming(&self, id: TransferId) -> Result<Incoming, Refusal> {
-        let found = self.store.incoming().into_iter().find(|one| one.id == id);
-        found.ok_or_else(|| gone(&id))
+        self.store.find_incoming(id).ok_or_else(|| gone(&id))
     }
 
     fn outgoing(&self, id: TransferId) -> Result<Outgoing, Refusal> {
-        let found = self.store.outgoing().into_iter().find(|one| one.id == id);
-        found.ok_or_else(|| gone(&id))
+        self.store.find_outgoing(id).ok_or_else(|| gone(&id))
     }
 
     /// Accepts or rejects an offer.

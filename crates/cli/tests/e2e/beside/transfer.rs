@@ -25,12 +25,12 @@ pub(crate) struct User<'a> {
 }
 
 impl<'a> User<'a> {
-    /// A user whose offers wait.
+    /// Starts the process of a user whose offers wait.
     pub(crate) fn start(node: &'a Daemon) -> Self {
         Self::start_with(node, "ask")
     }
 
-    /// A user who has set this mode and a folder before.
+    /// Starts the process of a user whose settings have this mode and a folder.
     pub(crate) fn start_with(node: &'a Daemon, mode: &str) -> Self {
         let state = &node.identity().state;
         let folder = state.join("files");
