@@ -10,8 +10,11 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::json;
-use weft_transfer::api::{Direction, RawPath, ReceiveMode, Request, TransferState, TransferStatus, Transfers};
+use weft_transfer::api::{
+    Direction, RawPath, ReceiveMode, Request, SendRequest, TransferState, TransferStatus, Transfers,
+};
 use weft_transfer::client::{self, ClientError};
 use weft_transfer::process::ProcessError;
 
@@ -209,7 +212,7 @@ pub(crate) fn run(place: &Place, command: Command) -> Result<(), Failure> {
 
 fn send(place: &Place, args: SendArgs) -> Result<(), Failure> {
     let paths: Result<Vec<_>, Failure> = args.paths.iter().map(|path| target::source(path)).collect();
-    let request = Request::Send {
+    let request = SendRequest {
         paths: paths?.iter().map(|path| RawPath::from(&**path)).collect(),
         peer: args.peer.peer.to_string(),
         user: args.peer.user,
@@ -218,12 +221,12 @@ fn send(place: &Place, args: SendArgs) -> Result<(), Failure> {
         overwrite: args.overwrite,
         limit: args.limit,
     };
-    begin(place, &request, &args.follow)
+    begin(place, &Request::Send(request), &args.follow)
 }
 
 /// Sends a request with which a transfer begins, and follows that if wanted.
 fn begin(place: &Place, request: &Request, follow: &Follow) -> Result<(), Failure> {
-    let begun = call(place, request)?;
+    let begun: Transfers = call(place, request)?;
     if follow.wants() {
         return follow::follow(place, only(&begun)?, follow.json);
     }
@@ -235,7 +238,7 @@ fn begin(place: &Place, request: &Request, follow: &Follow) -> Result<(), Failur
 
 /// Sends a request that changes one transfer, and shows what that does now.
 fn change(place: &Place, request: &Request, json: bool) -> Result<(), Failure> {
-    let changed = call(place, request)?;
+    let changed: Transfers = call(place, request)?;
     match json {
         true => Out::new().json(&json!(changed)),
         false => Out::new().text(&text::changed(only(&changed)?, human::width())),
@@ -243,7 +246,7 @@ fn change(place: &Place, request: &Request, json: bool) -> Result<(), Failure> {
 }
 
 fn inbox(place: &Place, print: &Print) -> Result<(), Failure> {
-    let mut all = call(
+    let mut all: Transfers = call(
         place,
         &Request::Transfers {
             history: false,
@@ -293,7 +296,7 @@ fn receive(place: &Place, args: ReceiveArgs) -> Result<(), Failure> {
         folder: folder.as_deref().map(RawPath::from),
         for_s: args.for_time.map(|time| time.as_secs()),
     };
-    let set = call(place, &request)?;
+    let set: Transfers = call(place, &request)?;
     match args.json {
         true => Out::new().json(&json!(set)),
         false => Out::new().text(&text::receive(&set.receive, human::width())),
@@ -301,7 +304,7 @@ fn receive(place: &Place, args: ReceiveArgs) -> Result<(), Failure> {
 }
 
 /// Asks the process of the user, which is started if it does not run.
-fn call(place: &Place, request: &Request) -> Result<Transfers, Failure> {
+fn call<T: DeserializeOwned>(place: &Place, request: &Request) -> Result<T, Failure> {
     Ok(client::call(&process::ensure(place)?, request)?)
 }
 

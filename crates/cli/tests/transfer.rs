@@ -20,8 +20,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use weft_transfer::api::{
-    Amount, Direction, Note, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, TRANSFERS, TransferId,
-    TransferState, TransferStatus, Transfers,
+    Amount, Answer, Direction, Note, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SendRequest,
+    TRANSFERS, TransferId, TransferState, TransferStatus, Transfers,
 };
 use weft_transfer::server::{Handler, Server, Stopper};
 
@@ -95,11 +95,11 @@ struct Double {
 }
 
 impl Handler for Double {
-    fn handle(&self, request: Request) -> Result<Transfers, Refusal> {
+    fn handle(&self, request: Request) -> Result<Answer, Refusal> {
         self.requests.lock().unwrap().push(request.clone());
-        Ok(match request {
+        let transfers = match request {
             Request::Transfers { id: None, .. } => all(vec![transfer(TransferState::Running), offer()]),
-            Request::Send { .. } | Request::Resume { .. } => all(vec![transfer(TransferState::Queued)]),
+            Request::Send(_) | Request::Resume { .. } => all(vec![transfer(TransferState::Queued)]),
             Request::Accept { .. } => all(vec![TransferStatus {
                 state: TransferState::Queued,
                 ..offer()
@@ -113,7 +113,8 @@ impl Handler for Double {
             }
             Request::Receive { .. } => all(Vec::new()),
             _ => all(vec![transfer(TransferState::Running)]),
-        })
+        };
+        Ok(transfers.into())
     }
 
     fn follow(&self, id: &str, each: &mut dyn FnMut(Transfers) -> bool) -> Result<(), Refusal> {
@@ -218,7 +219,7 @@ fn files_are_queued_by_absolute_paths() {
     let path = |name: &str| RawPath::from(&*base.join(name));
     assert_eq!(
         place.asked(),
-        [Request::Send {
+        [Request::Send(SendRequest {
             paths: vec![path("photos"), path("a/../link")],
             peer: "nas.home.weft".to_owned(),
             user: Some("anna".to_owned()),
@@ -226,7 +227,7 @@ fn files_are_queued_by_absolute_paths() {
             exclude: vec!["*.tmp".to_owned(), "a b".to_owned()],
             overwrite: true,
             limit: Some(20_000_000),
-        }]
+        })]
     );
     let json: Value = serde_json::from_str(&done(&place.run(&["send", "photos", "nas", "--json"]))).unwrap();
     assert_eq!(

@@ -98,27 +98,7 @@ impl From<&RawPath> for PathBuf {
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Queues files and folders for a peer: [`Transfers`] with that one.
-    Send {
-        /// Absolute paths.
-        paths: Vec<RawPath>,
-        /// The peer, in a form that the daemon understands.
-        peer: String,
-        /// The user there; `None` for the only one that receives.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        user: Option<String>,
-        /// The folder below the receiver's; empty for that itself.
-        #[serde(default)]
-        into: String,
-        /// Patterns of names, as of `.gitignore`, which are left out.
-        #[serde(default)]
-        exclude: Vec<String>,
-        /// Whether files that exist there are replaced.
-        #[serde(default)]
-        overwrite: bool,
-        /// The most bytes a second.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        limit: Option<u64>,
-    },
+    Send(SendRequest),
     /// All transfers, or one: [`Transfers`].
     Transfers {
         /// Those that have ended, too.
@@ -174,6 +154,31 @@ pub enum Request {
     Stop {},
 }
 
+/// What is to be sent, and to whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendRequest {
+    /// Absolute paths.
+    pub paths: Vec<RawPath>,
+    /// The peer, in a form that the daemon understands.
+    pub peer: String,
+    /// The user there; `None` for the only one that receives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The folder below the receiver's; empty for that itself.
+    #[serde(default)]
+    pub into: String,
+    /// Patterns of names, as of `.gitignore`, which are left out.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Whether files that exist there are replaced.
+    #[serde(default)]
+    pub overwrite: bool,
+    /// The most bytes a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
 /// Who may send files to this user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -197,6 +202,20 @@ pub struct Transfers {
     pub receive: ReceiveStatus,
     /// The transfers, the newest last.
     pub transfers: Vec<TransferStatus>,
+}
+
+/// The document that answers a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Answer {
+    /// Transfers.
+    Transfers(Transfers),
+}
+
+impl From<Transfers> for Answer {
+    fn from(transfers: Transfers) -> Self {
+        Self::Transfers(transfers)
+    }
 }
 
 /// Who may send files here.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::api::{Refusal, Request, Transfers};
 
@@ -78,10 +79,10 @@ fn socket_in(directory: &Path, runtime: Option<&Path>) -> Result<PathBuf, Client
 ///
 /// # Errors
 /// [`ClientError`]
-pub fn call(path: &Path, request: &Request) -> Result<Transfers, ClientError> {
+pub fn call<T: DeserializeOwned>(path: &Path, request: &Request) -> Result<T, ClientError> {
     let mut stream = open(path, request)?;
     match read(path, &mut stream)? {
-        Some(transfers) => Ok(transfers),
+        Some(data) => Ok(data),
         None => Err(bad(path, "the connection was closed")),
     }
 }
@@ -120,14 +121,14 @@ fn open(path: &Path, request: &Request) -> Result<BufReader<UnixStream>, ClientE
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct Answer<T> {
     ok: bool,
-    data: Option<Transfers>,
+    data: Option<T>,
     error: Option<Refusal>,
 }
 
 /// Reads an answer; `None` at the end of the connection.
-fn read(path: &Path, stream: &mut BufReader<UnixStream>) -> Result<Option<Transfers>, ClientError> {
+fn read<T: DeserializeOwned>(path: &Path, stream: &mut BufReader<UnixStream>) -> Result<Option<T>, ClientError> {
     let mut line = Vec::new();
     match stream.take(MAX_ANSWER).read_until(b'\n', &mut line) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
@@ -136,13 +137,13 @@ fn read(path: &Path, stream: &mut BufReader<UnixStream>) -> Result<Option<Transf
     if line.is_empty() {
         return Ok(None);
     }
-    let answer: Answer = serde_json::from_slice(&line).map_err(|error| bad(path, &error.to_string()))?;
+    let answer: Answer<T> = serde_json::from_slice(&line).map_err(|error| bad(path, &error.to_string()))?;
     match answer {
         Answer {
             ok: true,
-            data: Some(transfers),
+            data: Some(data),
             ..
-        } => Ok(Some(transfers)),
+        } => Ok(Some(data)),
         Answer {
             ok: false,
             error: Some(refusal),

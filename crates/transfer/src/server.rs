@@ -15,7 +15,7 @@ use rustix::net::{Shutdown, shutdown};
 use serde::Serialize;
 use weft_os::process::{effective_uid, peer_uid};
 
-use crate::api::{Refusal, RefusalCode, Request, Transfers};
+use crate::api::{Answer, Refusal, RefusalCode, Request, Transfers};
 
 /// Clients at a time.
 pub const MAX_CLIENTS: usize = 16;
@@ -38,7 +38,7 @@ pub trait Handler: Send + Sync {
     ///
     /// # Errors
     /// A [`Refusal`]
-    fn handle(&self, request: Request) -> Result<Transfers, Refusal>;
+    fn handle(&self, request: Request) -> Result<Answer, Refusal>;
 
     /// Calls `each` with a transfer at each change, until it has ended or waits for the user, or `each` returns false:
     /// the client is gone. To find that out it is called every few seconds, too; what did not change is not sent.
@@ -289,7 +289,7 @@ impl Client {
                 return true;
             }
             last = Some(transfers.clone());
-            self.answer(Ok(transfers)).is_ok()
+            self.answer(Ok(transfers.into())).is_ok()
         });
         match followed {
             Ok(()) => Ok(()),
@@ -305,14 +305,14 @@ impl Client {
         poll(&mut socket, Some(&at_once)).is_err() || socket[0].revents().intersects(closed)
     }
 
-    fn answer(&mut self, answer: Result<Transfers, Refusal>) -> io::Result<()> {
+    fn answer(&mut self, answer: Result<Answer, Refusal>) -> io::Result<()> {
         let answer = match answer {
-            Ok(data) => Answer {
+            Ok(data) => Line {
                 ok: true,
                 data: Some(data),
                 error: None,
             },
-            Err(refusal) => Answer {
+            Err(refusal) => Line {
                 ok: false,
                 data: None,
                 error: Some(refusal),
@@ -325,10 +325,10 @@ impl Client {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct Line {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    data: Option<Transfers>,
+    data: Option<Answer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Refusal>,
 }

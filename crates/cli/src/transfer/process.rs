@@ -14,7 +14,7 @@ use rustix::process::setsid;
 use weft_config::log::{LogFilter, LogFormat};
 use weft_node::logging;
 use weft_store::state::StatePaths;
-use weft_transfer::api::Request;
+use weft_transfer::api::{Request, Transfers};
 use weft_transfer::client::{self, ClientError};
 use weft_transfer::process::{self, Options};
 use weft_transfer::server::make_private;
@@ -93,7 +93,7 @@ pub(super) fn run(place: &Place) -> Result<(), Failure> {
 
 /// `weft transferd --stop`: ends it, if it runs.
 pub(super) fn stop(place: &Place) -> Result<(), Failure> {
-    match client::call(&client::socket(&directory(place)?)?, &Request::Stop {}) {
+    match client::call::<Transfers>(&client::socket(&directory(place)?)?, &Request::Stop {}) {
         Ok(_) => Out::new().text("stopped\n"),
         Err(ClientError::NotRunning(_)) => Out::new().text("it does not run\n"),
         Err(error) => Err(error.into()),

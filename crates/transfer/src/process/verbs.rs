@@ -12,7 +12,8 @@ use weft_os::random::random_bytes;
 
 use super::Process;
 use crate::api::{
-    Amount, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, TransferId, TransferState, Transfers,
+    Amount, Answer, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, SendRequest, TransferId,
+    TransferState, Transfers,
 };
 use crate::live::Reason;
 use crate::names::{RelPath, display};
@@ -41,61 +42,21 @@ fn unsaved(error: &std::io::Error) -> Refusal {
 }
 
 impl Handler for Process {
-    fn handle(&self, request: Request) -> Result<Transfers, Refusal> {
-        match request {
-            Request::Transfers { history, id: None } => Ok(self.document(self.statuses(history))),
-            Request::Transfers { id: Some(id), .. } => self.one(self.find(&id)?),
-            Request::Send {
-                paths,
-                peer,
-                user,
-                into,
-                exclude,
-                overwrite,
-                limit,
-            } => {
-                let id = TransferId(random_id()?);
-                let transfer = Outgoing {
-                    id,
-                    paths,
-                    peer,
-                    npub: None,
-                    user,
-                    into,
-                    exclude,
-                    overwrite,
-                    limit,
-                    state: TransferState::Queued,
-                    why: None,
-                    begun: unix_s(),
-                    ended: None,
-                    tries: 0,
-                    entries: Amount::default(),
-                    bytes: Amount::default(),
-                    moved: 0,
-                    read: 0,
-                    had: 0,
-                    notes: Vec::new(),
-                    more_notes: 0,
-                };
-                self.check(&transfer)?;
-                let transfer = Outgoing {
-                    why: self.look_up(&transfer.peer)?,
-                    ..transfer
-                };
-                self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
-                self.note_change();
-                self.one((Direction::Send, id))
-            }
-            Request::Accept { id } => self.decide(&id, TransferState::Running),
-            Request::Reject { id } => self.decide(&id, TransferState::Rejected),
-            Request::Cancel { id } => self.stop(&id, TransferState::Cancelled),
-            Request::Pause { id } => self.stop(&id, TransferState::Paused),
-            Request::Resume { id } => self.resume(&id),
-            Request::Receive { mode, folder, for_s } => self.set_receive(mode, folder, for_s),
-            Request::Stop {} => Ok(self.document(Vec::new())),
-            Request::Follow { .. } => Err(refuse(RefusalCode::BadRequest, "no answer at once")),
-        }
+    fn handle(&self, request: Request) -> Result<Answer, Refusal> {
+        let transfers = match request {
+            Request::Transfers { history, id: None } => self.document(self.statuses(history)),
+            Request::Transfers { id: Some(id), .. } => self.one(self.find(&id)?)?,
+            Request::Send(request) => self.queue(request)?,
+            Request::Accept { id } => self.decide(&id, TransferState::Running)?,
+            Request::Reject { id } => self.decide(&id, TransferState::Rejected)?,
+            Request::Cancel { id } => self.stop(&id, TransferState::Cancelled)?,
+            Request::Pause { id } => self.stop(&id, TransferState::Paused)?,
+            Request::Resume { id } => self.resume(&id)?,
+            Request::Receive { mode, folder, for_s } => self.set_receive(mode, folder, for_s)?,
+            Request::Stop {} => self.document(Vec::new()),
+            Request::Follow { .. } => return Err(refuse(RefusalCode::BadRequest, "no answer at once")),
+        };
+        Ok(transfers.into())
     }
 
     fn follow(&self, id: &str, each: &mut dyn FnMut(Transfers) -> bool) -> Result<(), Refusal> {
@@ -132,6 +93,42 @@ impl Process {
     fn one(&self, key: (Direction, TransferId)) -> Result<Transfers, Refusal> {
         let status = self.status(key).ok_or_else(|| gone(&key.1))?;
         Ok(self.document(vec![status]))
+    }
+
+    /// Queues what is to be sent.
+    fn queue(&self, request: SendRequest) -> Result<Transfers, Refusal> {
+        let id = TransferId(random_id()?);
+        let transfer = Outgoing {
+            id,
+            paths: request.paths,
+            peer: request.peer,
+            npub: None,
+            user: request.user,
+            into: request.into,
+            exclude: request.exclude,
+            overwrite: request.overwrite,
+            limit: request.limit,
+            state: TransferState::Queued,
+            why: None,
+            begun: unix_s(),
+            ended: None,
+            tries: 0,
+            entries: Amount::default(),
+            bytes: Amount::default(),
+            moved: 0,
+            read: 0,
+            had: 0,
+            notes: Vec::new(),
+            more_notes: 0,
+        };
+        self.check(&transfer)?;
+        let transfer = Outgoing {
+            why: self.look_up(&transfer.peer)?,
+            ..transfer
+        };
+        self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
+        self.note_change();
+        self.one((Direction::Send, id))
     }
 
     /// Checks what can be checked before a transfer is queued.

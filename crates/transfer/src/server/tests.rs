@@ -39,14 +39,14 @@ fn told(why: String) -> Transfers {
 }
 
 impl Handler for Double {
-    fn handle(&self, request: Request) -> Result<Transfers, Refusal> {
+    fn handle(&self, request: Request) -> Result<Answer, Refusal> {
         self.requests.lock().unwrap().push(request.clone());
         match request {
             Request::Cancel { id } => Err(Refusal {
                 code: RefusalCode::UnknownTransfer,
                 message: format!("no transfer begins with {id}"),
             }),
-            _ => Ok(told("done".to_owned())),
+            _ => Ok(told("done".to_owned()).into()),
         }
     }
 
