@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 use weft_transfer::journal::Journal;
 use weft_transfer::names::{RelPath, link_stays_inside, numbered};
-use weft_transfer::wire::{Frame, FromReceiver, FromSender, Prelude, message};
+use weft_transfer::wire::{Frame, FromReceiver, FromSender, Prelude, message, request};
 
 /// Reads the bytes behind the first one as what that one says: a message of either end, the beginning of a connection,
-/// a name, a journal.
+/// a name, a journal, a request or its answer.
 ///
 /// # Panics
 /// If a value is written differently from what it was read from, a name leads out of a folder, or damage of a journal
@@ -18,12 +18,13 @@ pub fn transfer(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else {
         return;
     };
-    match kind % 5 {
+    match kind % 6 {
         0 => from_sender(rest),
         1 => from_receiver(rest),
         2 => connection(rest),
         3 => name(rest),
-        _ => journal(rest),
+        4 => journal(rest),
+        _ => request(rest),
     }
 }
 
@@ -43,6 +44,15 @@ fn from_sender(bytes: &[u8]) {
 fn from_receiver(bytes: &[u8]) {
     let Ok(read) = FromReceiver::parse(bytes) else { return };
     assert_eq!(FromReceiver::parse(&read.to_bytes()).as_ref(), Ok(&read));
+}
+
+fn request(bytes: &[u8]) {
+    if let Ok(read) = request::Request::parse(bytes) {
+        assert_eq!(request::Request::parse(&read.to_bytes()).as_ref(), Ok(&read));
+    }
+    if let Ok(read) = request::Answer::parse(bytes) {
+        assert_eq!(request::Answer::parse(&read.to_bytes()).as_ref(), Ok(&read));
+    }
 }
 
 /// A connection: its prelude, then frames; and as messages.

@@ -1,8 +1,9 @@
 //! TCP connections between mesh addresses, by the interface of the node alone.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
@@ -12,6 +13,7 @@ use weft_control::{ControlCommand, ControlError, ErrorCode, PORTS, TransferComma
 use weft_os::socket::bind_to_interface;
 
 use crate::live::Failure;
+use crate::wire::{Connection, Prelude};
 
 /// Time limit of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -39,25 +41,70 @@ pub struct Opened {
 /// # Errors
 /// Why there is none, and whether a later try may succeed.
 pub fn open(control: &Path, peer: &str, user: Option<String>, purpose: TransferPurpose) -> Result<Opened, Failure> {
+    let all = open_each(control, peer, user, purpose)?;
+    all.into_iter().next().ok_or_else(no_token)
+}
+
+fn no_token() -> Failure {
+    Failure::Retry("the daemon gave no token; is it of the same version?".to_owned())
+}
+
+/// As [`open`], with all users of the peer that the token is for: at least one.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_each(
+    control: &Path,
+    peer: &str,
+    user: Option<String>,
+    purpose: TransferPurpose,
+) -> Result<Vec<Opened>, Failure> {
     let peer: NodeRef = peer
         .parse()
         .map_err(|error| Failure::Fatal(format!("{peer} names no peer: {error}")))?;
     let command = ControlCommand::Transfer(TransferCommand::Open { peer, purpose, user });
     let opened: TransferOpened = weft_control::call(control, &command).map_err(|error| failure(&error))?;
     let token = opened.token.parse::<crate::api::TransferId>();
-    let (Ok(token), Some(port)) = (token, opened.ports.first()) else {
-        return Err(Failure::Retry(
-            "the daemon gave no token; is it of the same version?".to_owned(),
-        ));
-    };
-    Ok(Opened {
+    let token = token.map_err(|_| no_token())?;
+    let of_port = |port: &u16| Opened {
         token: token.0,
-        name: opened.name.unwrap_or_else(|| opened.npub.clone()),
-        npub: opened.npub,
+        name: opened.name.clone().unwrap_or_else(|| opened.npub.clone()),
+        npub: opened.npub.clone(),
         peer: SocketAddr::new(IpAddr::V6(opened.address), *port),
         own: opened.own,
-        interface: opened.interface,
-    })
+        interface: opened.interface.clone(),
+    };
+    match opened.ports.is_empty() {
+        true => Err(no_token()),
+        false => Ok(opened.ports.iter().map(of_port).collect()),
+    }
+}
+
+/// The other end of a try to send.
+pub trait Far: Sync {
+    /// The npub of the peer.
+    fn npub(&self) -> &str;
+    /// Its name here, or the npub.
+    fn name(&self) -> &str;
+    /// Returns one more connection, for frames.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn data(&self) -> Result<Arc<TcpStream>, Failure>;
+}
+
+impl Far for Opened {
+    fn npub(&self) -> &str {
+        &self.npub
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn data(&self) -> Result<Arc<TcpStream>, Failure> {
+        self.connect(Connection::Data)
+    }
 }
 
 /// Whether a later try may succeed.
@@ -74,11 +121,11 @@ fn failure(error: &ControlError) -> Failure {
 }
 
 impl Opened {
-    /// Connects to the peer.
+    /// Connects to the peer, and sends the first bytes.
     ///
     /// # Errors
     /// Why that fails.
-    pub fn connect(&self) -> Result<TcpStream, Failure> {
+    pub fn connect(&self, connection: Connection) -> Result<Arc<TcpStream>, Failure> {
         let connected = || -> io::Result<TcpStream> {
             let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
             bind_to_interface(&socket, &self.interface)?;
@@ -86,9 +133,11 @@ impl Opened {
             socket.connect_timeout(&self.peer.into(), CONNECT)?;
             let stream = TcpStream::from(socket);
             prepare(&stream)?;
+            let token = self.token;
+            (&stream).write_all(&Prelude { token, connection }.to_bytes())?;
             Ok(stream)
         };
-        connected().map_err(|error| {
+        connected().map(Arc::new).map_err(|error| {
             let (name, port) = (&self.name, self.peer.port());
             Failure::Retry(match error.kind() {
                 io::ErrorKind::TimedOut => format!(

@@ -4,6 +4,7 @@ mod grants;
 mod incoming;
 mod listener;
 mod outgoing;
+mod requests;
 mod status;
 mod verbs;
 

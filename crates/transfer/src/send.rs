@@ -5,7 +5,7 @@ mod listing;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,13 @@ use weft_control::TransferPurpose;
 use self::job::{Job, Queue, Window};
 use crate::api::{RawPath, TransferId, TransferState};
 use crate::journal::{Journal, Kept, boot_id};
-use crate::link::{self, Opened};
+use crate::link::{self, Far, Opened};
 use crate::live::{Failure, Live, Reason, Work};
 use crate::names;
 use crate::pace::Pace;
 use crate::walk::{EntryKind, Source};
 use crate::wire::message::{self, Ended};
-use crate::wire::{Connection, FromReceiver, FromSender, Hello, Prelude, Verdict, WireError};
+use crate::wire::{Connection, FromReceiver, FromSender, Hello, Verdict, WireError};
 
 /// A connection on which nothing came for this long is dead.
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
@@ -43,10 +43,6 @@ pub struct Order {
     pub paths: Vec<PathBuf>,
     /// Patterns of names that are left out.
     pub exclude: Vec<String>,
-    /// The peer.
-    pub peer: String,
-    /// The user there.
-    pub user: Option<String>,
     /// The folder below that of the receiver.
     pub into: String,
     /// Whether existing files are to be replaced.
@@ -63,7 +59,7 @@ pub struct Order {
 struct Session<'a> {
     order: &'a Order,
     live: &'a Live,
-    opened: Opened,
+    far: &'a dyn Far,
     source: Source,
     control: Mutex<Arc<TcpStream>>,
     queue: Queue,
@@ -81,23 +77,53 @@ struct Outboard {
     changes: BTreeMap<u64, u32>,
 }
 
-/// Sends until everything is stored at the other end. `opened` learns the peer's npub and name.
+/// Who gets what is sent.
+#[derive(Clone, Debug)]
+pub struct Addressee {
+    /// The peer.
+    pub peer: String,
+    /// The user there; `None` for the only one that receives.
+    pub user: Option<String>,
+}
+
+/// Connects to a peer and sends until everything is stored there. `opened` learns the peer's npub and name.
 ///
 /// # Errors
 /// How the try failed; why it was stopped is in `live`.
-pub fn run(order: &Order, control: &Path, live: &Live, opened: impl FnOnce(&Opened)) -> Result<(), Failure> {
+pub fn run(
+    order: &Order,
+    to: &Addressee,
+    control: &Path,
+    live: &Live,
+    opened: impl FnOnce(&Opened),
+) -> Result<(), Failure> {
     let source = Source::new(&order.paths, &order.exclude).map_err(|error| Failure::Fatal(error.to_string()))?;
+    live.set(TransferState::Connecting, None);
+    let agreed = link::open(control, &to.peer, to.user.clone(), TransferPurpose::Send)?;
+    opened(&agreed);
+    let stream = agreed.connect(Connection::Control)?;
+    deliver(order, source, control, live, &stream, &agreed)
+}
+
+/// Sends on a connection that is there, until everything is stored at the other end.
+///
+/// # Errors
+/// As [`run`].
+pub fn deliver(
+    order: &Order,
+    source: Source,
+    control: &Path,
+    live: &Live,
+    stream: &Arc<TcpStream>,
+    far: &dyn Far,
+) -> Result<(), Failure> {
     let outboard = Outboard::open(&order.outboard)
         .map_err(|error| Failure::Fatal(format!("{} cannot be written ({error})", order.outboard.display())))?;
-    live.set(TransferState::Connecting, None);
-    let agreed = link::open(control, &order.peer, order.user.clone(), TransferPurpose::Send)?;
-    opened(&agreed);
-    let stream = connect(&agreed, Connection::Control)?;
     let session = Session {
         order,
         live,
-        control: Mutex::new(Arc::clone(&stream)),
-        opened: agreed,
+        control: Mutex::new(Arc::clone(stream)),
+        far,
         source,
         queue: Queue::default(),
         window: Window::default(),
@@ -113,7 +139,7 @@ pub fn run(order: &Order, control: &Path, live: &Live, opened: impl FnOnce(&Open
             session.tick(control);
             let _ = stream.shutdown(Shutdown::Both);
         });
-        let result = session.listen(&stream, scope);
+        let result = session.listen(stream, scope);
         // Whatever the result is, the other threads end.
         live.stop().stop(Reason::Shutdown);
         result
@@ -123,15 +149,6 @@ pub fn run(order: &Order, control: &Path, live: &Live, opened: impl FnOnce(&Open
         (Err(_), Some(Reason::Failed(failure))) => Err(failure),
         (Err(failure), _) => Err(failure),
     }
-}
-
-/// Opens a connection with its prelude.
-fn connect(opened: &Opened, connection: Connection) -> Result<Arc<TcpStream>, Failure> {
-    let stream = Arc::new(opened.connect()?);
-    let token = opened.token;
-    let begun = (&*stream).write_all(&Prelude { token, connection }.to_bytes());
-    begun.map_err(|error| lost(&error))?;
-    Ok(stream)
 }
 
 /// The failure of a connection.
@@ -192,7 +209,7 @@ impl Session<'_> {
             match FromReceiver::parse(&bytes).map_err(|error| lost(&error.into()))? {
                 FromReceiver::Waiting => self.live.set(
                     TransferState::Waiting,
-                    Some(format!("it waits until it is accepted on {}", self.opened.name)),
+                    Some(format!("it waits until it is accepted on {}", self.far.name())),
                 ),
                 FromReceiver::Accepted if !accepted => {
                     accepted = true;
@@ -260,7 +277,7 @@ impl Session<'_> {
             let now = Instant::now();
             if asked.is_none_or(|at| now >= at + SAMPLE * 4) {
                 asked = Some(now);
-                let path = link::path(control, &self.opened.npub);
+                let path = link::path(control, self.far.npub());
                 self.live.change(|state| state.path = path);
             }
             self.live.sample(now);

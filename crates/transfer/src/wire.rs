@@ -5,6 +5,7 @@ pub mod entry;
 pub mod frame;
 pub mod message;
 mod reader;
+pub mod request;
 
 use std::io::{self, Read};
 
@@ -37,8 +38,10 @@ impl From<WireError> for io::Error {
 pub enum Connection {
     /// The one with messages.
     Control,
-    /// One with frames.
+    /// One with frames, or with the bytes of a service.
     Data,
+    /// One on which the end that connects asks first ([`request`]).
+    Request,
 }
 
 /// The first bytes of each connection.
@@ -51,7 +54,7 @@ pub struct Prelude {
 }
 
 impl Prelude {
-    /// Length in bytes: token 16, version 1, kind 1 (1 control, 2 data), zero 2.
+    /// Length in bytes: token 16, version 1, kind 1 (1 control, 2 data, 3 request), zero 2.
     pub const LEN: usize = 20;
 
     /// Returns the bytes.
@@ -61,6 +64,7 @@ impl Prelude {
         let kind = match self.connection {
             Connection::Control => 1,
             Connection::Data => 2,
+            Connection::Request => 3,
         };
         let (token, rest) = bytes.split_at_mut(16);
         token.copy_from_slice(&self.token);
@@ -79,6 +83,7 @@ impl Prelude {
         let connection = match rest {
             [VERSION, 1, 0, 0] => Connection::Control,
             [VERSION, 2, 0, 0] => Connection::Data,
+            [VERSION, 3, 0, 0] => Connection::Request,
             [VERSION, ..] => return Err(WireError::new("a connection of an unknown kind")),
             _ => {
                 return Err(WireError::new(format!(

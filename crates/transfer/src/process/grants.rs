@@ -1,7 +1,8 @@
 //! Tokens of connections that may come, and the transfers that they belong to.
 
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::fmt::Debug;
+use std::net::{Ipv6Addr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,15 +26,27 @@ pub(super) struct Grant {
     pub(super) tags: Vec<String>,
 }
 
+/// Takes the data connections of a token.
+pub(super) trait Bulk: Send + Sync + Debug {
+    /// Serves a connection until its end.
+    fn take(&self, stream: &Arc<TcpStream>);
+}
+
+impl Bulk for Session {
+    fn take(&self, stream: &Arc<TcpStream>) {
+        self.serve_data(stream);
+    }
+}
+
 /// What a token stands for.
 #[derive(Debug)]
 enum Held {
     /// Its first connection has not come.
     Waiting(Grant, Instant),
-    /// Its transfer waits for consent.
+    /// Its control connection is there; a transfer may wait for consent.
     Taken(Ipv6Addr),
-    /// Its transfer is under way.
-    Session(Ipv6Addr, Arc<Session>),
+    /// Its data connections have someone who takes them.
+    Open(Ipv6Addr, Arc<dyn Bulk>),
 }
 
 /// All tokens.
@@ -71,15 +84,15 @@ impl Grants {
         }
     }
 
-    /// Notes the transfer of a token.
-    pub(super) fn begin(&self, token: [u8; 16], from: Ipv6Addr, session: &Arc<Session>) {
-        self.lock().insert(token, Held::Session(from, Arc::clone(session)));
+    /// Notes who takes the data connections of a token.
+    pub(super) fn begin(&self, token: [u8; 16], from: Ipv6Addr, bulk: Arc<dyn Bulk>) {
+        self.lock().insert(token, Held::Open(from, bulk));
     }
 
-    /// Returns the transfer that a data connection belongs to.
-    pub(super) fn session(&self, token: &[u8; 16], from: Ipv6Addr) -> Option<Arc<Session>> {
+    /// Returns who takes a data connection.
+    pub(super) fn bulk(&self, token: &[u8; 16], from: Ipv6Addr) -> Option<Arc<dyn Bulk>> {
         match self.lock().get(token)? {
-            Held::Session(address, session) if *address == from => Some(Arc::clone(session)),
+            Held::Open(address, bulk) if *address == from => Some(Arc::clone(bulk)),
             _ => None,
         }
     }
@@ -88,7 +101,7 @@ impl Grants {
     pub(super) fn expects(&self, from: Ipv6Addr) -> bool {
         self.lock().values().any(|held| match held {
             Held::Waiting(grant, _) => grant.address == from,
-            Held::Taken(address) | Held::Session(address, _) => *address == from,
+            Held::Taken(address) | Held::Open(address, _) => *address == from,
         })
     }
 

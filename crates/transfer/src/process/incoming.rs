@@ -9,7 +9,7 @@ use weft_control::TransferPurpose;
 use weft_os::clock::unix_s;
 
 use super::Process;
-use super::grants::Grant;
+use super::grants::{Bulk, Grant};
 use crate::api::{Amount, Direction, RawPath, ReceiveMode, TransferId, TransferState};
 use crate::hash::Hash;
 use crate::live::{Failure, Live, Reason};
@@ -43,7 +43,7 @@ impl Process {
             let _ = receive::tell(stream, &FromReceiver::Ended(ended, why));
         };
         if grant.purpose != TransferPurpose::Send {
-            return refuse((Ended::Fault, "this version has no such service".to_owned()));
+            return refuse((Ended::Fault, "the token is for something else".to_owned()));
         }
         let hello = match receive::greet(stream) {
             Ok(hello) => hello,
@@ -102,7 +102,8 @@ impl Process {
         let session =
             Session::new(Arc::clone(live), Arc::clone(stream), hello, &folder, &offer.into).inspect_err(refuse)?;
         let session = Arc::new(session);
-        self.grants.begin(token, grant.address, &session);
+        let bulk: Arc<dyn Bulk> = Arc::<Session>::clone(&session);
+        self.grants.begin(token, grant.address, bulk);
         live.set(TransferState::Running, None);
         receive::tell(stream, &FromReceiver::Accepted)
             .map_err(|error| Failure::Retry(format!("the connection is lost ({error})")))?;

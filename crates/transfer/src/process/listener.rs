@@ -204,9 +204,15 @@ impl Process {
                     self.grants.end(&prelude.token);
                 }
             }
+            Connection::Request => {
+                if let Some(grant) = self.grants.take(&prelude.token, from) {
+                    self.serve_request(&stream, &grant);
+                    self.grants.end(&prelude.token);
+                }
+            }
             Connection::Data => {
-                if let Some(session) = self.grants.session(&prelude.token, from) {
-                    session.serve_data(&stream);
+                if let Some(bulk) = self.grants.bulk(&prelude.token, from) {
+                    bulk.take(&stream);
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::Process;
 use crate::api::{Direction, TransferState};
 use crate::live::{Failure, Live, Reason};
 use crate::queue::{Outgoing, backoff};
-use crate::send::{self, Order};
+use crate::send::{self, Addressee, Order};
 
 /// The most transfers that are sent at a time.
 const AT_ONCE: usize = 3;
@@ -91,16 +91,18 @@ impl Process {
             id: transfer.id,
             paths: send::paths(&transfer.paths),
             exclude: transfer.exclude.clone(),
-            peer: transfer.npub.clone().unwrap_or_else(|| transfer.peer.clone()),
-            user: transfer.user.clone(),
             into: transfer.into.clone(),
             overwrite: transfer.overwrite,
             limit: transfer.limit,
             connections: thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS),
             outboard: self.outboard(&transfer),
         };
+        let to = Addressee {
+            peer: transfer.npub.clone().unwrap_or_else(|| transfer.peer.clone()),
+            user: transfer.user.clone(),
+        };
         let mut opened = None;
-        let result = send::run(&order, &self.options.control, live, |agreed| {
+        let result = send::run(&order, &to, &self.options.control, live, |agreed| {
             opened = Some(agreed.npub.clone());
         });
         // A name may be another one's later: from here on the key counts.

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 
 use super::job::{Big, BigState, Job, Taken, next_group};
 use super::listing::on_wire;
-use super::{Session, connect, lost};
+use super::{Session, lost};
 use crate::hash::{FileHasher, GROUP, Hash, group_len, is_zero};
 use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::{Failure, Work};
 use crate::walk::{DataGroups, Entry, Identity};
 use crate::wire::message::MAX_HASHES;
-use crate::wire::{Connection, Frame, FrameFlags, FromSender};
+use crate::wire::{Frame, FrameFlags, FromSender};
 
 /// How often a file may change while it is read until it is left out.
 const CHANGES: u32 = 3;
@@ -248,7 +248,7 @@ impl Worker<'_> {
         let stream = match &self.stream {
             Some(stream) => Arc::clone(stream),
             None => {
-                let stream = connect(&session.opened, Connection::Data)?;
+                let stream = session.far.data()?;
                 session.live.stop().add(&stream);
                 Arc::clone(self.stream.insert(stream))
             }

@@ -27,6 +27,23 @@ pub struct WireEntry {
     pub target: Vec<u8>,
 }
 
+pub(super) const fn kind_byte(kind: EntryKind) -> u8 {
+    match kind {
+        EntryKind::Dir => 1,
+        EntryKind::File => 2,
+        EntryKind::Link => 3,
+    }
+}
+
+pub(super) fn kind_of(byte: u8) -> Result<EntryKind, WireError> {
+    match byte {
+        1 => Ok(EntryKind::Dir),
+        2 => Ok(EntryKind::File),
+        3 => Ok(EntryKind::Link),
+        other => Err(WireError::new(format!("an entry of kind {other}"))),
+    }
+}
+
 impl WireEntry {
     /// The largest file that is taken: 2^60 bytes.
     pub const MAX_SIZE: u64 = 1 << 60;
@@ -34,11 +51,7 @@ impl WireEntry {
     /// Appends the bytes: kind 1 (1 folder, 2 file, 3 link), mode 2, seconds 8, nanoseconds 4, size 8, path and
     /// target behind their length in two bytes.
     pub fn put(&self, to: &mut Vec<u8>) {
-        to.push(match self.kind {
-            EntryKind::Dir => 1,
-            EntryKind::File => 2,
-            EntryKind::Link => 3,
-        });
+        to.push(kind_byte(self.kind));
         to.extend(self.mode.to_le_bytes());
         to.extend(self.mtime_s.to_le_bytes());
         to.extend(self.mtime_ns.to_le_bytes());
@@ -49,12 +62,7 @@ impl WireEntry {
 
     /// Reads an entry.
     pub(super) fn read(from: &mut Reader<'_>) -> Result<Self, WireError> {
-        let kind = match from.u8()? {
-            1 => EntryKind::Dir,
-            2 => EntryKind::File,
-            3 => EntryKind::Link,
-            other => return Err(WireError::new(format!("an entry of kind {other}"))),
-        };
+        let kind = kind_of(from.u8()?)?;
         let (mode, mtime_s, mtime_ns, size) = (from.u16()?, from.i64()?, from.u32()?, from.u64()?);
         let (path, target) = (from.short()?, from.short()?);
         let path = RelPath::new(path).map_err(|error| WireError::new(format!("a name that is refused: {error}")))?;

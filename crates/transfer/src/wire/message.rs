@@ -96,6 +96,26 @@ pub enum Ended {
     Fault,
 }
 
+impl Ended {
+    pub(super) const fn byte(self) -> u8 {
+        match self {
+            Self::Rejected => 1,
+            Self::Cancelled => 2,
+            Self::NotNow => 3,
+            Self::Fault => 4,
+        }
+    }
+
+    pub(super) const fn of_byte(byte: u8) -> Self {
+        match byte {
+            1 => Self::Rejected,
+            2 => Self::Cancelled,
+            3 => Self::NotNow,
+            _ => Self::Fault,
+        }
+    }
+}
+
 /// What the receiving end says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromReceiver {
@@ -305,12 +325,7 @@ impl FromReceiver {
             Self::Accepted => to.push(2),
             Self::Ended(ended, why) => {
                 to.push(3);
-                to.push(match ended {
-                    Ended::Rejected => 1,
-                    Ended::Cancelled => 2,
-                    Ended::NotNow => 3,
-                    Ended::Fault => 4,
-                });
+                to.push(ended.byte());
                 put_text(&mut to, why, MAX_TEXT);
             }
             Self::Verdicts(first, verdicts) => {
@@ -347,12 +362,7 @@ impl FromReceiver {
             1 => Self::Waiting,
             2 => Self::Accepted,
             3 => {
-                let ended = match from.u8()? {
-                    1 => Ended::Rejected,
-                    2 => Ended::Cancelled,
-                    3 => Ended::NotNow,
-                    _ => Ended::Fault,
-                };
+                let ended = Ended::of_byte(from.u8()?);
                 Self::Ended(ended, from.text()?)
             }
             4 => {

@@ -43,7 +43,7 @@ fn connections_begin_as_documented() {
     let wire = bytes("000102030405060708090a0b0c0d0e0f 01 02 0000");
     assert_eq!(prelude.to_bytes().to_vec(), wire);
     assert!(Prelude::parse(&prelude.to_bytes()).is_ok_and(|read| read == prelude));
-    for (at, value) in [(16, 2), (17, 0), (17, 3), (18, 1)] {
+    for (at, value) in [(16, 2), (17, 0), (17, 4), (18, 1)] {
         let mut other = prelude.to_bytes();
         other[at] = value;
         assert!(Prelude::parse(&other).is_err(), "{at}: {value}");
@@ -213,7 +213,48 @@ fn any_from_receiver() -> impl Strategy<Value = FromReceiver> {
     ]
 }
 
+fn any_request() -> impl Strategy<Value = request::Request> {
+    use request::Request;
+    let path = proptest::collection::vec(any::<u8>(), 0..20);
+    let exclude = proptest::collection::vec("[ -~]{0,20}", 0..5);
+    prop_oneof![
+        ("[a-z]{0,64}", path.clone()).prop_map(|(share, path)| Request::Browse { share, path }),
+        (any::<[u8; 16]>(), "[a-z]{0,64}", path, exclude).prop_map(|(id, share, path, exclude)| Request::Get {
+            id: TransferId(id),
+            share,
+            path,
+            exclude,
+        }),
+        "[a-z]{0,64}".prop_map(|service| Request::Use { service }),
+        Just(Request::Alive),
+    ]
+}
+
+fn any_answer() -> impl Strategy<Value = request::Answer> {
+    use request::{Answer, Listed};
+    let listed = (any::<u64>(), any::<i64>(), proptest::collection::vec(any::<u8>(), 0..9));
+    let listed = listed.prop_map(|(size, mtime_s, name)| Listed {
+        kind: EntryKind::File,
+        size,
+        mtime_s,
+        name,
+    });
+    prop_oneof![
+        Just(Answer::Granted),
+        proptest::collection::vec(listed, 0..9).prop_map(Answer::Listed),
+        any::<bool>().prop_map(Answer::End),
+        "[ -~]{0,40}".prop_map(|why| Answer::Refused(Ended::Rejected, why)),
+        Just(Answer::Alive),
+    ]
+}
+
 proptest! {
+    #[test]
+    fn requests_and_answers_round_trip(request in any_request(), answer in any_answer()) {
+        prop_assert_eq!(request::Request::parse(&request.to_bytes()), Ok(request));
+        prop_assert_eq!(request::Answer::parse(&answer.to_bytes()), Ok(answer));
+    }
+
     #[test]
     fn messages_of_the_sender_round_trip(message in any_from_sender()) {
         prop_assert_eq!(FromSender::parse(&message.to_bytes()), Ok(message));
@@ -227,6 +268,7 @@ proptest! {
     #[test]
     fn no_bytes_upset_the_readers(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = (FromSender::parse(&bytes), FromReceiver::parse(&bytes));
+        let _ = (request::Request::parse(&bytes), request::Answer::parse(&bytes));
         let _ = message::read(&mut &bytes[..]);
         let _ = Frame::next(&mut &bytes[..]);
     }
