@@ -50,6 +50,7 @@ fn transfer(state: TransferState) -> TransferStatus {
             done: 2_000,
         },
         moved: 0,
+        saved: 0,
         read: 0,
         had: 0,
         notes: Vec::new(),

@@ -304,6 +304,9 @@ pub struct TransferStatus {
     pub bytes: Amount,
     /// Bytes of files that have gone through connections, of all tries.
     pub moved: u64,
+    /// Bytes of these that compression has saved on the way.
+    #[serde(default)]
+    pub saved: u64,
     /// Bytes of files that this end has read, of all tries.
     pub read: u64,
     /// Entries that the receiving end had already.

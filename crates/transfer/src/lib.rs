@@ -12,6 +12,7 @@
 //! | [`process`] | the process of a user: listener, queue, what is under way |
 //! | [`wire`] | connections: prelude, messages, frames |
 //! | [`send`], [`receive`] | the two ends of a transfer |
+//! | [`pack`] | compression of groups |
 //! | [`live`], [`pace`] | how far a transfer is, how it ends, its limit |
 //! | [`link`] | TCP connections by the interface of the node |
 //! | [`walk`] | the list of what is sent, while it is made |
@@ -32,6 +33,7 @@ pub mod link;
 pub mod live;
 pub mod names;
 pub mod pace;
+pub mod pack;
 pub mod process;
 pub mod queue;
 pub mod receive;

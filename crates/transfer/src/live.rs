@@ -110,6 +110,8 @@ pub struct Live {
     pub bytes: Count,
     /// Bytes of files through connections.
     pub moved: Count,
+    /// Bytes of files that compression has saved on the way.
+    pub saved: Count,
     /// Bytes of files that were read here.
     pub read: Count,
     /// Entries that were there already.
@@ -130,6 +132,7 @@ impl Default for Live {
             entries: Count::default(),
             bytes: Count::default(),
             moved: Count::default(),
+            saved: Count::default(),
             read: Count::default(),
             had: Count::default(),
             times: Times::default(),

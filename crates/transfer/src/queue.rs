@@ -70,6 +70,9 @@ pub struct Outgoing {
     pub bytes: Amount,
     /// Bytes that have gone through connections, of all tries.
     pub moved: u64,
+    /// Bytes that compression has saved on the way, of all tries.
+    #[serde(default)]
+    pub saved: u64,
     /// Bytes of files that were read, of all tries.
     pub read: u64,
     /// Entries that the receiving end had already.
@@ -120,6 +123,9 @@ pub struct Incoming {
     pub ended: Option<u64>,
     /// Bytes that have gone through connections, of all tries.
     pub moved: u64,
+    /// Bytes that compression has saved on the way, of all tries.
+    #[serde(default)]
+    pub saved: u64,
     /// Bytes of files that were read, of all tries.
     pub read: u64,
     /// Entries that were here already.

@@ -10,7 +10,7 @@ pub mod request;
 use std::io::{self, Read};
 
 pub use self::entry::WireEntry;
-pub use self::frame::{Frame, FrameFlags};
+pub use self::frame::{Form, Frame};
 pub use self::message::{FromReceiver, FromSender, Hello, Verdict};
 
 /// The version of the protocol.

@@ -100,6 +100,7 @@ pub(super) fn one(one: &TransferStatus, width: usize) -> String {
             format!("{} through connections, {} read", bytes(one.moved), bytes(one.read)),
         ),
     ];
+    lines.extend((one.saved > 0).then(|| ("compression", format!("{} saved on the way", bytes(one.saved)))));
     lines.extend((one.had > 0).then(|| ("there before", one.had.to_string())));
     columns(&lines, width) + &notes(one, width)
 }

@@ -71,7 +71,8 @@ impl Process {
             let _ = receive::tell(stream, &FromReceiver::Done);
             return;
         }
-        live.moved.set(known.map_or(0, |known| known.moved));
+        live.moved.set(known.as_ref().map_or(0, |known| known.moved));
+        live.saved.set(known.map_or(0, |known| known.saved));
         live.set_totals(hello.entries, hello.bytes);
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
             Ok(offer) => self.run_session(stream, token, grant, &hello, &offer, &live),
@@ -220,6 +221,7 @@ impl Process {
             begun: unix_s(),
             ended: None,
             moved: 0,
+            saved: 0,
             read: 0,
             had: 0,
             notes: Vec::new(),
@@ -312,7 +314,8 @@ impl Process {
         if offer.state.has_ended() || bytes.done >= offer.bytes.done {
             (offer.entries, offer.bytes) = (entries, bytes);
         }
-        (offer.moved, offer.had) = (live.moved.value(), live.had.value());
+        (offer.moved, offer.saved) = (live.moved.value(), live.saved.value());
+        offer.had = live.had.value();
         let now = live.state();
         (offer.notes, offer.more_notes) = (now.notes, now.more_notes);
         if offer.state.has_ended() {

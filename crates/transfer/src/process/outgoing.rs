@@ -87,6 +87,7 @@ impl Process {
     fn send(&self, mut transfer: Outgoing, live: &Live) {
         live.moved.set(transfer.moved);
         live.read.set(transfer.read);
+        live.saved.set(transfer.saved);
         let order = Order {
             id: transfer.id,
             paths: send::paths(&transfer.paths),
@@ -131,7 +132,7 @@ impl Process {
             (transfer.entries, transfer.bytes) = (entries, bytes);
         }
         (transfer.moved, transfer.read) = (live.moved.value(), live.read.value());
-        transfer.had = live.had.value();
+        (transfer.saved, transfer.had) = (live.saved.value(), live.had.value());
         let now = live.state();
         (transfer.notes, transfer.more_notes) = (now.notes, now.more_notes);
         transfer.tries = match state {

@@ -13,7 +13,8 @@ use super::{Item, ItemState, MAX_DATA, SILENCE, Session, failed};
 use crate::hash::{FileHasher, GROUP, Hash, group_len, groups};
 use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::{Failure, Work};
-use crate::wire::{Frame, WireEntry};
+use crate::pack::Unpacker;
+use crate::wire::{Form, Frame, WireEntry};
 
 /// How many hashes of a file are in memory at a time.
 const AT_ONCE: usize = 1 << 16;
@@ -60,6 +61,7 @@ impl Session {
             _ => Some(failed("the connection is lost", &error)),
         };
         let mut room = Vec::new();
+        let mut unpacker = None;
         let mut from = stream;
         loop {
             // Between frames the control connection tells whether the other end is there.
@@ -75,25 +77,55 @@ impl Session {
                 .times
                 .of(Work::Net, || io::Read::read_exact(&mut from, &mut room));
             read.map_err(lost)?;
-            self.live.moved.add(room.len() as u64);
-            self.take(&frame, &room)?;
+            let Some(item) = self.item_of(frame.entry, frame.changes)? else {
+                self.live.moved.add(room.len() as u64);
+                continue;
+            };
+            let bytes = match frame.form {
+                Form::Packed => self.unpack(&item, &frame, &room, &mut unpacker)?,
+                Form::Plain | Form::Zero => &room,
+            };
+            self.live.moved.add(bytes.len() as u64);
+            self.take(&item, &frame, bytes)?;
         }
     }
 
-    fn take(&self, frame: &Frame, bytes: &[u8]) -> Result<(), Failure> {
-        let Some(item) = self.item_of(frame.entry, frame.changes)? else {
-            return Ok(());
+    /// Takes a compressed group apart.
+    fn unpack<'a>(
+        &self,
+        item: &Item,
+        frame: &Frame,
+        bytes: &[u8],
+        unpacker: &'a mut Option<Unpacker>,
+    ) -> Result<&'a [u8], Failure> {
+        let no_room = |error| failed("there is no room to decompress", &error);
+        let unpacker = match unpacker {
+            Some(unpacker) => unpacker,
+            none => none.insert(Unpacker::new().map_err(no_room)?),
         };
+        let len = group_len(item.entry.size, frame.group);
+        let unpacked = self.live.times.of(Work::Cpu, || unpacker.unpack(bytes, len));
+        let unpacked = unpacked.map_err(|_| {
+            Failure::Fatal(
+                "the other end sent compressed data that are damaged, or more or less than a group".to_owned(),
+            )
+        })?;
+        self.live.saved.add((len - bytes.len().min(len)) as u64);
+        Ok(unpacked)
+    }
+
+    fn take(&self, item: &Item, frame: &Frame, bytes: &[u8]) -> Result<(), Failure> {
         let (size, name) = (item.entry.size, || item.entry.path.display());
         let len = group_len(size, frame.group);
-        let expected = if frame.flags.zero { 0 } else { len };
-        if frame.group >= groups(size) || bytes.len() != expected || frame.flags.zero && size <= GROUP {
+        let zero = frame.form == Form::Zero;
+        let expected = if zero { 0 } else { len };
+        if frame.group >= groups(size) || bytes.len() != expected || zero && size <= GROUP {
             return Err(Failure::Fatal(format!(
                 "the other end sent more or less of {} than it announced",
                 name()
             )));
         }
-        let hash = self.live.times.of(Work::Cpu, || match frame.flags.zero {
+        let hash = self.live.times.of(Work::Cpu, || match zero {
             true => ZERO,
             false => Hash::of(bytes),
         });
@@ -104,12 +136,12 @@ impl Session {
             )));
         }
         let stored = match size <= GROUP {
-            true => self.store_small(frame.entry, &item, bytes),
-            false => self.store_group(frame, &item, bytes),
+            true => self.store_small(frame.entry, item, bytes),
+            false => self.store_group(frame, item, bytes),
         };
         stored.map_err(|error| failed(&format!("{} cannot be written", name()), &error))?;
         match size > GROUP {
-            true => self.complete_if_all(frame.entry, &item),
+            true => self.complete_if_all(frame.entry, item),
             false => Ok(()),
         }
     }
@@ -140,7 +172,7 @@ impl Session {
             // It was under way when the file changed.
             return Ok(());
         }
-        let at = frame.group * GROUP;
+        let (at, zero) = (frame.group * GROUP, frame.form == Form::Zero);
         let (number, index, hash) = (item.number, frame.group, frame.hash);
         if item.lock().groups.contains(index) {
             // What is written over counts no more, even if only the new bytes reach the disk before the power fails.
@@ -154,7 +186,7 @@ impl Session {
         }
         self.live.times.of(Work::Disk, || -> io::Result<()> {
             let file = self.stage.tree.open_rw(&item.entry.path)?;
-            match frame.flags.zero {
+            match zero {
                 true => clear(&file, at, group_len(item.entry.size, index) as u64)?,
                 false => file.write_all_at(bytes, at)?,
             }
@@ -163,11 +195,11 @@ impl Session {
         let mut state = item.lock();
         let len = group_len(item.entry.size, index) as u64;
         state.frames += 1;
-        let is_new = match frame.flags.zero {
+        let is_new = match zero {
             true => !state.groups.remove(index),
             false => state.groups.insert(index),
         };
-        match (frame.flags.zero, is_new) {
+        match (zero, is_new) {
             (false, true) => {
                 state.counted += len;
                 self.live.bytes.add(len);

@@ -5,6 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use super::job::{Big, BigState, Job, Taken, next_group};
 use super::listing::on_wire;
@@ -12,9 +13,10 @@ use super::{Session, lost};
 use crate::hash::{FileHasher, GROUP, Hash, group_len, is_zero};
 use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::{Failure, Work};
+use crate::pack::Packing;
 use crate::walk::{DataGroups, Entry, Identity};
 use crate::wire::message::MAX_HASHES;
-use crate::wire::{Frame, FrameFlags, FromSender};
+use crate::wire::{Form, Frame, FromSender};
 
 /// How often a file may change while it is read until it is left out.
 const CHANGES: u32 = 3;
@@ -24,6 +26,7 @@ struct Worker<'a> {
     session: &'a Session<'a>,
     stream: Option<Arc<TcpStream>>,
     room: Vec<u8>,
+    packing: Packing,
 }
 
 /// The reason why work on a file ends.
@@ -49,6 +52,7 @@ impl Session<'_> {
             session: self,
             stream: None,
             room: Vec::new(),
+            packing: Packing::new(Instant::now()),
         };
         while let Some(taken) = self.queue.take(self.live.stop()) {
             if let Err(failure) = worker.carry_out(taken) {
@@ -253,19 +257,32 @@ impl Worker<'_> {
                 Arc::clone(self.stream.insert(stream))
             }
         };
-        let bytes: &[u8] = if zero { &[] } else { &self.room };
+        let packed = match zero {
+            true => None,
+            false => session.live.times.of(Work::Cpu, || self.packing.pack(&self.room)),
+        };
+        let (form, bytes): (Form, &[u8]) = match packed {
+            Some(packed) => (Form::Packed, packed),
+            None if zero => (Form::Zero, &[]),
+            None => (Form::Plain, &self.room),
+        };
+        let begun = Instant::now();
         session.keep_to_limit(bytes.len());
         let frame = Frame {
             entry: index,
             group,
             len: u32::try_from(bytes.len()).unwrap_or(0),
-            flags: FrameFlags { zero },
+            form,
             changes,
             hash,
         };
         let sent = session.live.times.of(Work::Net, || frame.write(&mut &*stream, bytes));
         sent.map_err(|error| lost(&error))?;
-        session.live.moved.add(bytes.len() as u64);
+        let len = if zero { 0 } else { self.room.len() };
+        let saved = len - bytes.len();
+        self.packing.note(begun, Instant::now());
+        session.live.moved.add(len as u64);
+        session.live.saved.add(saved as u64);
         Ok(())
     }
 

@@ -5,11 +5,16 @@ use std::io::{self, Read, Write};
 use super::{WireError, read_array};
 use crate::hash::{GROUP, Hash};
 
-/// What a frame says of its group.
+/// What the bytes of a frame are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameFlags {
-    /// The group has only zeros now; no bytes follow (2).
-    pub zero: bool,
+pub enum Form {
+    /// 0: those of the group.
+    #[default]
+    Plain,
+    /// 1: the group, compressed with zstd.
+    Packed,
+    /// 2: none: the group has only zeros now.
+    Zero,
 }
 
 /// The head of a frame; `len` bytes follow.
@@ -21,8 +26,8 @@ pub struct Frame {
     pub group: u64,
     /// The bytes that follow.
     pub len: u32,
-    /// What it says of its group.
-    pub flags: FrameFlags,
+    /// What these bytes are.
+    pub form: Form,
     /// How often the file had changed since it was announced.
     pub changes: u8,
     /// The hash of the group.
@@ -30,7 +35,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Length of the head in bytes: entry 8, group 8, length 4, flags 1, changes 1, zero 10, hash 32.
+    /// Length of the head in bytes: entry 8, group 8, length 4, form 1, changes 1, zero 10, hash 32.
     pub const LEN: usize = 64;
 
     /// Returns the bytes of the head.
@@ -41,7 +46,11 @@ impl Frame {
             &self.entry.to_le_bytes(),
             &self.group.to_le_bytes(),
             &self.len.to_le_bytes(),
-            &[if self.flags.zero { 2 } else { 0 }],
+            &[match self.form {
+                Form::Plain => 0,
+                Form::Packed => 1,
+                Form::Zero => 2,
+            }],
             &[self.changes],
             &[0; 10],
             &self.hash.0,
@@ -58,16 +67,22 @@ impl Frame {
     /// More bytes than a group has, and fields that are not known.
     pub fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, WireError> {
         let mut reader = super::reader::Reader(bytes);
-        let (entry, group, len, flags) = (reader.u64()?, reader.u64()?, reader.u32()?, reader.u8()?);
+        let (entry, group, len, form) = (reader.u64()?, reader.u64()?, reader.u32()?, reader.u8()?);
         let (changes, zeros, hash) = (reader.u8()?, reader.array::<10>()?, Hash(reader.array()?));
-        if u64::from(len) > GROUP || zeros != [0; 10] || !matches!(flags, 0 | 2) || flags == 2 && len != 0 {
+        let form = match form {
+            0 => Form::Plain,
+            1 => Form::Packed,
+            2 if len == 0 => Form::Zero,
+            _ => return Err(WireError::new("a frame that this version does not know")),
+        };
+        if u64::from(len) > GROUP || zeros != [0; 10] {
             return Err(WireError::new("a frame that this version does not know"));
         }
         Ok(Self {
             entry,
             group,
             len,
-            flags: FrameFlags { zero: flags == 2 },
+            form,
             changes,
             hash,
         })

@@ -64,7 +64,7 @@ fn messages_and_frames_as_documented() {
         entry: 3,
         group: 0,
         len: 5,
-        flags: FrameFlags::default(),
+        form: Form::Plain,
         changes: 0,
         hash: Hash::of(b"hello"),
     };
@@ -119,12 +119,12 @@ fn lengths_and_counts_have_bounds() {
         entry: 0,
         group: 0,
         len: GROUP as u32 + 1,
-        flags: FrameFlags::default(),
+        form: Form::Plain,
         changes: 0,
         hash: Hash([0; 32]),
     };
     assert!(Frame::parse(&frame.to_bytes()).is_err(), "more than a group");
-    (frame.len, frame.flags.zero) = (1, true);
+    (frame.len, frame.form) = (1, Form::Zero);
     assert!(Frame::parse(&frame.to_bytes()).is_err(), "zeros with bytes");
 }
 

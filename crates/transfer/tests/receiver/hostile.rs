@@ -1,7 +1,7 @@
 //! A sending end that lies: one clear line, nothing outside of the folder, nothing under its final name.
 
 use weft_transfer::hash::{GROUP, Hash};
-use weft_transfer::wire::{Frame, FrameFlags, FromSender};
+use weft_transfer::wire::{Form, Frame, FromSender};
 
 use crate::sender::{Folder, Sender, content, file, folder, frame, groups, hello};
 
@@ -76,9 +76,8 @@ fn unrequested_data_is_refused() {
     });
     assert!(words.contains("nobody asked for"), "{words}");
     let words = lie(|sender| {
-        let zero = FrameFlags { zero: true };
         let frame = Frame {
-            flags: zero,
+            form: Form::Zero,
             len: 0,
             ..frame(0, 0, b"")
         };
@@ -217,4 +216,39 @@ fn connections_beyond_the_bound_are_closed() {
     });
     sender.group(0, 0, b"hello");
     sender.finish(1, 5);
+}
+
+/// What the receiver says of a frame of compressed data for a file of this size.
+fn packed(size: u64, packed: &[u8], hash: Hash) -> String {
+    lie(|sender| {
+        sender.announce(0, &[file("a", size)]);
+        let frame = Frame {
+            form: Form::Packed,
+            hash,
+            ..frame(0, 0, packed)
+        };
+        sender.send(&frame, packed).unwrap();
+    })
+}
+
+#[test]
+fn compressed_data_have_no_more_than_their_group() {
+    let pack = |bytes: &[u8]| zstd::bulk::compress(bytes, 19).unwrap();
+    let bomb = pack(&vec![0; 512 << 20]);
+    assert!(bomb.len() < 64 << 10);
+    let hello = pack(b"hello");
+    let cut = &hello[..hello.len() - 1];
+    for (size, bytes) in [
+        (5 << 20, &bomb[..]),
+        (6, &hello),
+        (4, &hello),
+        (5, cut),
+        (5, b"hello"),
+        (5, b""),
+    ] {
+        let words = packed(size, bytes, Hash::of(b"hello"));
+        assert!(words.contains("compressed data that are damaged"), "{size}: {words}");
+    }
+    let words = packed(5, &hello, Hash::of(b"jello"));
+    assert!(words.contains("do not have the hash"), "{words}");
 }

@@ -77,7 +77,7 @@ fn of_a_file_that_changed_the_same_groups_stay() {
     second.group(0, 3, &all[2].1);
     let zero = weft_transfer::wire::Frame {
         len: 0,
-        flags: weft_transfer::wire::FrameFlags { zero: true },
+        form: weft_transfer::wire::Form::Zero,
         hash: weft_transfer::hash::Hash([0; 32]),
         ..crate::sender::frame(0, 2, b"")
     };

@@ -13,7 +13,7 @@ use weft_transfer::live::{Failure, Live};
 use weft_transfer::names::RelPath;
 use weft_transfer::receive::Session;
 use weft_transfer::walk::EntryKind;
-use weft_transfer::wire::{Frame, FrameFlags, FromReceiver, FromSender, Hello, Verdict, WireEntry, message};
+use weft_transfer::wire::{Form, Frame, FromReceiver, FromSender, Hello, Verdict, WireEntry, message};
 
 /// The identity of all transfers of these tests.
 pub(crate) const ID: TransferId = TransferId([7; 16]);
@@ -217,7 +217,7 @@ pub(crate) fn frame(entry: u64, group: u64, bytes: &[u8]) -> Frame {
         entry,
         group,
         len: bytes.len() as u32,
-        flags: FrameFlags::default(),
+        form: Form::Plain,
         changes: 0,
         hash: Hash::of(bytes),
     }

@@ -3,9 +3,9 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use weft_transfer::hash::{GROUP, Hash};
-use weft_transfer::wire::{FromReceiver, FromSender, Verdict};
+use weft_transfer::wire::{Form, Frame, FromReceiver, FromSender, Verdict};
 
-use crate::sender::{Folder, Sender, content, file, folder, groups, hello, link};
+use crate::sender::{Folder, Sender, content, file, folder, frame, groups, hello, link};
 
 #[test]
 fn files_folders_and_links_arrive_as_they_were() {
@@ -166,4 +166,36 @@ fn the_largest_size_takes_no_time() {
     sender.group(1, 0, b"hello");
     sender.finish(2, size + 5);
     assert!(root.names().contains(&"small".to_owned()));
+}
+
+#[test]
+fn compressed_groups_are_stored_as_they_were() {
+    let folder = Folder::new();
+    let mut sender = Sender::start(folder.0.path());
+    let bytes = b"line of a log\n".repeat(200_000);
+    let (all, hash) = groups(&bytes);
+    sender.announce(0, &[file("big", bytes.len() as u64), file("small", 5)]);
+    for (index, group) in &all {
+        let packed = zstd::bulk::compress(group, 1).unwrap();
+        let head = Frame {
+            form: Form::Packed,
+            len: packed.len() as u32,
+            ..frame(0, *index, group)
+        };
+        sender.send(&head, &packed).unwrap();
+    }
+    sender.say(&FromSender::Finished(0, all.len() as u64, hash));
+    let packed = zstd::bulk::compress(b"hello", 1).unwrap();
+    let head = Frame {
+        form: Form::Packed,
+        len: packed.len() as u32,
+        ..frame(1, 0, b"hello")
+    };
+    sender.send(&head, &packed).unwrap();
+    let live = std::sync::Arc::clone(&sender.live);
+    sender.finish(2, bytes.len() as u64 + 5);
+    assert_eq!(std::fs::read(folder.path("big")).unwrap(), bytes);
+    assert_eq!(std::fs::read(folder.path("small")).unwrap(), b"hello");
+    assert_eq!(live.moved.value(), bytes.len() as u64 + 5);
+    assert!(live.saved.value() > bytes.len() as u64 / 2);
 }

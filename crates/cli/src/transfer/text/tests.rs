@@ -24,6 +24,7 @@ fn status() -> TransferStatus {
             done: 12_300_000,
         },
         moved: 13_000_000,
+        saved: 0,
         read: 14_000_000,
         had: 0,
         notes: Vec::new(),

@@ -33,6 +33,7 @@ fn offer() -> Incoming {
         begun: 0,
         ended: None,
         moved: 0,
+        saved: 0,
         read: 0,
         had: 0,
         notes: Vec::new(),
