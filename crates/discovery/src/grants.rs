@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use weft_noise::PublicKey;
 use weft_packet::{Bucket, Rate};
-use weft_wire::grant::{Answer, Ask, MAX_PORTS, Purpose, Status, Token, UserName};
+use weft_wire::grant::{Answer, Ask, MAX_PORTS, Purpose, Status};
 
 /// The interval between two times that a question is sent.
 pub const AGAIN: u64 = 500;
@@ -72,23 +72,12 @@ impl<C> Questions<C> {
         own < OF_A_USER && self.open.len() < MAX_OPEN
     }
 
-    /// Begins a question of a user, for which there [is room](Self::has_room). Returns it, to be sent now.
-    /// `token` is random.
-    pub fn ask(
-        &mut self,
-        (now, patience): (u64, u64),
-        (peer, uid): (PublicKey, u32),
-        (token, purpose, user): (Token, Purpose, UserName),
-        client: C,
-    ) -> Ask {
+    /// Begins a question of a user, for which there [is room](Self::has_room). Returns it with its number, to be sent
+    /// now. Its token is random.
+    pub fn ask(&mut self, (now, patience): (u64, u64), (peer, uid): (PublicKey, u32), ask: Ask, client: C) -> Ask {
         self.next = self.next.wrapping_add(1);
         let number = self.next;
-        let ask = Ask {
-            number,
-            token,
-            purpose,
-            user,
-        };
+        let ask = Ask { number, ..ask };
         let open = Open {
             peer,
             uid,
@@ -244,14 +233,19 @@ pub fn choose<'a>(receivers: impl Iterator<Item = &'a str>, ask: &Ask) -> Result
 mod tests {
     use weft_wire::grant::Ports;
 
+    use weft_wire::grant::UserName;
+
     use super::*;
 
     fn key(byte: u8) -> PublicKey {
         weft_noise::SecretKey::from_bytes(&[byte; 32]).unwrap().public()
     }
 
-    fn what(token: u8) -> (Token, Purpose, UserName) {
-        ([token; 16], Purpose::Send, UserName::default())
+    fn what(token: u8) -> Ask {
+        Ask {
+            token: [token; 16],
+            ..question(0)
+        }
     }
 
     fn granted(ask: &Ask) -> Answer {
@@ -268,6 +262,7 @@ mod tests {
             token: [number as u8; 16],
             purpose: Purpose::Send,
             user: UserName::default(),
+            back: 0,
         }
     }
 

@@ -41,6 +41,8 @@ pub struct Ask {
     pub purpose: Purpose,
     /// The user at the other end; empty for any.
     pub user: UserName,
+    /// The TCP port at which the process that asks listens, too; 0 for none.
+    pub back: u16,
 }
 
 /// The answer to an [`Ask`].
@@ -226,6 +228,7 @@ impl Grant {
                 token,
                 purpose: Purpose::new(purpose)?,
                 user: UserName::parse(len, user)?,
+                back: ports[0],
             })),
             (VERSION, ANSWER) => Ok(Self::Answer(Answer {
                 number,
@@ -240,9 +243,12 @@ impl Grant {
     /// Returns the message. All kinds have the same length, so an answer amplifies nothing.
     #[must_use]
     pub fn to_bytes(self) -> [u8; Self::LEN] {
-        let (user, ports) = (UserName::default(), Ports::default());
+        let user = UserName::default();
         let (kind, number, token, purpose, user, status, ports) = match self {
-            Self::Ask(ask) => (ASK, ask.number, ask.token, ask.purpose.byte(), ask.user, 0, ports),
+            Self::Ask(ask) => {
+                let purpose = ask.purpose.byte();
+                (ASK, ask.number, ask.token, purpose, ask.user, 0, Ports::new([ask.back]))
+            }
             Self::Answer(answer) => {
                 let status = answer.status.byte();
                 (ANSWER, answer.number, answer.token, 0, user, status, answer.ports)
@@ -279,7 +285,7 @@ mod tests {
             ports in any::<[u16; MAX_PORTS]>(),
         ) {
             let (purpose, user) = (Purpose::new(purpose).unwrap(), UserName::new(&user).unwrap());
-            let ask = Grant::Ask(Ask { number, token, purpose, user });
+            let ask = Grant::Ask(Ask { number, token, purpose, user, back: ports[0] });
             let (status, ports) = (Status::new(status), Ports::new(ports));
             let answer = Grant::Answer(Answer { number, token, status, ports });
             for grant in [ask, answer] {
@@ -312,6 +318,7 @@ mod tests {
             token: [0xaa; 16],
             purpose: Purpose::Send,
             user: UserName::new("bob").unwrap(),
+            back: 7377,
         }
     }
 
@@ -321,8 +328,9 @@ mod tests {
             &[1, 1, 1, 2, 3, 4, 5, 6, 7, 8][..],
             &[0xaa; 16],
             &[1, 3, b'b', b'o', b'b'],
-            &[0; 29],
-            &[0; 17],
+            &[0; 30],
+            &[0xd1, 0x1c],
+            &[0; 14],
         ]
         .concat();
         assert_eq!(Grant::Ask(ask()).to_bytes().to_vec(), asked);

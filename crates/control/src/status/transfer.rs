@@ -77,6 +77,9 @@ pub struct TransferEvent {
     /// The tags of the peer in these networks, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
+    /// The TCP port at which the process that asks listens: where no connection of it can come, one may go there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back: Option<u16>,
 }
 
 /// What happened.
@@ -118,6 +121,7 @@ impl TransferEvent {
             address: None,
             networks: Vec::new(),
             tags: Vec::new(),
+            back: None,
         }
     }
 }
@@ -141,7 +145,7 @@ mod tests {
         let granted = json!({
             "schema": "weft.transfer-event/1", "kind": "granted", "own": "fd00::1", "interface": "weft0",
             "token": "00", "purpose": "read", "npub": "npub1x", "name": "nas", "address": "fd00::2",
-            "networks": ["home"], "tags": ["family"]
+            "networks": ["home"], "tags": ["family"], "back": 7375
         });
         let event: TransferEvent = serde_json::from_value(granted.clone()).unwrap();
         assert_eq!(event.purpose, Some(TransferPurpose::Read));

@@ -38,6 +38,12 @@ impl Receivers {
         self.all.retain(|receiver| !receiver.subscriber.is_gone());
     }
 
+    /// The port at which the process of a user listens.
+    pub(super) fn port_of(&self, uid: u32) -> Option<u16> {
+        let receiver = self.all.iter().find(|receiver| receiver.uid == uid);
+        Some(receiver.filter(|receiver| !receiver.subscriber.is_gone())?.port)
+    }
+
     /// Ends the stream of the former process of a user.
     ///
     /// # Errors
@@ -132,6 +138,8 @@ impl Daemon {
                 .filter_map(|network| Some(network.label()?.to_string()))
                 .collect(),
             tags: tags(peer, &networks),
+            // Any other port is none of such a process.
+            back: Some(ask.back).filter(|port| PORTS.contains(port)),
             ..TransferEvent::of(TransferEventKind::Granted, address, &interface)
         };
         // A process that does not read learns no token, and its stream ends.

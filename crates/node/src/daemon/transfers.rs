@@ -13,7 +13,7 @@ use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
 use weft_os::random::random_bytes;
-use weft_wire::grant::{self, Answer, Grant, Purpose, Status, UserName};
+use weft_wire::grant::{self, Answer, Ask, Grant, Purpose, Status, UserName};
 use weft_wire::ip::PROTOCOL_TCP;
 use weft_wire::session::DataPorts;
 
@@ -134,9 +134,18 @@ impl Daemon {
         // Its answer tells a silent peer from one that is there and knows no grants.
         self.check_peers(Some(&peer));
         let who = (peer, reply.uid());
+        let ask = Ask {
+            number: 0,
+            token,
+            purpose,
+            user: name,
+            back: self.transfers.receivers.port_of(reply.uid()).unwrap_or(0),
+        };
         let client = Client { reply, asked };
-        let times = (boottime_ms(), patience);
-        let ask = self.transfers.questions.ask(times, who, (token, purpose, name), client);
+        let ask = self
+            .transfers
+            .questions
+            .ask((boottime_ms(), patience), who, ask, client);
         self.send_grant(&peer, Grant::Ask(ask));
     }
 
