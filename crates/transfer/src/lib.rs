@@ -19,7 +19,7 @@
 //! | [`root`], [`names`] | files below one folder, and nowhere else |
 //! | [`journal`] | which groups of a file are verified, kept for a resume |
 //! | [`hash`] | hashes of groups and files |
-//! | [`queue`], [`settings`] | what outlives the process |
+//! | [`queue`], [`settings`], [`shares`] | what outlives the process |
 //! | `document` | files of it, written as a whole or not at all |
 //!
 //! Never here: what members and rules are (weft-networks), the terminal (the command).
@@ -41,5 +41,6 @@ pub mod root;
 pub mod send;
 pub mod server;
 pub mod settings;
+pub mod shares;
 pub mod walk;
 pub mod wire;

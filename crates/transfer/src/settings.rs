@@ -29,8 +29,10 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The file cannot be read, or is not what it should be.
-    #[error("the settings of `weft receive` are unusable: {}: {why}; repair the file, or move it away and set them again", .path.display())]
+    #[error("the settings of `{of}` are unusable: {}: {why}; repair the file, or move it away and set them again", .path.display())]
     Unusable {
+        /// The command that sets them.
+        of: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
@@ -66,6 +68,7 @@ impl Settings {
         match document::read(path, SCHEMA) {
             Ok(settings) => Ok(settings.unwrap_or_default()),
             Err(why) => Err(SettingsError::Unusable {
+                of: "weft receive",
                 path: path.to_owned(),
                 why: why.to_string(),
             }),

@@ -1,0 +1,279 @@
+//! The files and folders that peers may read: `shares.json`. Nothing here asks a peer or opens what is shared.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::api::RawPath;
+use crate::document;
+use crate::names::display;
+use crate::settings::SettingsError;
+use crate::wire::request::MAX_NAME;
+
+/// The most shares of a user.
+pub const MAX_SHARES: usize = 256;
+/// The most parts of an audience.
+pub const MAX_READERS: usize = 256;
+/// The schema of the file.
+const SCHEMA: &str = "weft.transfer-shares/1";
+
+/// Who may read a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reader {
+    /// One node, whatever its name is later.
+    Member {
+        /// The name that the user gave.
+        name: String,
+        /// Its key.
+        npub: String,
+    },
+    /// Members with this tag.
+    Tag(String),
+    /// Members of this network.
+    Network(String),
+}
+
+/// A file or folder that peers may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// Its name, which no other share of the user has.
+    pub name: String,
+    /// The file or folder: an absolute path.
+    pub path: RawPath,
+    /// Who may read it; empty for all members of the own networks.
+    pub to: Vec<Reader>,
+}
+
+/// Who asks, as the daemon says.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// The key of the node.
+    pub npub: &'a str,
+    /// The networks in which both nodes are members.
+    pub networks: &'a [String],
+    /// Its tags in these.
+    pub tags: &'a [String],
+}
+
+/// The shares of a user, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shares {
+    shares: Vec<Share>,
+}
+
+/// The reason why something cannot be shared. Its text is one line for the user.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ShareError {
+    /// A name that no share can have.
+    #[error("{} cannot be the name of a share: {}; choose one with --name", display(.0.as_bytes()), .1)]
+    Name(String, &'static str),
+    /// Another share has the name.
+    #[error("a share is named {0} already; choose another name with --name, or `weft share remove {0}`")]
+    Taken(String),
+    /// No share has the name.
+    #[error("no share is named {}; `weft share list` lists them", display(.0.as_bytes()))]
+    Unknown(String),
+    /// There are too many.
+    #[error("{MAX_SHARES} shares exist, and each has {MAX_READERS} readers at most; remove one")]
+    Full,
+}
+
+/// Checks the name of a share.
+///
+/// # Errors
+/// [`ShareError::Name`]
+pub fn check_name(name: &str) -> Result<(), ShareError> {
+    let wrong = |why| Err(ShareError::Name(name.to_owned(), why));
+    match name {
+        "" => wrong("it is empty"),
+        _ if name.len() > MAX_NAME => wrong("it has more than 64 bytes"),
+        _ if name.starts_with('.') => wrong("it begins with a dot"),
+        _ if name.contains(['/', ':']) => wrong("it has a slash or a colon"),
+        _ if name.contains(char::is_control) => wrong("it has control characters"),
+        _ => Ok(()),
+    }
+}
+
+impl Share {
+    /// Whether a peer may read it.
+    #[must_use]
+    pub fn is_for(&self, peer: Asker<'_>) -> bool {
+        let is_in = |all: &[String], one: &String| all.contains(one);
+        match self.to.is_empty() {
+            true => !peer.networks.is_empty(),
+            false => self.to.iter().any(|reader| match reader {
+                Reader::Member { npub, .. } => npub == peer.npub,
+                Reader::Tag(tag) => is_in(peer.tags, tag),
+                Reader::Network(network) => is_in(peer.networks, network),
+            }),
+        }
+    }
+
+    /// Returns who may read it, as a user writes it.
+    #[must_use]
+    pub fn audience(&self) -> Vec<String> {
+        let words = |reader: &Reader| match reader {
+            Reader::Member { name, .. } => name.clone(),
+            Reader::Tag(tag) => format!("tag:{tag}"),
+            Reader::Network(network) => format!("network:{network}"),
+        };
+        self.to.iter().map(words).collect()
+    }
+}
+
+impl Shares {
+    /// Reads the file `path`; no shares if there is none.
+    ///
+    /// # Errors
+    /// [`SettingsError::Unusable`]
+    pub fn load(path: &Path) -> Result<Self, SettingsError> {
+        match document::read(path, SCHEMA) {
+            Ok(shares) => Ok(shares.unwrap_or_default()),
+            Err(why) => Err(SettingsError::Unusable {
+                of: "weft share",
+                path: path.to_owned(),
+                why: why.to_string(),
+            }),
+        }
+    }
+
+    /// Writes the file `path` as a whole, and to the disk.
+    ///
+    /// # Errors
+    /// [`SettingsError::Unsaved`]; the old file stays.
+    pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
+        document::write(path, SCHEMA, self).map_err(|source| SettingsError::Unsaved {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Returns all of them, by name.
+    #[must_use]
+    pub fn all(&self) -> &[Share] {
+        &self.shares
+    }
+
+    /// Adds one.
+    ///
+    /// # Errors
+    /// [`ShareError`], and nothing has changed.
+    pub fn add(&mut self, share: Share) -> Result<(), ShareError> {
+        check_name(&share.name)?;
+        if self.shares.iter().any(|one| one.name == share.name) {
+            return Err(ShareError::Taken(share.name));
+        }
+        if self.shares.len() >= MAX_SHARES || share.to.len() > MAX_READERS {
+            return Err(ShareError::Full);
+        }
+        let at = self.shares.partition_point(|one| one.name < share.name);
+        self.shares.insert(at, share);
+        Ok(())
+    }
+
+    /// Removes one.
+    ///
+    /// # Errors
+    /// [`ShareError::Unknown`]
+    pub fn remove(&mut self, name: &str) -> Result<Share, ShareError> {
+        let at = self.shares.iter().position(|one| one.name == name);
+        at.map(|at| self.shares.remove(at))
+            .ok_or_else(|| ShareError::Unknown(name.to_owned()))
+    }
+
+    /// Returns the one with this name, if the peer may read it. That it exists is not for others to know.
+    #[must_use]
+    pub fn find(&self, name: &str, peer: Asker<'_>) -> Option<&Share> {
+        self.shares.iter().find(|one| one.name == name && one.is_for(peer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::*;
+
+    fn share(name: &str, to: &[Reader]) -> Share {
+        Share {
+            name: name.to_owned(),
+            path: RawPath::Text("/srv".to_owned()),
+            to: to.to_vec(),
+        }
+    }
+
+    fn member(npub: &str) -> Reader {
+        Reader::Member {
+            name: "nas".to_owned(),
+            npub: npub.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_share_is_for_its_readers_alone() {
+        let [home, family] = ["home", "family"].map(|word| vec![word.to_owned()]);
+        let peer = |npub, networks, tags| Asker { npub, networks, tags };
+        let nas = peer("npub1", &home, &family);
+        let stranger = peer("npub2", &[], &[]);
+        let guest = peer("npub3", &home, &[]);
+        for (to, readers) in [
+            (&[][..], [true, false, true]),
+            (&[member("npub2")], [false, true, false]),
+            (&[Reader::Tag("family".to_owned())], [true, false, false]),
+            (&[Reader::Network("home".to_owned())], [true, false, true]),
+            (&[Reader::Network("family".to_owned())], [false, false, false]),
+            (
+                &[member("npub3"), Reader::Tag("family".to_owned())],
+                [true, false, true],
+            ),
+        ] {
+            let mut shares = Shares::default();
+            shares.add(share("a", to)).unwrap();
+            let found = [nas, stranger, guest].map(|peer| shares.find("a", peer).is_some());
+            assert_eq!(found, readers, "{to:?}");
+            assert!(shares.find("b", nas).is_none());
+        }
+    }
+
+    #[test]
+    fn names_are_checked_and_unique() {
+        let mut shares = Shares::default();
+        let long = "x".repeat(65);
+        for name in ["", ".", "..", ".hidden", "a/b", "a:b", "a\nb", &long] {
+            let error = shares.add(share(name, &[])).unwrap_err();
+            assert!(matches!(error, ShareError::Name(..)), "{error}");
+            assert_eq!(error.to_string().lines().count(), 1, "{error}");
+        }
+        for name in ["b", "a b", &long[1..], "ä"] {
+            shares.add(share(name, &[])).unwrap();
+        }
+        assert_eq!(shares.add(share("b", &[])), Err(ShareError::Taken("b".to_owned())));
+        assert_eq!(shares.remove("c"), Err(ShareError::Unknown("c".to_owned())));
+        assert_eq!(shares.remove("b").unwrap().name, "b");
+        let names: Vec<&str> = shares.all().iter().map(|one| &*one.name).collect();
+        assert_eq!(names, ["a b", &long[1..], "ä"]);
+        while shares.all().len() < MAX_SHARES {
+            let number = shares.all().len();
+            shares.add(share(&format!("n{number}"), &[])).unwrap();
+        }
+        assert_eq!(shares.add(share("one more", &[])), Err(ShareError::Full));
+    }
+
+    #[test]
+    fn shares_survive_and_a_damaged_file_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("shares.json");
+        let mut shares = Shares::load(&path).unwrap();
+        let readers = [member("npub1"), Reader::Tag("t".to_owned())];
+        shares.add(share("a", &readers)).unwrap();
+        shares.save(&path).unwrap();
+        assert_eq!(Shares::load(&path).unwrap(), shares);
+        assert_eq!(shares.all().first().unwrap().audience(), ["nas", "tag:t"]);
+        std::fs::write(&path, "{}").unwrap();
+        let error = Shares::load(&path).unwrap_err().to_string();
+        assert!(error.contains("shares.json") && error.contains("weft share"), "{error}");
+    }
+}
