@@ -1,7 +1,13 @@
 //! A limit of bytes a second for several threads.
 
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
+
+use crate::live::{Live, Work};
+
+/// The longest pause without a look whether the transfer ends.
+const PART: Duration = Duration::from_millis(500);
 
 /// Lets bytes through at a rate.
 #[derive(Debug)]
@@ -27,6 +33,18 @@ impl Pace {
         let at = (*next).max(now);
         *next = at + Duration::from_secs_f64(bytes as f64 / self.per_second as f64);
         at.saturating_duration_since(now)
+    }
+
+    /// Waits for the turn of `bytes`, or until the transfer ends.
+    pub fn keep(&self, bytes: usize, live: &Live) {
+        let mut wait = self.take(bytes as u64, Instant::now());
+        live.times.of(Work::Limit, || {
+            while !wait.is_zero() && !live.stop().is_set() {
+                let part = wait.min(PART);
+                thread::sleep(part);
+                wait -= part;
+            }
+        });
     }
 }
 

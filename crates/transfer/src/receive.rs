@@ -25,6 +25,7 @@ use crate::hash::Hash;
 use crate::journal::{GroupSet, Journal, KeptFile, boot_id};
 use crate::live::{Failure, Live, Reason};
 use crate::names::{self, RelPath, STAGED};
+use crate::pace::Pace;
 use crate::root::Root;
 use crate::send::{ALIVE, SAMPLE, SILENCE, plain};
 use crate::wire::message::{self, Ended};
@@ -120,6 +121,7 @@ pub struct Session {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     connections: AtomicUsize,
+    pace: Option<Pace>,
 }
 
 /// What earlier tries have left.
@@ -244,7 +246,15 @@ impl Session {
             waiting: Mutex::default(),
             changed: Condvar::new(),
             connections: AtomicUsize::new(0),
+            pace: None,
         })
+    }
+
+    /// Takes so many bytes a second at most.
+    #[must_use]
+    pub fn limited(mut self, limit: Option<u64>) -> Self {
+        self.pace = limit.map(Pace::new);
+        self
     }
 
     fn say(&self, message: &FromReceiver) -> io::Result<()> {

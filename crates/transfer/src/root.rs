@@ -167,15 +167,28 @@ impl Root {
     /// # Errors
     /// The error of the system.
     pub fn names(&self) -> io::Result<Vec<Vec<u8>>> {
+        Ok(self.names_up_to(usize::MAX)?.0)
+    }
+
+    /// As [`Root::names`], at most so many of them, and whether there are more.
+    ///
+    /// # Errors
+    /// The error of the system.
+    pub fn names_up_to(&self, most: usize) -> io::Result<(Vec<Vec<u8>>, bool)> {
         let mut names = Vec::new();
+        let mut more = false;
         for entry in Dir::read_from(&self.fd)? {
             match entry?.file_name().to_bytes() {
                 b"." | b".." => {}
-                name => names.push(name.to_vec()),
+                name if names.len() < most => names.push(name.to_vec()),
+                _ => {
+                    more = true;
+                    break;
+                }
             }
         }
         names.sort_unstable();
-        Ok(names)
+        Ok((names, more))
     }
 
     /// Removes a file, a link, or another thing that is no folder.

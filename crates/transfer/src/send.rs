@@ -18,7 +18,7 @@ use self::job::{Job, Queue, Window};
 use crate::api::{RawPath, TransferId, TransferState};
 use crate::journal::{Journal, Kept, boot_id};
 use crate::link::{self, Far, Opened};
-use crate::live::{Failure, Live, Reason, Work};
+use crate::live::{Failure, Live, Reason};
 use crate::names;
 use crate::pace::Pace;
 use crate::walk::{EntryKind, Source};
@@ -152,7 +152,7 @@ pub fn deliver(
 }
 
 /// The failure of a connection.
-fn lost(error: &io::Error) -> Failure {
+pub(crate) fn lost(error: &io::Error) -> Failure {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<WireError>()) {
         Some(fault) => Failure::Fatal(fault.to_string()),
         None => Failure::Retry(match error.kind() {
@@ -320,15 +320,9 @@ impl Session<'_> {
 
     /// Waits for the turn of `bytes` where there is a limit.
     fn keep_to_limit(&self, bytes: usize) {
-        let Some(pace) = &self.pace else { return };
-        let mut wait = pace.take(bytes as u64, Instant::now());
-        self.live.times.of(Work::Limit, || {
-            while !wait.is_zero() && !self.live.stop().is_set() {
-                let part = wait.min(SAMPLE);
-                thread::sleep(part);
-                wait -= part;
-            }
-        });
+        if let Some(pace) = &self.pace {
+            pace.keep(bytes, self.live);
+        }
     }
 }
 
@@ -337,7 +331,7 @@ pub(crate) fn plain(text: &str) -> String {
     names::display(text.as_bytes())
 }
 
-fn refused(ended: Ended, why: &str) -> Failure {
+pub(crate) fn refused(ended: Ended, why: &str) -> Failure {
     let why = plain(why);
     match ended {
         Ended::Rejected => Failure::Rejected(why),

@@ -8,7 +8,7 @@ mod identity;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::exclude::Exclude;
 pub use self::groups::DataGroups;
@@ -107,11 +107,52 @@ pub struct Source {
     exclude: Exclude,
 }
 
-/// A path that the user named.
+/// Something at the top of what is sent.
 #[derive(Debug)]
 struct Top {
     path: PathBuf,
+    /// What a peer named below the path; a link in it leads nowhere.
+    below: Option<RelPath>,
     name: RelPath,
+}
+
+impl Top {
+    /// Looks at it.
+    fn look(&self) -> io::Result<(EntryKind, Identity, u32)> {
+        let Some(below) = &self.below else {
+            let metadata = fs::metadata(&self.path)?;
+            let kind = match metadata.is_dir() {
+                true => EntryKind::Dir,
+                false => EntryKind::File,
+            };
+            return Ok((kind, Identity::of(&metadata), metadata_mode(&metadata)));
+        };
+        let meta = Root::open(&self.path)?.stat(below)?.ok_or(io::ErrorKind::NotFound)?;
+        let kind = match meta.kind {
+            Kind::Dir => EntryKind::Dir,
+            Kind::File => EntryKind::File,
+            _ => return Err(io::ErrorKind::InvalidInput.into()),
+        };
+        Ok((kind, Identity::of_meta(&meta), meta.mode))
+    }
+
+    /// Opens the folder that it is.
+    fn root(&self) -> io::Result<Root> {
+        let root = Root::open(&self.path)?;
+        match &self.below {
+            Some(below) => root.enter(below),
+            None => Ok(root),
+        }
+    }
+
+    /// Opens the file that it is.
+    fn file(&self) -> io::Result<File> {
+        match &self.below {
+            Some(below) => Root::open(&self.path)?.open_read(below),
+            // The user named it, so a link is followed.
+            None => weft_os::file::open_plain(&fs::canonicalize(&self.path)?),
+        }
+    }
 }
 
 impl Source {
@@ -147,11 +188,38 @@ impl Source {
             if tops.iter().any(|top| top.name == name) {
                 return Err(WalkError::Twice(name.as_bytes().to_vec()));
             }
-            let path = resolved;
-            tops.push(Top { path, name });
+            let (path, below) = (resolved, None);
+            tops.push(Top { path, below, name });
         }
         let exclude = Exclude::new(exclude)?;
         Ok(Self { tops, exclude })
+    }
+
+    /// Takes what a peer names: `path`, which the user here chose, under another name, or something below it. No link
+    /// below is followed, whatever another process changes meanwhile.
+    ///
+    /// # Errors
+    /// [`WalkError`]
+    pub fn shared(path: &Path, name: &str, below: Option<RelPath>, exclude: &[String]) -> Result<Self, WalkError> {
+        let (path, exclude) = (path.to_owned(), Exclude::new(exclude)?);
+        let name = below.as_ref().map_or(name.as_bytes(), RelPath::name);
+        let name = RelPath::new(name).map_err(|why| WalkError::Name {
+            path: path.clone(),
+            why,
+        })?;
+        let top = Top { path, below, name };
+        let opened = top.look().and_then(|(kind, ..)| match kind {
+            EntryKind::Dir => top.root().map(drop),
+            EntryKind::File | EntryKind::Link => top.file().map(drop),
+        });
+        match opened {
+            Ok(()) => Ok(Self {
+                tops: vec![top],
+                exclude,
+            }),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(WalkError::Special(top.path)),
+            Err(source) => Err(WalkError::Unreadable { path: top.path, source }),
+        }
     }
 
     /// The names at the top.
@@ -188,17 +256,8 @@ impl Source {
     }
 
     fn top_entry(&self, top: &Top) -> io::Result<Entry> {
-        let metadata = fs::metadata(&top.path)?;
-        let kind = match metadata.is_dir() {
-            true => EntryKind::Dir,
-            false => EntryKind::File,
-        };
-        Ok(entry(
-            top.name.clone(),
-            kind,
-            &Identity::of(&metadata),
-            metadata_mode(&metadata),
-        ))
+        let (kind, identity, mode) = top.look()?;
+        Ok(entry(top.name.clone(), kind, &identity, mode))
     }
 
     /// Walks through a folder with a stack of open folders.
@@ -208,7 +267,7 @@ impl Source {
             let names = root.names()?.into_iter();
             Ok((root, names))
         };
-        let first = match open(Root::open(&top.path)) {
+        let first = match open(top.root()) {
             Ok(first) => first,
             Err(error) => return each(left_out(top.name.as_bytes(), unreadable(&error))),
         };
@@ -285,12 +344,8 @@ impl Source {
     pub fn open(&self, path: &RelPath) -> io::Result<File> {
         let top = self.top_of(path)?;
         match below(path) {
-            None => {
-                // The user named it, so a link is followed.
-                let real = fs::canonicalize(&top.path)?;
-                weft_os::file::open_plain(&real)
-            }
-            Some(rest) => Root::open(&top.path)?.open_read(&rest),
+            None => top.file(),
+            Some(rest) => top.root()?.open_read(&rest),
         }
     }
 

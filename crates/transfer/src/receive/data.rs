@@ -77,6 +77,9 @@ impl Session {
                 .times
                 .of(Work::Net, || io::Read::read_exact(&mut from, &mut room));
             read.map_err(lost)?;
+            if let Some(pace) = &self.pace {
+                pace.keep(room.len(), &self.live);
+            }
             let Some(item) = self.item_of(frame.entry, frame.changes)? else {
                 self.live.moved.add(room.len() as u64);
                 continue;
