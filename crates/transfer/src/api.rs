@@ -3,6 +3,8 @@
 //! A request is one line of JSON, the answer is one line: `{"ok":true,"data":{...}}` or
 //! `{"ok":false,"error":{"code":"...","message":"..."}}`. [`Request::Follow`] has one answer for each change.
 
+mod share;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -11,6 +13,10 @@ use std::str::FromStr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use self::share::{
+    BrowseRequest, GetRequest, LISTING, ListedKind, ListedName, Listing, SHARES, ShareRequest, ShareStatus, Shares,
+};
 
 /// The schema of [`Transfers`].
 pub const TRANSFERS: &str = "weft.transfers/1";
@@ -150,6 +156,19 @@ pub enum Request {
         /// The transfer.
         id: String,
     },
+    /// Lets peers read a file or a folder: [`Shares`].
+    ShareAdd(ShareRequest),
+    /// What peers may read: [`Shares`].
+    ShareList {},
+    /// Ends that peers may read something: [`Shares`].
+    ShareRemove {
+        /// The name of the share.
+        name: String,
+    },
+    /// What a peer shares: [`Listing`].
+    Browse(BrowseRequest),
+    /// Fetches a file or a folder of a share: [`Transfers`] with that one.
+    Get(GetRequest),
     /// Ends the process; what is under way goes on when it starts again: [`Transfers`].
     Stop {},
 }
@@ -210,6 +229,10 @@ pub struct Transfers {
 pub enum Answer {
     /// Transfers.
     Transfers(Transfers),
+    /// Shares.
+    Shares(Shares),
+    /// What a peer shares.
+    Listing(Listing),
 }
 
 impl From<Transfers> for Answer {
@@ -291,6 +314,9 @@ pub struct TransferStatus {
     pub state: TransferState,
     /// The reason for the state, for people.
     pub why: Option<String>,
+    /// What is fetched: the share and the path below it; null for what is sent or offered.
+    #[serde(default)]
+    pub share: Option<String>,
     /// The names of the files and folders, as given; bytes outside of UTF-8 are escaped.
     pub names: Vec<String>,
     /// The folder into which they come, or came; at the sending end below that of the receiver, and empty for that
@@ -375,6 +401,8 @@ pub enum RefusalCode {
     WrongState,
     /// The daemon of the node refuses it, or does not run.
     Daemon,
+    /// The peer refuses it, or does not answer.
+    Peer,
     /// The state cannot be saved.
     Unsaved,
     /// A code that this version does not know.

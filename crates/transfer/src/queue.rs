@@ -44,6 +44,9 @@ pub struct Outgoing {
     /// The key of the peer, once the daemon has said it: a peer that gets another name meanwhile is still meant, and
     /// another one with its name is not.
     pub npub: Option<String>,
+    /// What the peer fetches of a share, for people. Nothing starts it here.
+    #[serde(default)]
+    pub share: Option<String>,
     /// The user there; `None` for the only one that receives.
     pub user: Option<String>,
     /// The folder below the receiver's; empty for that itself.
@@ -83,12 +86,41 @@ pub struct Outgoing {
     pub more_notes: u64,
 }
 
+/// What is fetched of a share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fetch {
+    /// The share.
+    pub share: String,
+    /// What is below it; empty for the share itself.
+    pub path: String,
+    /// Patterns of names that are left out.
+    pub exclude: Vec<String>,
+    /// The most bytes a second.
+    pub limit: Option<u64>,
+    /// How many tries have failed since the last one that moved something.
+    pub tries: u32,
+}
+
+impl Fetch {
+    /// The share and the path below it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self.path.is_empty() {
+            true => self.share.clone(),
+            false => format!("{}/{}", self.share, self.path),
+        }
+    }
+}
+
 /// A transfer to here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incoming {
     /// Its identity, which the other end has chosen.
     pub id: TransferId,
-    /// The key of the peer.
+    /// What is fetched; `None` for what was offered.
+    #[serde(default)]
+    pub fetch: Option<Fetch>,
+    /// The key of the peer; of what is fetched empty until the daemon has said it.
     pub npub: String,
     /// The name of the peer, or its npub.
     pub peer: String,

@@ -19,6 +19,7 @@ fn outgoing(number: u16) -> Outgoing {
         paths: vec![RawPath::Text("/srv/photos".to_owned())],
         peer: "nas".to_owned(),
         npub: None,
+        share: None,
         user: None,
         into: String::new(),
         exclude: Vec::new(),
@@ -43,6 +44,7 @@ fn outgoing(number: u16) -> Outgoing {
 fn incoming(number: u16) -> Incoming {
     Incoming {
         id: id(number),
+        fetch: None,
         npub: "npub1x".to_owned(),
         peer: "nas".to_owned(),
         user: None,

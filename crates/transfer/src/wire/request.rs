@@ -9,6 +9,8 @@ use crate::walk::EntryKind;
 
 /// The most patterns of a request.
 pub const MAX_PATTERNS: usize = 100;
+/// The longest pattern, in bytes.
+pub const MAX_PATTERN: usize = 1_000;
 /// The most entries of one answer.
 pub const MAX_LISTED: usize = 512;
 /// The longest name of a share or a service, in bytes.
