@@ -5,7 +5,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_control::TransferPurpose;
+
 use super::Process;
+use super::fetched::Asked;
 use super::grants::Grant;
 use crate::send::SILENCE;
 use crate::wire::message::{self, Ended};
@@ -14,6 +17,9 @@ use crate::wire::request::{Answer, Request};
 /// Time limit of the request.
 const ASKED: Duration = Duration::from_secs(10);
 
+/// Why a peer does not get what it asks for.
+pub(super) type Refused = (Ended, String);
+
 /// Sends an answer.
 pub(super) fn answer(stream: &TcpStream, answer: &Answer) -> io::Result<()> {
     message::write(&mut &*stream, &answer.to_bytes())
@@ -21,7 +27,7 @@ pub(super) fn answer(stream: &TcpStream, answer: &Answer) -> io::Result<()> {
 
 impl Process {
     /// Serves a connection on which a peer asks first, until its end.
-    pub(super) fn serve_request(self: &Arc<Self>, stream: &Arc<TcpStream>, grant: &Grant) {
+    pub(super) fn serve_request(self: &Arc<Self>, stream: &Arc<TcpStream>, token: [u8; 16], grant: &Grant) {
         let request = match read(stream) {
             Ok(request) => request,
             Err(error) => {
@@ -29,10 +35,35 @@ impl Process {
                 return;
             }
         };
-        tracing::debug!(peer = grant.name, ?request, "a request for what this version has not");
-        let why = "this version has no such service".to_owned();
-        // The other end may have gone.
-        let _ = answer(stream, &Answer::Refused(Ended::Fault, why));
+        let served = match (request, grant.purpose) {
+            (Request::Browse { share, path }, TransferPurpose::Read) => self.serve_browse(stream, grant, &share, &path),
+            (
+                Request::Get {
+                    id,
+                    share,
+                    path,
+                    exclude,
+                },
+                TransferPurpose::Read,
+            ) => {
+                let asked = Asked {
+                    id,
+                    share,
+                    path,
+                    exclude,
+                };
+                self.serve_get(stream, token, grant, &asked);
+                Ok(())
+            }
+            (request, _) => {
+                tracing::debug!(peer = grant.name, ?request, "a request for what the token is not for");
+                let why = "this version has no such service".to_owned();
+                answer(stream, &Answer::Refused(Ended::Fault, why))
+            }
+        };
+        if let Err(error) = served {
+            tracing::debug!(peer = grant.name, %error, "the answer to a request cannot be sent");
+        }
     }
 }
 
