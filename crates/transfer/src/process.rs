@@ -1,10 +1,15 @@
 //! The process of a user, `weft transferd`: it serves the verbs, keeps the queue going, and takes what members send.
 
+mod ask;
+mod fetched;
+mod get;
 mod grants;
 mod incoming;
 mod listener;
 mod outgoing;
 mod requests;
+mod shared;
+mod shares;
 mod status;
 mod verbs;
 
@@ -24,9 +29,10 @@ use self::grants::Grants;
 use crate::api::{Direction, TransferId};
 use crate::client::{self, ClientError};
 use crate::live::{Live, Reason};
-use crate::queue::Store;
+use crate::queue::{Outgoing, Store};
 use crate::server::Server;
 use crate::settings::{Settings, SettingsError};
+use crate::shares::Shares;
 
 /// How long the end waits for transfers that are under way.
 const CLOSE: Duration = Duration::from_secs(5);
@@ -75,7 +81,10 @@ struct Process {
     options: Options,
     store: Store,
     settings: Mutex<Settings>,
+    shares: Mutex<Shares>,
     lives: Mutex<BTreeMap<Key, Arc<Live>>>,
+    /// What peers fetch at present. Who holds it may lock `lives`, and not the other way round.
+    fetched: Mutex<BTreeMap<TransferId, Outgoing>>,
     grants: Grants,
     /// Held by who changes what is kept of an incoming transfer, from reading on.
     deciding: Mutex<()>,
@@ -110,21 +119,11 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
     private(&outboards).map_err(failed(&outboards))?;
     let store = Store::open(&options.directory).map_err(failed(&options.directory))?;
     let settings = Settings::load(&options.directory.join("settings.json"))?;
+    let shares = Shares::load(&options.directory.join("shares.json"))?;
     let socket = client::socket(&options.directory)?;
     let server = Server::bind(&socket).map_err(failed(&socket))?;
     let stopper = server.stopper();
-    let process = Arc::new(Process {
-        options,
-        store,
-        settings: Mutex::new(settings),
-        lives: Mutex::default(),
-        grants: Grants::default(),
-        deciding: Mutex::default(),
-        why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),
-        plan: Mutex::default(),
-        changed: Condvar::new(),
-        stopping: AtomicBool::new(false),
-    });
+    let process = Arc::new(Process::new(options, store, settings, shares));
     for body in [Process::receive, Process::schedule, Process::hear] {
         let process = Arc::clone(&process);
         thread::spawn(move || body(&process));
@@ -142,6 +141,23 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
 }
 
 impl Process {
+    fn new(options: Options, store: Store, settings: Settings, shares: Shares) -> Self {
+        Self {
+            options,
+            store,
+            settings: Mutex::new(settings),
+            shares: Mutex::new(shares),
+            lives: Mutex::default(),
+            fetched: Mutex::default(),
+            grants: Grants::default(),
+            deciding: Mutex::default(),
+            why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),
+            plan: Mutex::default(),
+            changed: Condvar::new(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
     fn lives(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<Live>>> {
         // No code panics while it holds the lock.
         self.lives.lock().unwrap_or_else(PoisonError::into_inner)
@@ -155,6 +171,16 @@ impl Process {
     fn settings(&self) -> MutexGuard<'_, Settings> {
         // No code panics while it holds the lock.
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shares(&self) -> MutexGuard<'_, Shares> {
+        // No code panics while it holds the lock.
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fetched(&self) -> MutexGuard<'_, BTreeMap<TransferId, Outgoing>> {
+        // No code panics while it holds the lock.
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {

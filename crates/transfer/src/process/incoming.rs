@@ -14,7 +14,7 @@ use crate::api::{Amount, Direction, RawPath, ReceiveMode, TransferId, TransferSt
 use crate::hash::Hash;
 use crate::live::{Failure, Live, Reason};
 use crate::names::{RelPath, display};
-use crate::queue::Incoming;
+use crate::queue::{Incoming, backoff};
 use crate::receive::{self, Session};
 use crate::send::ALIVE;
 use crate::wire::message::{self, Ended};
@@ -31,7 +31,7 @@ const MAX_OPEN: usize = 50;
 /// The pause between two looks whether the user has decided.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long an older connection of the same transfer has for its end.
-const TAKE_OVER: Duration = Duration::from_secs(10);
+pub(super) const TAKE_OVER: Duration = Duration::from_secs(10);
 
 /// Why an offer goes no further.
 type Refused = (Ended, String);
@@ -75,7 +75,11 @@ impl Process {
         live.saved.set(known.map_or(0, |known| known.saved));
         live.set_totals(hello.entries, hello.bytes);
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
-            Ok(offer) => self.run_session(stream, token, grant, &hello, &offer, &live),
+            Ok(offer) => self.run_session(stream, &hello, &offer, &live, &|session| {
+                let bulk: Arc<dyn Bulk> = Arc::<Session>::clone(session);
+                self.grants.begin(token, grant.address, bulk);
+                Ok(())
+            }),
             Err(failure) => {
                 receive::tell_end(stream, &failure);
                 Err(failure)
@@ -84,14 +88,14 @@ impl Process {
         self.keep_incoming(&hello.id, &live, &result);
     }
 
-    fn run_session(
+    /// Receives a transfer. `connect` provides for the connections with data.
+    pub(super) fn run_session(
         &self,
         stream: &Arc<TcpStream>,
-        token: [u8; 16],
-        grant: &Grant,
         hello: &Hello,
         offer: &Incoming,
         live: &Arc<Live>,
+        connect: &dyn Fn(&Arc<Session>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let folder = PathBuf::from(&offer.folder);
         let refuse = |failure: &Failure| receive::tell_end(stream, failure);
@@ -102,9 +106,9 @@ impl Process {
         };
         let session =
             Session::new(Arc::clone(live), Arc::clone(stream), hello, &folder, &offer.into).inspect_err(refuse)?;
-        let session = Arc::new(session);
-        let bulk: Arc<dyn Bulk> = Arc::<Session>::clone(&session);
-        self.grants.begin(token, grant.address, bulk);
+        let limit = offer.fetch.as_ref().and_then(|fetch| fetch.limit);
+        let session = Arc::new(session.limited(limit));
+        connect(&session).inspect_err(refuse)?;
         live.set(TransferState::Running, None);
         receive::tell(stream, &FromReceiver::Accepted)
             .map_err(|error| Failure::Retry(format!("the connection is lost ({error})")))?;
@@ -123,7 +127,9 @@ impl Process {
         if let Some(known) = known {
             let not_now = |why: &str| Err((Ended::NotNow, why.to_owned()));
             return match known.state {
-                _ if known.npub != grant.npub => Err((Ended::Fault, "the identifier is in use".to_owned())),
+                _ if known.npub != grant.npub || known.fetch.is_some() => {
+                    Err((Ended::Fault, "the identifier is in use".to_owned()))
+                }
                 _ if !known.is_of(hello) => {
                     Err((Ended::Fault, "it is another offer than before; send it anew".to_owned()))
                 }
@@ -201,6 +207,7 @@ impl Process {
         let known = |total| Amount { total, done: 0 };
         Ok(Incoming {
             id: hello.id,
+            fetch: None,
             npub: grant.npub.clone(),
             peer: grant.name.clone(),
             user: None,
@@ -308,6 +315,18 @@ impl Process {
         }
     }
 
+    /// Notes when what is fetched is tried again.
+    fn plan_get(&self, offer: &mut Incoming, live: &Live) {
+        let has_moved = live.moved.value() > offer.moved;
+        if let Some(fetch) = &mut offer.fetch
+            && offer.state == TransferState::Running
+        {
+            fetch.tries = if has_moved { 1 } else { fetch.tries.saturating_add(1) };
+            let at = Instant::now() + backoff(fetch.tries);
+            self.plan().next.insert(offer.id, at);
+        }
+    }
+
     fn fill(&self, offer: &mut Incoming, live: &Live) {
         let [entries, bytes] = live.amounts();
         // A try that came to nothing tells less than those before it.
@@ -324,7 +343,7 @@ impl Process {
     }
 
     /// Saves how a try went.
-    fn keep_incoming(&self, id: &TransferId, live: &Live, result: &Result<(), Failure>) {
+    pub(super) fn keep_incoming(&self, id: &TransferId, live: &Live, result: &Result<(), Failure>) {
         let deciding = self.deciding();
         if let Some(mut offer) = self.store.find_incoming(*id) {
             let reason = live.stop().reason();
@@ -339,6 +358,7 @@ impl Process {
                 (Err(Failure::Retry(why)), _) => (offer.state, Some(why.clone())),
             };
             (offer.state, offer.why) = (state, why);
+            self.plan_get(&mut offer, live);
             self.fill(&mut offer, live);
             if matches!(
                 state,
@@ -381,7 +401,7 @@ fn names(hello: &Hello) -> Vec<String> {
 }
 
 /// What identifies an offer: its names, folder and flags.
-fn identity(hello: &Hello) -> String {
+pub(super) fn identity(hello: &Hello) -> String {
     let mut bytes = vec![hello.overwrite.into()];
     for part in hello.names.iter().chain([&hello.into]) {
         bytes.extend(part.len().to_le_bytes());
@@ -392,10 +412,10 @@ fn identity(hello: &Hello) -> String {
 
 impl Incoming {
     /// Whether a greeting offers what was offered, and accepted, before.
-    fn is_of(&self, hello: &Hello) -> bool {
+    pub(super) fn is_of(&self, hello: &Hello) -> bool {
         self.offer == identity(hello) && hello.bytes.unwrap_or(0) <= receive::most(self.offered)
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -206,7 +206,7 @@ impl Process {
             }
             Connection::Request => {
                 if let Some(grant) = self.grants.take(&prelude.token, from) {
-                    self.serve_request(&stream, &grant);
+                    self.serve_request(&stream, prelude.token, &grant);
                     self.grants.end(&prelude.token);
                 }
             }

@@ -1,5 +1,6 @@
 //! The queue: what is sent next, and what follows from how it went.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use weft_control::{ControlCommand, EventStream};
 use weft_os::clock::unix_s;
 
 use super::Process;
+use super::fetched::outboards;
 use crate::api::{Direction, TransferState};
 use crate::live::{Failure, Live, Reason};
 use crate::queue::{Outgoing, backoff};
@@ -24,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause before the daemon is asked again for its events.
 const AGAIN: Duration = Duration::from_secs(2);
 /// The most data connections of a transfer.
-const CONNECTIONS: usize = 4;
+pub(super) const CONNECTIONS: usize = 4;
 
 impl Process {
     /// Starts what is due, until the process ends.
@@ -45,13 +47,35 @@ impl Process {
                     thread::sleep(APART);
                 }
             }
+            self.start_gets();
             version = self.wait_for_change(version, LOOK);
         }
     }
 
+    /// Starts to fetch what is due.
+    fn start_gets(self: &Arc<Self>) {
+        for transfer in self.store.incoming() {
+            if !self.is_due_get(&transfer) {
+                continue;
+            }
+            let (id, live) = (transfer.id, Arc::new(Live::default()));
+            live.set(TransferState::Connecting, None);
+            self.lives().insert((Direction::Receive, id), Arc::clone(&live));
+            let process = Arc::clone(self);
+            if let Err(error) = thread::Builder::new().spawn(move || process.get(&transfer, &live)) {
+                tracing::info!(%error, "a transfer has no thread, and waits");
+                self.lives().remove(&(Direction::Receive, id));
+            }
+            thread::sleep(APART);
+        }
+    }
+
     fn is_due(&self, transfer: &Outgoing) -> bool {
+        let fetched: BTreeSet<_> = self.fetched().keys().copied().collect();
         let lives = self.lives();
-        let sends = lives.iter().filter(|((direction, _), _)| *direction == Direction::Send);
+        let sends = lives
+            .iter()
+            .filter(|((direction, id), _)| *direction == Direction::Send && !fetched.contains(id));
         let all = sends.clone().count();
         // One that waits until it is accepted takes no turn.
         let active = sends.filter(|(_, live)| live.state().state != TransferState::Waiting);
@@ -121,11 +145,20 @@ impl Process {
     }
 
     pub(super) fn outboard(&self, transfer: &Outgoing) -> std::path::PathBuf {
-        self.options.directory.join("sent").join(transfer.id.to_string())
+        let name = match (&transfer.share, &transfer.npub) {
+            (Some(_), Some(npub)) => outboards::name(npub, &transfer.id),
+            _ => transfer.id.to_string(),
+        };
+        self.options.directory.join("sent").join(name)
     }
 
     /// Saves how a try went.
-    fn keep_outgoing(&self, transfer: &mut Outgoing, live: &Live, (state, why): (TransferState, Option<String>)) {
+    pub(super) fn keep_outgoing(
+        &self,
+        transfer: &mut Outgoing,
+        live: &Live,
+        (state, why): (TransferState, Option<String>),
+    ) {
         let [entries, bytes] = live.amounts();
         // A try that came to nothing tells less than those before it.
         if state.has_ended() || bytes.done >= transfer.bytes.done {

@@ -11,7 +11,7 @@ use crate::api::{
 };
 use crate::live::Live;
 use crate::names::display;
-use crate::queue::{Incoming, Outgoing};
+use crate::queue::{Fetch, Incoming, Outgoing};
 
 /// The fewest digits that name a transfer.
 const DIGITS: usize = 4;
@@ -39,7 +39,10 @@ impl Process {
 
     /// Returns all transfers, the newest last; those that have ended only if asked for.
     pub(super) fn statuses(&self, history: bool) -> Vec<TransferStatus> {
-        let outgoing = self.store.outgoing().into_iter().map(|one| self.of_outgoing(one));
+        let live: Vec<Outgoing> = self.fetched().values().cloned().collect();
+        let mut outgoing = self.store.outgoing();
+        outgoing.retain(|one| !live.iter().any(|other| other.id == one.id));
+        let outgoing = outgoing.into_iter().chain(live).map(|one| self.of_outgoing(one));
         let incoming = self.store.incoming().into_iter().map(|one| self.of_incoming(one));
         let mut all: Vec<TransferStatus> = outgoing.chain(incoming).collect();
         all.retain(|one| history || !one.state.has_ended());
@@ -69,10 +72,16 @@ impl Process {
         }
     }
 
+    /// Returns a transfer from here: one that is fetched at present, or else one that is kept.
+    pub(super) fn find_sent(&self, id: TransferId) -> Option<Outgoing> {
+        let live = self.fetched().get(&id).cloned();
+        live.or_else(|| self.store.find_outgoing(id))
+    }
+
     /// Returns one transfer.
     pub(super) fn status(&self, (direction, id): (Direction, TransferId)) -> Option<TransferStatus> {
         match direction {
-            Direction::Send => self.store.find_outgoing(id).map(|one| self.of_outgoing(one)),
+            Direction::Send => self.find_sent(id).map(|one| self.of_outgoing(one)),
             Direction::Receive => self.store.find_incoming(id).map(|one| self.of_incoming(one)),
         }
     }
@@ -88,7 +97,11 @@ impl Process {
         let status = TransferStatus {
             id: one.id,
             direction: Direction::Send,
-            names: one.paths.iter().map(name).collect(),
+            names: one
+                .share
+                .clone()
+                .map_or_else(|| one.paths.iter().map(name).collect(), |share| vec![share]),
+            share: one.share,
             peer: display(one.peer.as_bytes()),
             user: one.user,
             state: one.state,
@@ -130,6 +143,8 @@ impl Process {
             }
             state => (state, one.why),
         };
+        let next = self.plan().next.get(&one.id).copied();
+        let next = next.filter(|_| state == TransferState::Queued);
         let status = TransferStatus {
             id: one.id,
             direction: Direction::Receive,
@@ -137,6 +152,7 @@ impl Process {
             user: one.user,
             state,
             why,
+            share: one.fetch.as_ref().map(Fetch::name),
             names: one.names,
             into: display(into.to_string_lossy().as_bytes()),
             overwrite: one.overwrite,
@@ -150,7 +166,7 @@ impl Process {
             more_notes: one.more_notes,
             begun: one.begun,
             ended: one.ended,
-            next_try_s: None,
+            next_try_s: next.map(|at| at.saturating_duration_since(Instant::now()).as_secs()),
             rate: None,
             eta_s: None,
             path: None,

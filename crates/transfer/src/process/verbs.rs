@@ -27,14 +27,14 @@ const ENDS: Duration = Duration::from_secs(5);
 /// The pause between two looks at a transfer that someone follows.
 const LOOK: Duration = Duration::from_millis(200);
 
-fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
+pub(super) fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
     Refusal {
         code,
         message: message.into(),
     }
 }
 
-fn unsaved(error: &std::io::Error) -> Refusal {
+pub(super) fn unsaved(error: &std::io::Error) -> Refusal {
     refuse(
         RefusalCode::Unsaved,
         format!("the state of transfers cannot be saved ({error}); nothing was changed"),
@@ -53,6 +53,11 @@ impl Handler for Process {
             Request::Pause { id } => self.stop(&id, TransferState::Paused)?,
             Request::Resume { id } => self.resume(&id)?,
             Request::Receive { mode, folder, for_s } => self.set_receive(mode, folder, for_s)?,
+            Request::ShareAdd(request) => return self.add_share(request).map(Answer::Shares),
+            Request::ShareList {} => return Ok(Answer::Shares(self.list_shares())),
+            Request::ShareRemove { name } => return self.remove_share(&name).map(Answer::Shares),
+            Request::Browse(request) => return self.browse(request).map(Answer::Listing),
+            Request::Get(request) => self.queue_get(request)?,
             Request::Stop {} => self.document(Vec::new()),
             Request::Follow { .. } => return Err(refuse(RefusalCode::BadRequest, "no answer at once")),
         };
@@ -76,10 +81,17 @@ impl Handler for Process {
     }
 }
 
-fn random_id() -> Result<[u8; 16], Refusal> {
+pub(super) fn random_id() -> Result<[u8; 16], Refusal> {
     let mut id = [0; 16];
     random_bytes(&mut id).map_err(|error| refuse(RefusalCode::Other, format!("no random bytes ({error})")))?;
     Ok(id)
+}
+
+fn is_fetched(id: &TransferId) -> String {
+    format!(
+        "{} is fetched from here; the user at the other end pauses it and goes on with it",
+        id.short()
+    )
 }
 
 fn gone(id: &TransferId) -> Refusal {
@@ -90,7 +102,7 @@ fn gone(id: &TransferId) -> Refusal {
 }
 
 impl Process {
-    fn one(&self, key: (Direction, TransferId)) -> Result<Transfers, Refusal> {
+    pub(super) fn one(&self, key: (Direction, TransferId)) -> Result<Transfers, Refusal> {
         let status = self.status(key).ok_or_else(|| gone(&key.1))?;
         Ok(self.document(vec![status]))
     }
@@ -103,6 +115,7 @@ impl Process {
             paths: request.paths,
             peer: request.peer,
             npub: None,
+            share: None,
             user: request.user,
             into: request.into,
             exclude: request.exclude,
@@ -159,7 +172,7 @@ impl Process {
     }
 
     /// Asks the daemon whether there is such a peer. Returns why it does not say, if so.
-    fn look_up(&self, peer: &str) -> Result<Option<String>, Refusal> {
+    pub(super) fn look_up(&self, peer: &str) -> Result<Option<String>, Refusal> {
         let refused = |message: String| refuse(RefusalCode::Daemon, format!("{message}; nothing is queued"));
         let node: NodeRef = peer
             .parse()
@@ -181,7 +194,7 @@ impl Process {
     }
 
     fn outgoing(&self, id: TransferId) -> Result<Outgoing, Refusal> {
-        self.store.find_outgoing(id).ok_or_else(|| gone(&id))
+        self.find_sent(id).ok_or_else(|| gone(&id))
     }
 
     /// Accepts or rejects an offer.
@@ -220,6 +233,9 @@ impl Process {
         if to == TransferState::Paused && key.0 == Direction::Receive && before.state == TransferState::Waiting {
             let message = format!("{} is not accepted yet: `weft accept` or `weft reject`", key.1.short());
             return Err(refuse(RefusalCode::WrongState, message));
+        }
+        if to == TransferState::Paused && key.0 == Direction::Send && before.share.is_some() {
+            return Err(refuse(RefusalCode::WrongState, is_fetched(&key.1)));
         }
         match key.0 {
             Direction::Send => self.stop_outgoing(key, to)?,
@@ -296,13 +312,16 @@ impl Process {
     fn resume(&self, id: &str) -> Result<Transfers, Refusal> {
         let key = self.find(id)?;
         let wrong = || {
-            let message = format!("{} has ended; send it again", key.1.short());
+            let message = format!("{} has ended; begin it anew", key.1.short());
             refuse(RefusalCode::WrongState, message)
         };
         match key.0 {
             Direction::Send => {
                 let mut transfer = self.outgoing(key.1)?;
                 match transfer.state {
+                    _ if transfer.share.is_some() => {
+                        return Err(refuse(RefusalCode::WrongState, is_fetched(&key.1)));
+                    }
                     TransferState::Paused | TransferState::Queued | TransferState::Failed => {}
                     _ => return Err(wrong()),
                 }
@@ -311,16 +330,27 @@ impl Process {
                 self.plan().next.remove(&key.1);
             }
             Direction::Receive => {
+                let _deciding = self.deciding();
                 let mut offer = self.incoming(key.1)?;
                 match offer.state {
                     TransferState::Paused => {}
+                    // Anew, as if nothing had been said.
+                    TransferState::Failed if offer.fetch.is_some() => {
+                        (offer.offer, offer.offered, offer.ended) = (String::new(), None, None);
+                    }
+                    TransferState::Running if offer.fetch.is_some() && self.live(key.0, key.1).is_none() => {}
                     state if state.has_ended() => return Err(wrong()),
                     _ => return self.one(key),
                 }
-                (offer.state, offer.why) = (
-                    TransferState::Running,
-                    Some("the sender has not come again yet".to_owned()),
-                );
+                let why = match &mut offer.fetch {
+                    Some(fetch) => {
+                        fetch.tries = 0;
+                        self.plan().next.remove(&key.1);
+                        None
+                    }
+                    None => Some("the sender has not come again yet".to_owned()),
+                };
+                (offer.state, offer.why) = (TransferState::Running, why);
                 self.store.save_incoming(&offer).map_err(|error| unsaved(&error))?;
             }
         }

@@ -11,9 +11,10 @@ fn hello() -> Hello {
     }
 }
 
-fn offer() -> Incoming {
+pub(in crate::process) fn offer() -> Incoming {
     Incoming {
         id: hello().id,
+        fetch: None,
         npub: "npub".to_owned(),
         peer: "peer".to_owned(),
         user: None,

@@ -1,0 +1,213 @@
+//! Requests to the users of a peer, and what they share.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weft_control::TransferPurpose;
+
+use super::Process;
+use super::shared::{MAX_NAMES, NO_SHARE};
+use super::verbs::refuse;
+use crate::api::{BrowseRequest, LISTING, ListedKind, ListedName, Listing, Refusal, RefusalCode};
+use crate::link::{self, Opened};
+use crate::live::Failure;
+use crate::names::{RelPath, display};
+use crate::send;
+use crate::shares::check_name;
+use crate::walk::EntryKind;
+use crate::wire::message;
+use crate::wire::request::{Answer, Listed, Request};
+use crate::wire::{Connection, WireError};
+
+/// Time limit of one answer.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Time limit of all answers of a user. A verb waits for 30 s.
+pub(super) const ALL: Duration = Duration::from_secs(20);
+
+/// The users of a peer that serve what is asked for, each with an answer.
+type Asked<T> = Vec<(Opened, Result<T, Failure>)>;
+/// Names, and whether there are more.
+type Names = (Vec<Listed>, bool);
+
+impl Process {
+    /// Lists what a peer shares.
+    pub(super) fn browse(&self, asked: BrowseRequest) -> Result<Listing, Refusal> {
+        let refused = |failure: &Failure| refuse(RefusalCode::Peer, failure.words());
+        check(&asked.share, &asked.path, true)?;
+        let end = Instant::now() + ALL;
+        let control = &self.options.control;
+        let all = link::open_each(control, &asked.peer, asked.user.clone(), TransferPurpose::Read)
+            .map_err(|failure| refused(&failure))?;
+        let request = Request::Browse {
+            share: asked.share.clone(),
+            path: asked.path.clone().into_bytes(),
+        };
+        let all = each(all, |one| names(one, &request, end));
+        let peer = all
+            .first()
+            .map_or_else(|| asked.peer.clone(), |(one, _)| one.name.clone());
+        let (found, missing) = match asked.share.is_empty() {
+            true => join(all).map_err(|failure| refused(&failure))?,
+            false => (choose(&asked.share, all).map_err(|failure| refused(&failure))?.1, None),
+        };
+        let (mut names, more) = found;
+        names.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Listing {
+            schema: LISTING.to_owned(),
+            peer: display(peer.as_bytes()),
+            share: asked.share,
+            path: asked.path,
+            names: names.iter().map(listed).collect(),
+            more,
+            missing,
+        })
+    }
+}
+
+/// Checks what a user names.
+pub(super) fn check(share: &str, path: &str, may_be_empty: bool) -> Result<(), Refusal> {
+    let wrong = |message: String| refuse(RefusalCode::BadRequest, message);
+    if !share.is_empty() || !may_be_empty {
+        check_name(share).map_err(|_| wrong(format!("{} is no name of a share", display(share.as_bytes()))))?;
+    }
+    if !path.is_empty() {
+        let shown = display(path.as_bytes());
+        RelPath::new(path.as_bytes()).map_err(|error| wrong(format!("{shown} is no path below a share: {error}")))?;
+    }
+    match share.is_empty() && !path.is_empty() {
+        true => Err(wrong("a path is below a share".to_owned())),
+        false => Ok(()),
+    }
+}
+
+/// Asks all users of a peer at the same time.
+pub(super) fn each<T: Send>(all: Vec<Opened>, ask: impl Fn(&Opened) -> Result<T, Failure> + Send + Sync) -> Asked<T> {
+    let ask = &ask;
+    thread::scope(|scope| {
+        let threads: Vec<_> = all
+            .into_iter()
+            .map(|one| {
+                scope.spawn(move || {
+                    let answer = ask(&one);
+                    (one, answer)
+                })
+            })
+            .collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+    })
+}
+
+/// Connects to a user and asks.
+pub(super) fn ask(one: &Opened, request: &Request) -> Result<Arc<TcpStream>, Failure> {
+    let stream = one.connect(Connection::Request)?;
+    let sent = || -> io::Result<()> {
+        stream.set_write_timeout(Some(ANSWER))?;
+        message::write(&mut &*stream, &request.to_bytes())
+    };
+    sent().map_err(|error| send::lost(&error))?;
+    Ok(stream)
+}
+
+/// Reads an answer.
+pub(super) fn hear(stream: &TcpStream, end: Instant) -> Result<Answer, Failure> {
+    let read = || -> io::Result<Answer> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left.min(ANSWER)))?;
+            match Answer::parse(&message::read(&mut &*stream)?)? {
+                Answer::Alive => {}
+                answer => return Ok(answer),
+            }
+        }
+    };
+    match read().map_err(|error| send::lost(&error))? {
+        Answer::Refused(ended, why) => Err(send::refused(ended, &why)),
+        answer => Ok(answer),
+    }
+}
+
+/// The failure of an answer that no question has.
+pub(super) fn odd() -> Failure {
+    Failure::Fatal(WireError::new("an answer to another question").to_string())
+}
+
+/// Reads the names that a user of the peer sends.
+fn names(one: &Opened, request: &Request, end: Instant) -> Result<Names, Failure> {
+    let stream = ask(one, request)?;
+    let mut all = Vec::new();
+    loop {
+        match hear(&stream, end)? {
+            Answer::Listed(more) => all.extend(more),
+            Answer::End(more) => return Ok((all, more)),
+            _ => return Err(odd()),
+        }
+        let is_name = |name: &[u8]| RelPath::own(name).is_ok_and(|path| path.parent().is_none());
+        if all.len() > MAX_NAMES || !all.iter().all(|one| is_name(&one.name)) {
+            return Err(Failure::Fatal(WireError::new("names that no folder has").to_string()));
+        }
+    }
+}
+
+/// Puts the shares of all users together. One that does not answer is told beside them.
+fn join(all: Asked<Names>) -> Result<(Names, Option<String>), Failure> {
+    let (mut found, mut failed) = (None, None);
+    for (_, answer) in all {
+        match answer {
+            Ok((names, more)) => {
+                let (all, any_more) = found.get_or_insert_with(|| (Vec::new(), false));
+                all.extend(names);
+                *any_more |= more;
+            }
+            Err(failure) => failed = Some(failure),
+        }
+    }
+    match (found, failed) {
+        (Some(found), failed) => Ok((found, failed.map(|failure| failure.words().to_owned()))),
+        (None, Some(failure)) => Err(failure),
+        (None, None) => Err(Failure::Retry("no user of the peer answers".to_owned())),
+    }
+}
+
+/// Returns the only user who has a share, with the answer.
+pub(super) fn choose<T>(share: &str, all: Asked<T>) -> Result<(Opened, T), Failure> {
+    let (mut found, mut failed) = (None, None);
+    for (one, answer) in all {
+        match answer {
+            Ok(_) if found.is_some() => {
+                let (name, share) = (display(one.name.as_bytes()), display(share.as_bytes()));
+                return Err(Failure::Fatal(format!(
+                    "several users of {name} share {share}; write USER@{name}:{share}"
+                )));
+            }
+            Ok(answer) => found = Some((one, answer)),
+            Err(failure) => {
+                // One who has no such share says less than one who cannot be asked, or has it and not the path.
+                let says_more = failed.is_none() || failure.words() != NO_SHARE;
+                let keeps = matches!(failed, Some(Failure::Retry(_)));
+                if says_more && !keeps {
+                    failed = Some(failure);
+                }
+            }
+        }
+    }
+    found.ok_or_else(|| failed.unwrap_or_else(|| Failure::Retry("no user of the peer answers".to_owned())))
+}
+
+fn listed(one: &Listed) -> ListedName {
+    ListedName {
+        name: display(&one.name),
+        kind: match one.kind {
+            EntryKind::Dir => ListedKind::Folder,
+            EntryKind::File => ListedKind::File,
+            EntryKind::Link => ListedKind::Link,
+        },
+        size: one.size,
+        changed: one.mtime_s,
+    }
+}
