@@ -38,6 +38,7 @@ fn transfer(state: TransferState) -> TransferStatus {
         user: None,
         state,
         why: None,
+        share: None,
         names: vec!["photos".to_owned()],
         into: String::new(),
         overwrite: false,

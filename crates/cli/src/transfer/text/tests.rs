@@ -12,6 +12,7 @@ fn status() -> TransferStatus {
         user: None,
         state: TransferState::Running,
         why: None,
+        share: None,
         names: vec!["photos".to_owned()],
         into: "2026".to_owned(),
         overwrite: false,
