@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weft_control::status::{schema_of, schemas};
-use weft_transfer::api::{TRANSFERS, Transfers};
+use weft_transfer::api::{LISTING, Listing, SHARES, Shares, TRANSFERS, Transfers};
 
 use crate::failure::{Failed, Failure};
 use crate::output::Out;
@@ -68,6 +68,8 @@ pub(crate) fn all() -> Vec<(&'static str, Schema)> {
         of::<key::Imported>(),
         of::<service::Service<'_>>(),
         (TRANSFERS, schema_of::<Transfers>(TRANSFERS)),
+        (SHARES, schema_of::<Shares>(SHARES)),
+        (LISTING, schema_of::<Listing>(LISTING)),
     ]);
     all.sort_by_key(|(name, _)| *name);
     all

@@ -1,8 +1,9 @@
-//! `weft send`, `inbox`, `accept`, `transfers` and what else is about files between members. The process of the user
+//! `weft send`, `share`, `get`, `inbox`, `accept`, `transfers` and what else is about files between members. The process of the user
 //! carries them out.
 
 mod follow;
 mod process;
+mod share;
 mod target;
 mod text;
 
@@ -34,6 +35,12 @@ const REDRAW: Duration = Duration::from_secs(1);
 pub(crate) enum Command {
     /// Send files and folders to a peer, in the background: they go on after an interruption
     Send(SendArgs),
+    #[command(subcommand)]
+    Share(share::ShareAction),
+    /// List the shares of a peer, or the names in a folder of a share
+    Browse(share::BrowseArgs),
+    /// Fetch files and folders of a share, in the background: they go on after an interruption
+    Get(share::GetArgs),
     /// List the offers of peers that wait for `weft accept`
     Inbox(Print),
     /// Accept the offer of a peer: its files come into the folder of `weft receive`
@@ -172,6 +179,8 @@ pub(crate) struct TransferdArgs {
 pub(crate) enum TransferFailure {
     #[error("{} cannot be sent ({source}); nothing is queued", .path.display())]
     File { path: PathBuf, source: io::Error },
+    #[error("{} cannot be shared ({source})", .path.display())]
+    Share { path: PathBuf, source: io::Error },
     #[error("{} cannot be the folder into which files come ({source})", .path.display())]
     Folder { path: PathBuf, source: io::Error },
     /// The transfer has ended, and not as it should.
@@ -197,6 +206,9 @@ impl From<ClientError> for Failure {
 pub(crate) fn run(place: &Place, command: Command) -> Result<(), Failure> {
     match command {
         Command::Send(args) => send(place, args),
+        Command::Share(action) => share::share(place, action),
+        Command::Browse(args) => share::browse(place, args),
+        Command::Get(args) => share::get(place, args),
         Command::Inbox(print) => inbox(place, &print),
         Command::Accept(AcceptArgs { id, follow }) => begin(place, &Request::Accept { id }, &follow),
         Command::Reject(OneArgs { id, json }) => change(place, &Request::Reject { id }, json),

@@ -28,16 +28,62 @@ pub(super) struct Target {
     pub(super) into: String,
 }
 
+/// What is shared by a peer: `USER@PEER:SHARE/PATH`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Remote {
+    /// The user there, if one is named.
+    pub(super) user: Option<String>,
+    pub(super) peer: NodeRef,
+    /// The share; empty for all of them.
+    pub(super) share: String,
+    /// What is below the share; empty for that itself.
+    pub(super) path: String,
+}
+
+impl Remote {
+    /// Reads it. An address of IPv6 is in brackets if a share follows.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let (user, peer, what) = parts(text)?;
+        let what = what.unwrap_or_default();
+        let names =
+            components(what).map_err(|wrong| format!("a share and a path in it are behind the colon; {wrong}"))?;
+        let (share, path) = names.split_once('/').unwrap_or((&names, ""));
+        Ok(Self {
+            user,
+            peer: NodeRef::of_node(peer).map_err(|error| error.to_string())?,
+            share: share.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Reads one that names a share.
+    pub(super) fn of_share(text: &str) -> Result<Self, String> {
+        let read = Self::read(text)?;
+        match read.share.is_empty() {
+            true => Err(format!(
+                "name a share, as {text}:photos; `weft browse {text}` lists them"
+            )),
+            false => Ok(read),
+        }
+    }
+}
+
+/// Splits the user and the peer from the rest.
+fn parts(text: &str) -> Result<(Option<String>, &str, Option<&str>), String> {
+    // A folder may have an @, too.
+    let (user, rest) = match text.split_once('@') {
+        Some(("", _)) => return Err("a user is in front of the @, as anna@nas".to_owned()),
+        Some((user, rest)) if !user.contains([':', '[']) => (Some(user.to_owned()), rest),
+        _ => (None, text),
+    };
+    let (peer, rest) = split(rest)?;
+    Ok((user, peer, rest))
+}
+
 impl Target {
     /// Reads it. An address of IPv6 is in brackets if a folder follows.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        // A folder may have an @, too.
-        let (user, rest) = match text.split_once('@') {
-            Some(("", _)) => return Err("a user is in front of the @, as anna@nas".to_owned()),
-            Some((user, rest)) if !user.contains([':', '[']) => (Some(user.to_owned()), rest),
-            _ => (None, text),
-        };
-        let (peer, into) = split(rest)?;
+        let (user, peer, into) = parts(text)?;
         Ok(Self {
             user,
             peer: NodeRef::of_node(peer).map_err(|error| wrong(text, &error))?,
@@ -79,13 +125,18 @@ fn wrong(text: &str, error: &BadNodeRef) -> String {
 
 /// A folder below that of the receiver. The receiver looks at it again.
 fn below(into: &str) -> Result<String, String> {
-    let parts = Path::new(into).components();
-    let names: Result<Vec<&str>, String> = parts
+    components(into).map_err(|wrong| format!("the folder is below that of the receiver; {wrong}"))
+}
+
+/// A relative path without steps upwards.
+fn components(path: &str) -> Result<String, &'static str> {
+    let parts = Path::new(path).components();
+    let names: Result<Vec<&str>, &str> = parts
         .filter(|part| *part != Component::CurDir)
         .map(|part| match part {
             Component::Normal(name) => Ok(name.to_str().unwrap_or_default()),
-            Component::RootDir => Err("the folder is below that of the receiver; leave the leading / out".to_owned()),
-            _ => Err("the folder is below that of the receiver, so it has no ..".to_owned()),
+            Component::RootDir => Err("leave the leading / out"),
+            _ => Err("it has no .."),
         })
         .collect();
     Ok(names?.join("/"))
@@ -136,6 +187,15 @@ pub(super) fn source(path: &Path) -> Result<PathBuf, Failure> {
     let whole = absolute(path).map_err(failed)?;
     fs::symlink_metadata(&whole).map_err(failed)?;
     Ok(whole)
+}
+
+/// The absolute path of what is shared.
+pub(super) fn shared(path: &Path) -> Result<PathBuf, Failure> {
+    let whole = absolute(path).and_then(|whole| fs::metadata(&whole).map(|_| whole));
+    whole.map_err(|source| {
+        let path = path.to_owned();
+        TransferFailure::Share { path, source }.into()
+    })
 }
 
 /// An absolute path that ends in a name, which other ends give what they get.
@@ -207,6 +267,33 @@ mod tests {
             ("no file.txt", "letters"),
         ] {
             let error = Target::read(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn shares_have_a_peer_a_name_and_perhaps_a_path() {
+        for (text, user, peer, share, path) in [
+            ("nas", None, "nas", "", ""),
+            ("nas:photos", None, "nas", "photos", ""),
+            ("anna@nas:photos/2026/./a b/", Some("anna"), "nas", "photos", "2026/a b"),
+            ("[fd00::1]:x/y@z", None, "fd00::1", "x", "y@z"),
+        ] {
+            let read = Remote::read(text).unwrap();
+            assert_eq!(
+                (read.user.as_deref(), &*read.peer.to_string(), &*read.share, &*read.path),
+                (user, peer, share, path),
+                "{text}"
+            );
+        }
+        for (text, words) in [
+            ("nas:photos/../../etc", "no .."),
+            ("nas:/etc", "leave the leading /"),
+            ("@nas:x", "in front of the @"),
+            ("fd00::1:x", "in brackets"),
+            ("nas", "as nas:photos"),
+        ] {
+            let error = Remote::of_share(text).unwrap_err();
             assert!(error.contains(words), "{text}: {error}");
         }
     }

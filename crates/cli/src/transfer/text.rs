@@ -30,6 +30,11 @@ pub(super) fn begun(one: &TransferStatus, width: usize) -> String {
                 .unwrap_or_default();
             format!("queued: {names} {}{why}", with(one))
         }
+        Direction::Receive if one.share.is_some() => {
+            let why = one.why.as_deref().map(|why| format!(" ({})", shown(why)));
+            let (why, into) = (why.unwrap_or_default(), shown(&one.into));
+            format!("queued: {} {}, into {into}{why}", shared(one), with(one))
+        }
         Direction::Receive => format!("accepted: {names} {}, into {}", with(one), shown(&one.into)),
     };
     paragraph(&format!("{what}; `weft transfers {id}` shows how far it is"), width)
@@ -243,6 +248,11 @@ fn peer_name(one: &TransferStatus) -> String {
         Some(user) => format!("{}@{peer}", shown(user)),
         None => peer,
     }
+}
+
+/// What is fetched.
+fn shared(one: &TransferStatus) -> String {
+    one.share.as_deref().map(shown).unwrap_or_default()
 }
 
 /// The first names.

@@ -63,6 +63,10 @@ const FOUNDER: &[&str] = &[
     "weft ping nas -c 1 -W 10",
     "weft receive ask",
     "weft inbox",
+    "weft share add /run/test/rules --name rules",
+    "weft share list",
+    "weft share remove rules",
+    "weft get nas:rules --no-follow --to /tmp",
     "weft send /run/test/rules nas --no-follow",
     "weft transfers",
     "weft pause {transfer}",
@@ -129,6 +133,8 @@ const ELSE: &[(&str, i32)] = &[
     // Nothing has an identifier that begins so.
     ("weft accept 0000", 1),
     ("weft reject 0000", 1),
+    ("weft share remove none", 1),
+    ("weft browse nas", 1),
 ];
 
 /// Exit codes that other tests see: the command, the code, the file and the test.
@@ -150,6 +156,12 @@ const ELSEWHERE: &[(&str, i32, &str, &str)] = &[
         0,
         "e2e/beside/transfer.rs",
         "an_unwanted_transfer_does_not_come",
+    ),
+    (
+        "browse",
+        0,
+        "e2e/beside/transfer_shares.rs",
+        "a_shared_folder_is_listed_and_arrives_as_it_is",
     ),
     ("lab run", 0, "e2e/beside/lab.rs", "lan_holds"),
     (
