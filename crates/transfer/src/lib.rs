@@ -19,12 +19,14 @@
 //! | [`root`], [`names`] | files below one folder, and nowhere else |
 //! | [`journal`] | which groups of a file are verified, kept for a resume |
 //! | [`hash`] | hashes of groups and files |
-//! | [`queue`], [`settings`], [`shares`] | what outlives the process |
+//! | [`queue`], [`settings`], [`shares`], [`services`] | what outlives the process |
+//! | [`audience`] | which nodes may use what a user offers |
 //! | `document` | files of it, written as a whole or not at all |
 //!
 //! Never here: what members and rules are (weft-networks), the terminal (the command).
 
 pub mod api;
+pub mod audience;
 pub mod client;
 mod document;
 pub mod hash;
@@ -40,6 +42,7 @@ pub mod receive;
 pub mod root;
 pub mod send;
 pub mod server;
+pub mod services;
 pub mod settings;
 pub mod shares;
 pub mod walk;
