@@ -50,4 +50,7 @@ pub struct WhoisNetwork {
     pub ipv4: Option<Ipv4Addr>,
     /// Whether the node is an administrator.
     pub admin: bool,
+    /// The tags of the node in it.
+    #[serde(default)]
+    pub tags: Vec<String>,
 }

@@ -128,6 +128,12 @@ impl Known<'_> {
                 name: network.state().names.get(key).map(ToString::to_string),
                 ipv4: network.ipv4(key),
                 admin: network.state().admins.rank(key).is_some(),
+                tags: network
+                    .state()
+                    .members
+                    .get(key)
+                    .map(|member| member.tags.iter().map(ToString::to_string).collect())
+                    .unwrap_or_default(),
             })
             .collect();
         let of_network = || networks.iter().find_map(|network| network.name.clone());
