@@ -165,17 +165,9 @@ pub fn prepare(stream: &TcpStream) -> io::Result<()> {
 pub fn listen(control: &Path) -> Result<(TcpListener, TransferPlace), String> {
     let command = ControlCommand::Transfer(TransferCommand::Place {});
     let place: TransferPlace = weft_control::call(control, &command).map_err(|error| error.to_string())?;
-    let bound = |port: u16| -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        bind_to_interface(&socket, &place.interface)?;
-        socket.bind(&SocketAddr::new(place.own.into(), port).into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
-    };
     let mut last = None;
     for port in PORTS {
-        match bound(port) {
+        match listen_at(Some(&place.interface), SocketAddr::new(place.own.into(), port)) {
             Ok(listener) => return Ok((listener, place)),
             Err(error) => last = Some((port, error)),
         }
@@ -187,6 +179,24 @@ pub fn listen(control: &Path) -> Result<(TcpListener, TransferPlace), String> {
         PORTS.end(),
         place.own
     ))
+}
+
+/// Listens at an address, of an interface or of all.
+///
+/// # Errors
+/// Those of the system.
+pub fn listen_at(interface: Option<&str>, at: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if at.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    if let Some(interface) = interface {
+        bind_to_interface(&socket, interface)?;
+    }
+    socket.bind(&at.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Returns the path to a peer in words, if the daemon knows it.
