@@ -3,6 +3,7 @@
 //! A request is one line of JSON, the answer is one line: `{"ok":true,"data":{...}}` or
 //! `{"ok":false,"error":{"code":"...","message":"..."}}`. [`Request::Follow`] has one answer for each change.
 
+pub mod services;
 mod share;
 
 use std::ffi::OsString;
@@ -14,6 +15,7 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::services::{ForwardStatus, SERVICES, ServiceList, ServiceRequest, ServiceStatus};
 pub use self::share::{
     BrowseRequest, GetRequest, LISTING, ListedKind, ListedName, Listing, SHARES, ShareRequest, ShareStatus, Shares,
 };
@@ -169,6 +171,8 @@ pub enum Request {
     Browse(BrowseRequest),
     /// Fetches a file or a folder of a share: [`Transfers`] with that one.
     Get(GetRequest),
+    /// Services of this machine, and those of peers: [`ServiceList`].
+    Services(ServiceRequest),
     /// Ends the process; what is under way goes on when it starts again: [`Transfers`].
     Stop {},
 }
@@ -233,6 +237,14 @@ pub enum Answer {
     Shares(Shares),
     /// What a peer shares.
     Listing(Listing),
+    /// Services and forwards.
+    Services(ServiceList),
+}
+
+impl From<ServiceList> for Answer {
+    fn from(services: ServiceList) -> Self {
+        Self::Services(services)
+    }
 }
 
 impl From<Transfers> for Answer {
@@ -399,6 +411,8 @@ pub enum RefusalCode {
     File,
     /// The transfer is in a state in which that makes no sense.
     WrongState,
+    /// No service, or no forward, is there, or its name or place is taken.
+    Service,
     /// The daemon of the node refuses it, or does not run.
     Daemon,
     /// The peer refuses it, or does not answer.

@@ -13,6 +13,8 @@
 //! | [`wire`] | connections: prelude, messages, frames |
 //! | [`send`], [`receive`] | the two ends of a transfer |
 //! | [`pack`] | compression of groups |
+//! | [`serve`], [`forward`] | the two ends of a service |
+//! | [`pipe`], [`keep`] | bytes that are passed on, connections that stay |
 //! | [`live`], [`pace`] | how far a transfer is, how it ends, its limit |
 //! | [`link`] | TCP connections by the interface of the node |
 //! | [`walk`] | the list of what is sent, while it is made |
@@ -29,18 +31,22 @@ pub mod api;
 pub mod audience;
 pub mod client;
 mod document;
+pub mod forward;
 pub mod hash;
 pub mod journal;
+pub mod keep;
 pub mod link;
 pub mod live;
 pub mod names;
 pub mod pace;
 pub mod pack;
+pub mod pipe;
 pub mod process;
 pub mod queue;
 pub mod receive;
 pub mod root;
 pub mod send;
+pub mod serve;
 pub mod server;
 pub mod services;
 pub mod settings;

@@ -8,6 +8,7 @@ mod incoming;
 mod listener;
 mod outgoing;
 mod requests;
+mod services;
 mod shared;
 mod shares;
 mod status;
@@ -26,11 +27,13 @@ use std::time::{Duration, Instant};
 use weft_os::lock::{FileLock, LockError};
 
 use self::grants::Grants;
+use self::services::OfServices;
 use crate::api::{Direction, TransferId};
 use crate::client::{self, ClientError};
 use crate::live::{Live, Reason};
 use crate::queue::{Outgoing, Store};
 use crate::server::Server;
+use crate::services::ServicesError;
 use crate::settings::{Settings, SettingsError};
 use crate::shares::Shares;
 
@@ -59,6 +62,9 @@ pub enum ProcessError {
     /// Its settings are unusable.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// Its list of services is unusable.
+    #[error(transparent)]
+    Services(#[from] ServicesError),
     /// Its socket has no place.
     #[error(transparent)]
     Client(#[from] ClientError),
@@ -86,6 +92,7 @@ struct Process {
     /// What peers fetch at present. Who holds it may lock `lives`, and not the other way round.
     fetched: Mutex<BTreeMap<TransferId, Outgoing>>,
     grants: Grants,
+    services: OfServices,
     /// Held by who changes what is kept of an incoming transfer, from reading on.
     deciding: Mutex<()>,
     /// Why nothing can come at present.
@@ -120,11 +127,17 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
     let store = Store::open(&options.directory).map_err(failed(&options.directory))?;
     let settings = Settings::load(&options.directory.join("settings.json"))?;
     let shares = Shares::load(&options.directory.join("shares.json"))?;
+    let services = OfServices::load(&options)?;
     let socket = client::socket(&options.directory)?;
     let server = Server::bind(&socket).map_err(failed(&socket))?;
     let stopper = server.stopper();
-    let process = Arc::new(Process::new(options, store, settings, shares));
-    for body in [Process::receive, Process::schedule, Process::hear] {
+    let process = Arc::new(Process::new(options, store, settings, shares, services));
+    for body in [
+        Process::receive,
+        Process::schedule,
+        Process::hear,
+        Process::look_after_services,
+    ] {
         let process = Arc::clone(&process);
         thread::spawn(move || body(&process));
     }
@@ -141,7 +154,7 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
 }
 
 impl Process {
-    fn new(options: Options, store: Store, settings: Settings, shares: Shares) -> Self {
+    fn new(options: Options, store: Store, settings: Settings, shares: Shares, services: OfServices) -> Self {
         Self {
             options,
             store,
@@ -150,6 +163,7 @@ impl Process {
             lives: Mutex::default(),
             fetched: Mutex::default(),
             grants: Grants::default(),
+            services,
             deciding: Mutex::default(),
             why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),
             plan: Mutex::default(),
@@ -223,6 +237,7 @@ impl Process {
     fn close(&self) {
         self.stopping.store(true, Ordering::Release);
         self.changed.notify_all();
+        self.services.stop();
         for live in self.lives().values() {
             live.stop().stop(Reason::Shutdown);
         }

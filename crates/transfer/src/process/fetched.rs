@@ -198,6 +198,7 @@ impl Process {
             entries: Amount::default(),
             bytes: Amount::default(),
             moved: 0,
+            saved: 0,
             read: 0,
             had: 0,
             notes: Vec::new(),

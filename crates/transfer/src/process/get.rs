@@ -74,6 +74,7 @@ impl Process {
             begun: unix_s(),
             ended: None,
             moved: 0,
+            saved: 0,
             read: 0,
             had: 0,
             notes: Vec::new(),
@@ -106,6 +107,7 @@ impl Process {
     /// Tries to fetch a transfer.
     pub(super) fn get(self: &Arc<Self>, transfer: &Incoming, live: &Arc<Live>) {
         live.moved.set(transfer.moved);
+        live.saved.set(transfer.saved);
         let result = match &transfer.fetch {
             Some(fetch) => self.try_get(transfer, fetch, live),
             None => Ok(()),

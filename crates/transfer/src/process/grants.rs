@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use weft_control::TransferPurpose;
 
 use crate::receive::Session;
+use crate::serve::{self, User};
 
 /// How long a token waits for its first connection.
 const UNUSED: Duration = Duration::from_secs(60);
@@ -35,6 +36,23 @@ pub(super) trait Bulk: Send + Sync + Debug {
 impl Bulk for Session {
     fn take(&self, stream: &Arc<TcpStream>) {
         self.serve_data(stream);
+    }
+}
+
+impl Bulk for serve::Session {
+    fn take(&self, stream: &Arc<TcpStream>) {
+        Self::take(self, stream);
+    }
+}
+
+impl From<&Grant> for User {
+    fn from(grant: &Grant) -> Self {
+        Self {
+            address: grant.address.into(),
+            npub: grant.npub.clone(),
+            networks: grant.networks.clone(),
+            tags: grant.tags.clone(),
+        }
     }
 }
 

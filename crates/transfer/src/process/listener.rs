@@ -109,13 +109,14 @@ impl Process {
 
     fn receive_once(self: &Arc<Self>) -> Result<(), String> {
         let control = &self.options.control;
-        let (listener, _) = link::listen(control)?;
+        let (listener, place) = link::listen(control)?;
         let port = listener.local_addr().map_err(|error| error.to_string())?.port();
         let command = ControlCommand::Transfer(TransferCommand::Receive { port });
         let mut events = EventStream::open_with(control, &command).map_err(|error| error.to_string())?;
         let closer = listener.try_clone().map_err(|error| error.to_string())?;
         let process = Arc::clone(self);
         let accepting = thread::spawn(move || process.accept(&listener));
+        self.services.enter_mesh(place);
         let ended = loop {
             match events.next_event() {
                 Ok(Some(event)) => self.take_event(event),
@@ -123,6 +124,7 @@ impl Process {
                 Err(error) => break Err(error.to_string()),
             }
         };
+        self.services.leave_mesh("the daemon has ended");
         // What waits for a connection ends then (shutdown(2) of a socket that listens).
         let _ = socket2::SockRef::from(&closer).shutdown(Shutdown::Both);
         let _ = accepting.join();

@@ -98,6 +98,7 @@ impl Process {
                     let kind = event.get("event").or_else(|| event.get("kind"));
                     if kind.and_then(serde_json::Value::as_str) == Some("peer-up") {
                         self.plan().next.clear();
+                        self.services.nudge();
                         self.note_change();
                     }
                 }

@@ -11,6 +11,7 @@ use super::Process;
 use super::fetched::Asked;
 use super::grants::Grant;
 use crate::send::SILENCE;
+use crate::serve::{Session, User};
 use crate::wire::message::{self, Ended};
 use crate::wire::request::{Answer, Request};
 
@@ -53,6 +54,11 @@ impl Process {
                     exclude,
                 };
                 self.serve_get(stream, token, grant, &asked);
+                Ok(())
+            }
+            (Request::Use { service }, TransferPurpose::Service) => {
+                let begin = |session: Arc<Session>| self.grants.begin(token, grant.address, session);
+                self.services.serving.serve(stream, &service, User::from(grant), begin);
                 Ok(())
             }
             (request, _) => {

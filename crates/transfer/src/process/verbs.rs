@@ -58,6 +58,9 @@ impl Handler for Process {
             Request::ShareRemove { name } => return self.remove_share(&name).map(Answer::Shares),
             Request::Browse(request) => return self.browse(request).map(Answer::Listing),
             Request::Get(request) => self.queue_get(request)?,
+            Request::Services(request) => {
+                return self.services.handle(request, self.why_not().clone()).map(Answer::from);
+            }
             Request::Stop {} => self.document(Vec::new()),
             Request::Follow { .. } => return Err(refuse(RefusalCode::BadRequest, "no answer at once")),
         };
