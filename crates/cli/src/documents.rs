@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weft_control::status::{schema_of, schemas};
-use weft_transfer::api::{LISTING, Listing, SHARES, Shares, TRANSFERS, Transfers};
+use weft_transfer::api::{LISTING, Listing, SERVICES, SHARES, ServiceList, Shares, TRANSFERS, Transfers};
 
 use crate::failure::{Failed, Failure};
 use crate::output::Out;
@@ -70,6 +70,7 @@ pub(crate) fn all() -> Vec<(&'static str, Schema)> {
         (TRANSFERS, schema_of::<Transfers>(TRANSFERS)),
         (SHARES, schema_of::<Shares>(SHARES)),
         (LISTING, schema_of::<Listing>(LISTING)),
+        (SERVICES, schema_of::<ServiceList>(SERVICES)),
     ]);
     all.sort_by_key(|(name, _)| *name);
     all

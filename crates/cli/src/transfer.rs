@@ -3,6 +3,7 @@
 
 mod follow;
 mod process;
+mod services;
 mod share;
 mod target;
 mod text;
@@ -57,6 +58,10 @@ pub(crate) enum Command {
     Resume(OneArgs),
     /// Show or change who may send files to this user, and where they come
     Receive(ReceiveArgs),
+    /// Let members use a service of this machine, or list such services
+    Serve(services::ServeArgs),
+    /// Bring a service of a peer to this machine, or list such services
+    Forward(services::ForwardArgs),
     /// Move the files of this user; the verbs start this by themselves
     #[command(hide = true)]
     Transferd(TransferdArgs),
@@ -217,6 +222,8 @@ pub(crate) fn run(place: &Place, command: Command) -> Result<(), Failure> {
         Command::Pause(OneArgs { id, json }) => change(place, &Request::Pause { id }, json),
         Command::Resume(OneArgs { id, json }) => change(place, &Request::Resume { id }, json),
         Command::Receive(args) => receive(place, args),
+        Command::Serve(args) => services::serve(place, args),
+        Command::Forward(args) => services::forward(place, args),
         Command::Transferd(args) if args.stop => process::stop(place),
         Command::Transferd(_) => process::run(place),
     }

@@ -92,6 +92,18 @@ impl Target {
     }
 }
 
+/// Splits `USER@PEER:REST`. An address of IPv6 is in brackets if something follows.
+pub(super) fn parts(text: &str) -> Result<(Option<String>, &str, Option<&str>), String> {
+    // What follows may have an @, too.
+    let (user, rest) = match text.split_once('@') {
+        Some(("", _)) => return Err("a user is in front of the @, as anna@nas".to_owned()),
+        Some((user, rest)) if !user.contains([':', '[']) => (Some(user.to_owned()), rest),
+        _ => (None, text),
+    };
+    let (peer, behind) = split(rest)?;
+    Ok((user, peer, behind))
+}
+
 /// Splits the peer from the folder.
 fn split(text: &str) -> Result<(&str, Option<&str>), String> {
     if let Some(rest) = text.strip_prefix('[') {
@@ -110,7 +122,7 @@ fn split(text: &str) -> Result<(&str, Option<&str>), String> {
     };
     let is_group = peer.len() <= 4 && peer.bytes().all(|byte| byte.is_ascii_hexdigit());
     match is_group && into.contains(':') {
-        true => Err("an IPv6 address with a folder behind it is in brackets, as [fd00::1]:photos".to_owned()),
+        true => Err("an IPv6 address with something behind it is in brackets, as [fd00::1]:photos".to_owned()),
         false => Ok((peer, Some(into))),
     }
 }
