@@ -6,6 +6,7 @@ mod get;
 mod grants;
 mod incoming;
 mod listener;
+mod nodes;
 mod outgoing;
 mod requests;
 mod services;

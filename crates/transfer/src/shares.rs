@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::api::RawPath;
+use crate::audience::{Audience, MAX_PARTIES};
 use crate::document;
 use crate::names::display;
 use crate::settings::SettingsError;
@@ -12,27 +13,8 @@ use crate::wire::request::MAX_NAME;
 
 /// The most shares of a user.
 pub const MAX_SHARES: usize = 256;
-/// The most parts of an audience.
-pub const MAX_READERS: usize = 256;
 /// The schema of the file.
 const SCHEMA: &str = "weft.transfer-shares/1";
-
-/// Who may read a share.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reader {
-    /// One node, whatever its name is later.
-    Member {
-        /// The name that the user gave.
-        name: String,
-        /// Its key.
-        npub: String,
-    },
-    /// Members with this tag.
-    Tag(String),
-    /// Members of this network.
-    Network(String),
-}
 
 /// A file or folder that peers may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,8 +24,8 @@ pub struct Share {
     pub name: String,
     /// The file or folder: an absolute path.
     pub path: RawPath,
-    /// Who may read it; empty for all members of the own networks.
-    pub to: Vec<Reader>,
+    /// Who may read it.
+    pub to: Audience,
 }
 
 /// Who asks, as the daemon says.
@@ -77,7 +59,7 @@ pub enum ShareError {
     #[error("no share is named {}; `weft share list` lists them", display(.0.as_bytes()))]
     Unknown(String),
     /// There are too many.
-    #[error("{MAX_SHARES} shares exist, and each has {MAX_READERS} readers at most; remove one")]
+    #[error("{MAX_SHARES} shares exist, and each has {MAX_PARTIES} readers at most; remove one")]
     Full,
 }
 
@@ -101,26 +83,7 @@ impl Share {
     /// Whether a peer may read it.
     #[must_use]
     pub fn is_for(&self, peer: Asker<'_>) -> bool {
-        let is_in = |all: &[String], one: &String| all.contains(one);
-        match self.to.is_empty() {
-            true => !peer.networks.is_empty(),
-            false => self.to.iter().any(|reader| match reader {
-                Reader::Member { npub, .. } => npub == peer.npub,
-                Reader::Tag(tag) => is_in(peer.tags, tag),
-                Reader::Network(network) => is_in(peer.networks, network),
-            }),
-        }
-    }
-
-    /// Returns who may read it, as a user writes it.
-    #[must_use]
-    pub fn audience(&self) -> Vec<String> {
-        let words = |reader: &Reader| match reader {
-            Reader::Member { name, .. } => name.clone(),
-            Reader::Tag(tag) => format!("tag:{tag}"),
-            Reader::Network(network) => format!("network:{network}"),
-        };
-        self.to.iter().map(words).collect()
+        self.to.allows(peer.npub, peer.networks, peer.tags)
     }
 }
 
@@ -166,7 +129,7 @@ impl Shares {
         if self.shares.iter().any(|one| one.name == share.name) {
             return Err(ShareError::Taken(share.name));
         }
-        if self.shares.len() >= MAX_SHARES || share.to.len() > MAX_READERS {
+        if self.shares.len() >= MAX_SHARES || share.to.0.len() > MAX_PARTIES {
             return Err(ShareError::Full);
         }
         let at = self.shares.partition_point(|one| one.name < share.name);
@@ -196,19 +159,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
     use super::*;
+    use crate::audience::Party;
 
-    fn share(name: &str, to: &[Reader]) -> Share {
+    fn share(name: &str, to: &[Party]) -> Share {
         Share {
             name: name.to_owned(),
             path: RawPath::Text("/srv".to_owned()),
-            to: to.to_vec(),
+            to: Audience(to.to_vec()),
         }
     }
 
-    fn member(npub: &str) -> Reader {
-        Reader::Member {
+    fn member(npub: &str) -> Party {
+        Party::Member {
             name: "nas".to_owned(),
-            npub: npub.to_owned(),
+            npub: Some(npub.to_owned()),
         }
     }
 
@@ -222,13 +186,10 @@ mod tests {
         for (to, readers) in [
             (&[][..], [true, false, true]),
             (&[member("npub2")], [false, true, false]),
-            (&[Reader::Tag("family".to_owned())], [true, false, false]),
-            (&[Reader::Network("home".to_owned())], [true, false, true]),
-            (&[Reader::Network("family".to_owned())], [false, false, false]),
-            (
-                &[member("npub3"), Reader::Tag("family".to_owned())],
-                [true, false, true],
-            ),
+            (&[Party::Tag("family".to_owned())], [true, false, false]),
+            (&[Party::Network("home".to_owned())], [true, false, true]),
+            (&[Party::Network("family".to_owned())], [false, false, false]),
+            (&[member("npub3"), Party::Tag("family".to_owned())], [true, false, true]),
         ] {
             let mut shares = Shares::default();
             shares.add(share("a", to)).unwrap();
@@ -267,11 +228,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("shares.json");
         let mut shares = Shares::load(&path).unwrap();
-        let readers = [member("npub1"), Reader::Tag("t".to_owned())];
+        let readers = [member("npub1"), Party::Tag("t".to_owned())];
         shares.add(share("a", &readers)).unwrap();
         shares.save(&path).unwrap();
         assert_eq!(Shares::load(&path).unwrap(), shares);
-        assert_eq!(shares.all().first().unwrap().audience(), ["nas", "tag:t"]);
         std::fs::write(&path, "{}").unwrap();
         let error = Shares::load(&path).unwrap_err().to_string();
         assert!(error.contains("shares.json") && error.contains("weft share"), "{error}");

@@ -7,6 +7,7 @@ use weft_os::clock::unix_s;
 use weft_transfer::api::{
     BrowseRequest, GetRequest, ListedKind, ListedName, Listing, RawPath, Request, ShareRequest, Shares, Transfers,
 };
+use weft_transfer::audience::Party;
 
 use super::target::{self, Remote};
 use super::{Follow, Place, call, follow, only, text};
@@ -23,7 +24,7 @@ pub(crate) enum ShareAction {
         path: PathBuf,
         /// Who may read it; several times for several [default: all members of the own networks]
         #[arg(long, value_name = "MEMBER|tag:TAG|network:NETWORK")]
-        to: Vec<String>,
+        to: Vec<Party>,
         /// Its name for peers [default: the last one of the path]
         #[arg(long)]
         name: Option<String>,

@@ -68,18 +68,6 @@ impl Remote {
     }
 }
 
-/// Splits the user and the peer from the rest.
-fn parts(text: &str) -> Result<(Option<String>, &str, Option<&str>), String> {
-    // A folder may have an @, too.
-    let (user, rest) = match text.split_once('@') {
-        Some(("", _)) => return Err("a user is in front of the @, as anna@nas".to_owned()),
-        Some((user, rest)) if !user.contains([':', '[']) => (Some(user.to_owned()), rest),
-        _ => (None, text),
-    };
-    let (peer, rest) = split(rest)?;
-    Ok((user, peer, rest))
-}
-
 impl Target {
     /// Reads it. An address of IPv6 is in brackets if a folder follows.
     pub(super) fn read(text: &str) -> Result<Self, String> {

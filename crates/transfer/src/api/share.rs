@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::RawPath;
+use crate::audience::Party;
 
 /// The schema of [`Shares`].
 pub const SHARES: &str = "weft.shares/1";
@@ -19,9 +20,9 @@ pub struct ShareRequest {
     /// The name; `None` for the last one of the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Members, `tag:TAG` and `network:NETWORK`; empty for all members of the own networks.
+    /// Who may read it; without a party all members of the own networks.
     #[serde(default)]
-    pub to: Vec<String>,
+    pub to: Vec<Party>,
 }
 
 /// What is to be listed.

@@ -9,9 +9,8 @@ use weft_config::peer::NodeRef;
 use weft_control::status::{TransferPlace, Whois, WhoisNode};
 use weft_control::{ControlCommand, ControlError, ErrorCode, TransferPurpose};
 
-use super::{Options, Process};
+use super::{Options, Process, nodes};
 use crate::api::{ForwardStatus, Refusal, RefusalCode, SERVICES, ServiceList, ServiceRequest, ServiceStatus};
-use crate::audience::{Audience, Party};
 use crate::forward::{Dial, Forwarding, Way};
 use crate::keep::Beat;
 use crate::link;
@@ -116,7 +115,7 @@ impl OfServices {
                     name: name.unwrap_or(default_name),
                     port: port.or(default_port),
                     target,
-                    to: self.look_up_all(to)?,
+                    to: nodes::audience(&self.control, to)?,
                 };
                 self.change(|services| services.serve(service.clone()))?;
                 self.serving.add(service.clone());
@@ -133,7 +132,7 @@ impl OfServices {
                 user,
                 service,
             } => {
-                let node = self.look_up(&peer)?;
+                let node = nodes::one(&self.control, &peer)?;
                 let forward = Forward {
                     local,
                     peer,
@@ -203,38 +202,6 @@ impl OfServices {
             why: state.why,
             connections: state.connections as u64,
         }
-    }
-
-    /// Finds the one node that a name stands for.
-    fn look_up(&self, peer: &str) -> Result<WhoisNode, Refusal> {
-        let refused = |message: String| refuse(RefusalCode::Daemon, message);
-        let node: NodeRef = peer
-            .parse()
-            .map_err(|error| refuse(RefusalCode::BadRequest, format!("{peer} names no peer: {error}")))?;
-        let whois: Whois = weft_control::call(&self.control, &ControlCommand::Whois { node })
-            .map_err(|error| refused(error.to_string()))?;
-        let shown = display(peer.as_bytes());
-        match <[WhoisNode; 1]>::try_from(whois.nodes) {
-            Ok([node]) if node.own => Err(refused(format!("{shown} is this node itself"))),
-            Ok([node]) if node.subnet.is_some() => {
-                Err(refused(format!("{shown} is an address behind a node, and no node")))
-            }
-            Ok([node]) => Ok(node),
-            Err(_) => Err(refused(format!(
-                "{shown} is the name of several nodes; write it as NAME.NETWORK.weft"
-            ))),
-        }
-    }
-
-    fn look_up_all(&self, to: Vec<Party>) -> Result<Audience, Refusal> {
-        let with_key = |party| match party {
-            Party::Member { name, .. } => self.look_up(&name).map(|node| Party::Member {
-                name,
-                npub: Some(node.npub),
-            }),
-            party => Ok(party),
-        };
-        Ok(Audience(to.into_iter().map(with_key).collect::<Result<_, _>>()?))
     }
 
     /// Notes where the node is, and listens there.

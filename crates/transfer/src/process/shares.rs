@@ -3,16 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use weft_config::peer::NodeRef;
-use weft_control::status::Whois;
-use weft_control::{ControlCommand, ControlError, ErrorCode};
-
-use super::Process;
 use super::verbs::refuse;
+use super::{Process, nodes};
 use crate::api::{RawPath, Refusal, RefusalCode, SHARES, ShareRequest, ShareStatus, Shares};
 use crate::live::Reason;
 use crate::names::display;
-use crate::shares::{Reader, Share, Shares as Kept, check_name};
+use crate::shares::{Share, Shares as Kept, check_name};
 use crate::walk::{Source, WalkError};
 
 impl Process {
@@ -21,7 +17,7 @@ impl Process {
         let status = |share: &Share| ShareStatus {
             name: share.name.clone(),
             path: shown(&PathBuf::from(&share.path)),
-            to: share.audience(),
+            to: share.to.0.iter().map(ToString::to_string).collect(),
             why_not: fs::metadata(PathBuf::from(&share.path))
                 .err()
                 .map(|error| format!("it cannot be read ({error})")),
@@ -50,11 +46,7 @@ impl Process {
             };
             refuse(RefusalCode::File, why)
         })?;
-        let to = request
-            .to
-            .iter()
-            .map(|one| self.reader(one))
-            .collect::<Result<_, _>>()?;
+        let to = nodes::audience(&self.options.control, request.to)?;
         let share = Share {
             name,
             path: RawPath::from(path.as_path()),
@@ -87,45 +79,6 @@ impl Process {
         saved.map_err(|error| refuse(RefusalCode::Unsaved, error.to_string()))?;
         *shares = changed;
         Ok(())
-    }
-
-    /// Finds the one that a user names as a reader.
-    fn reader(&self, text: &str) -> Result<Reader, Refusal> {
-        let given = |name: &str| match name.is_empty() {
-            true => Err(refuse(
-                RefusalCode::BadRequest,
-                "write MEMBER, tag:TAG or network:NETWORK",
-            )),
-            false => Ok(name.to_owned()),
-        };
-        if let Some(tag) = text.strip_prefix("tag:") {
-            return given(tag).map(Reader::Tag);
-        }
-        if let Some(network) = text.strip_prefix("network:") {
-            return given(network).map(Reader::Network);
-        }
-        let refused = |message: String| refuse(RefusalCode::Daemon, format!("{message}; nothing is shared"));
-        let node: NodeRef = text
-            .parse()
-            .map_err(|error| refuse(RefusalCode::BadRequest, format!("{text} names no member: {error}")))?;
-        let whois = match weft_control::call::<Whois>(&self.options.control, &ControlCommand::Whois { node }) {
-            Ok(whois) => whois,
-            Err(ControlError::Refused(refusal)) if refusal.code == ErrorCode::UnknownPeer => {
-                return Err(refused(refusal.message));
-            }
-            Err(error) => return Err(refused(error.to_string())),
-        };
-        let name = display(text.as_bytes());
-        match &whois.nodes[..] {
-            [one] if one.own => Err(refused(format!("{name} is this node itself"))),
-            [one] => Ok(Reader::Member {
-                name: text.to_owned(),
-                npub: one.npub.clone(),
-            }),
-            _ => Err(refused(format!(
-                "several members are named {name}; write NAME.NETWORK.weft"
-            ))),
-        }
     }
 }
 
