@@ -129,7 +129,7 @@ pub(super) fn browse(place: &Place, args: BrowseArgs) -> Result<(), Failure> {
 }
 
 /// Carries out `weft get`.
-pub(super) fn get(place: &Place, args: GetArgs) -> Result<(), Failure> {
+pub(super) fn get(place: &Place, args: &GetArgs) -> Result<(), Failure> {
     if args.what.len() > 1 && args.follow.follow {
         let why = "--follow shows one transfer; name one, or leave it out and use `weft transfers --watch`";
         return Err(Failure::Usage(why.to_owned()));

@@ -159,7 +159,7 @@ impl Process {
         }
     }
 
-    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+    pub(super) fn accept(self: &Arc<Self>, listener: &TcpListener) {
         let places = Arc::new(Places::default());
         loop {
             match listener.accept() {

@@ -181,3 +181,30 @@ fn holes_of_a_tebibyte_are_passed_over() {
     assert_eq!(groups(76 * GROUP), [0; 0], "what is beyond the size does not count");
     assert_eq!(DataGroups::none().count(), 0);
 }
+
+#[test]
+fn a_name_of_a_peer_leads_through_no_link() {
+    let tree = Tree::new();
+    let below = |path: &str| Some(RelPath::own(path.as_bytes()).unwrap());
+    let shared = |path: &str| Source::shared(tree.0.path(), "all", below(path), &[]);
+    symlink("d", tree.path("link")).unwrap();
+    for path in ["link", "link/a", "none"] {
+        assert!(shared(path).is_err(), "{path}");
+    }
+    let (entries, _) = found(&shared("d/e").unwrap());
+    assert_eq!(entries, ["e", "e/deep", "e/deep/x.o"]);
+    let whole = Source::shared(&tree.path("link"), "all", None, &["*.o".to_owned()]).unwrap();
+    let (entries, _) = found(&whole);
+    assert_eq!(entries, ["all", "all/a", "all/b", "all/e", "all/e/deep", "all/empty"]);
+    // A link that takes the place of a folder, and of a file, once they were found.
+    let [folder, file] = ["d/e", "d/a"].map(|path| shared(path).unwrap());
+    let [deep, a] = ["e/deep/x.o", "a"].map(|path| RelPath::own(path.as_bytes()).unwrap());
+    assert!(folder.open(&deep).is_ok() && file.open(&a).is_ok());
+    fs::rename(tree.path("d/e"), tree.path("d/old")).unwrap();
+    symlink("old", tree.path("d/e")).unwrap();
+    fs::remove_file(tree.path("d/a")).unwrap();
+    symlink("b", tree.path("d/a")).unwrap();
+    assert!(folder.open(&deep).is_err() && file.open(&a).is_err() && file.look(&a).is_err());
+    let (entries, left) = found(&folder);
+    assert_eq!((entries.len(), left.len()), (0, 1), "{left:?}");
+}
