@@ -20,7 +20,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use weft_transfer::api::{
-    Amount, Answer, Direction, Note, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SendRequest,
+    Amount, Answer, BrowseRequest, Direction, GetRequest, LISTING, ListedKind, ListedName, Listing, Note, RawPath,
+    ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SHARES, SendRequest, ShareRequest, ShareStatus, Shares,
     TRANSFERS, TransferId, TransferState, TransferStatus, Transfers,
 };
 use weft_transfer::server::{Handler, Server, Stopper};
@@ -87,6 +88,46 @@ fn all(transfers: Vec<TransferStatus>) -> Transfers {
     }
 }
 
+fn got() -> TransferStatus {
+    TransferStatus {
+        direction: Direction::Receive,
+        share: Some("photos/2026".to_owned()),
+        into: "/home/a".to_owned(),
+        ..transfer(TransferState::Queued)
+    }
+}
+
+fn shares() -> Answer {
+    let share = |name: &str, to: &[&str], why_not: Option<&str>| ShareStatus {
+        name: name.to_owned(),
+        path: format!("/srv/{name}"),
+        to: to.iter().map(ToString::to_string).collect(),
+        why_not: why_not.map(str::to_owned),
+    };
+    Answer::Shares(Shares {
+        schema: SHARES.to_owned(),
+        shares: vec![share("a", &[], None), share("b", &["nas", "tag:x"], Some("gone"))],
+        why_not: None,
+    })
+}
+
+fn listing() -> Answer {
+    Answer::Listing(Listing {
+        schema: LISTING.to_owned(),
+        peer: "nas".to_owned(),
+        share: "photos".to_owned(),
+        path: String::new(),
+        names: vec![ListedName {
+            name: "a\x1b[2J".to_owned(),
+            kind: ListedKind::File,
+            size: 5,
+            changed: 0,
+        }],
+        more: false,
+        missing: None,
+    })
+}
+
 /// The changes of the only transfer, and what was asked.
 #[derive(Default)]
 struct Double {
@@ -114,6 +155,9 @@ impl Handler for Double {
                 });
             }
             Request::Receive { .. } => all(Vec::new()),
+            Request::ShareAdd(_) | Request::ShareList {} | Request::ShareRemove { .. } => return Ok(shares()),
+            Request::Browse(_) => return Ok(listing()),
+            Request::Get(_) => all(vec![got()]),
             _ => all(vec![transfer(TransferState::Running)]),
         };
         Ok(transfers.into())
@@ -251,11 +295,20 @@ fn a_command_line_that_cannot_be_carried_out_asks_nothing() {
         (&["send", "photos", "nas", "--limit", "1"], "such as 20M"),
         (&["accept", "0f1"], "at least 4 digits"),
         (&["receive", "all"], "tag:NAME"),
+        (&["browse", "nas:../x"], "no .."),
+        (&["browse", "nas:/etc"], "leave the leading /"),
+        (&["get", "nas"], "name a share, as nas:photos"),
+        (&["get"], "<PEER:SHARE[/PATH]>"),
+        (&["get", "nas:a", "nas:b", "--follow"], "--follow shows one transfer"),
         (&["receive", "--for", "2h"], "off|ask|members|tag:NAME"),
     ] {
         let line = failed(&place.run(arguments), 2);
         assert!(line.contains(words), "{line}");
     }
+    let line = failed(&place.run(&["share", "add", "none"]), 1);
+    assert!(line.contains("weft: none cannot be shared (No such file"), "{line}");
+    let line = failed(&place.run(&["get", "nas:a", "--to", "photos"]), 1);
+    assert!(line.contains("photos cannot be the folder"), "{line}");
     let line = failed(&place.run(&["receive", "--to", "photos"]), 1);
     assert!(line.contains("photos cannot be the folder"), "{line}");
     assert_eq!(place.asked(), []);
@@ -447,6 +500,60 @@ fn lists_and_changes_are_shown() {
             for_s: Some(7_200),
         }]
     );
+}
+
+#[test]
+fn shares_are_added_listed_and_fetched() {
+    let place = Place::new();
+    let base = fs::canonicalize(place.directory.path()).unwrap();
+    let text = done(&place.run(&["share", "add", "photos", "--to", "nas", "--to", "tag:x", "--name", "p"]));
+    assert_eq!(
+        text,
+        "NAME                  FOR                       PATH\n\
+         a                     members                   /srv/a\n\
+         b                     nas, tag:x                /srv/b (gone)\n"
+    );
+    let json: Value = serde_json::from_str(&done(&place.run(&["share", "list", "--json"]))).unwrap();
+    assert_eq!(json["schema"], SHARES);
+    done(&place.run(&["share", "remove", "b"]));
+    let share = ShareRequest {
+        path: RawPath::from(&*base.join("photos")),
+        name: Some("p".to_owned()),
+        to: vec!["nas".to_owned(), "tag:x".to_owned()],
+    };
+    let removed = Request::ShareRemove { name: "b".to_owned() };
+    assert_eq!(
+        place.asked(),
+        [Request::ShareAdd(share), Request::ShareList {}, removed]
+    );
+    let text = done(&place.run(&["browse", "anna@nas:photos/2026/./x"]));
+    assert!(text.contains("5 B") && text.contains("a?[2J"), "{text:?}");
+    let browse = BrowseRequest {
+        peer: "nas".to_owned(),
+        user: Some("anna".to_owned()),
+        share: "photos".to_owned(),
+        path: "2026/x".to_owned(),
+    };
+    assert_eq!(place.asked(), [Request::Browse(browse)]);
+    let text = done(&place.run(&["get", "nas:photos/2026", "nas:b", "--exclude", "*.o", "--limit", "20M"]));
+    let line = "queued: photos/2026 from nas, into /home/a; `weft transfers 0f0f0f0f` shows how far it is\n";
+    assert_eq!(text, line.repeat(2));
+    let get = |share: &str, path: &str| {
+        Request::Get(GetRequest {
+            peer: "nas".to_owned(),
+            user: None,
+            share: share.to_owned(),
+            path: path.to_owned(),
+            // That of the command.
+            folder: RawPath::from(&*base),
+            exclude: vec!["*.o".to_owned()],
+            overwrite: false,
+            limit: Some(20_000_000),
+        })
+    };
+    assert_eq!(place.asked(), [get("photos", "2026"), get("b", "")]);
+    let json: Value = serde_json::from_str(&done(&place.run(&["get", "nas:a", "nas:b", "--json"]))).unwrap();
+    assert_eq!(json["transfers"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! TCP connections between mesh addresses, by the interface of the node alone.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use weft_config::peer::NodeRef;
@@ -156,6 +156,20 @@ impl Opened {
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     socket2::SockRef::from(stream).set_tcp_user_timeout(Some(UNANSWERED))
+}
+
+/// Reads from a connection until a time: bytes that come one by one do not make it longer.
+pub(crate) struct Until<'a>(pub(crate) &'a TcpStream, pub(crate) Instant);
+
+impl Read for Until<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let left = self.1.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.0.set_read_timeout(Some(left))?;
+        (&mut &*self.0).read(room)
+    }
 }
 
 /// Asks the daemon where connections come in, and listens there.

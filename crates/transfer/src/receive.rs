@@ -23,6 +23,7 @@ use self::stage::Stage;
 use crate::api::{TransferId, TransferState};
 use crate::hash::Hash;
 use crate::journal::{GroupSet, Journal, KeptFile, boot_id};
+use crate::link::Until;
 use crate::live::{Failure, Live, Reason};
 use crate::names::{self, RelPath, STAGED};
 use crate::pace::Pace;
@@ -51,9 +52,8 @@ const GROWTH: u64 = 64 << 20;
 /// # Errors
 /// Why there is none.
 pub fn greet(stream: &TcpStream) -> io::Result<Hello> {
-    stream.set_read_timeout(Some(GREETING))?;
     stream.set_write_timeout(Some(SILENCE))?;
-    let bytes = message::read(&mut &*stream)?;
+    let bytes = message::read(&mut Until(stream, Instant::now() + GREETING))?;
     match FromSender::parse(&bytes)? {
         FromSender::Hello(hello) => Ok(hello),
         _ => Err(WireError::new("no greeting").into()),

@@ -12,7 +12,7 @@ use super::Process;
 use super::shared::{MAX_NAMES, NO_SHARE};
 use super::verbs::refuse;
 use crate::api::{BrowseRequest, LISTING, ListedKind, ListedName, Listing, Refusal, RefusalCode};
-use crate::link::{self, Opened};
+use crate::link::{self, Opened, Until};
 use crate::live::Failure;
 use crate::names::{RelPath, display};
 use crate::send;
@@ -115,12 +115,8 @@ pub(super) fn ask(one: &Opened, request: &Request) -> Result<Arc<TcpStream>, Fai
 pub(super) fn hear(stream: &TcpStream, end: Instant) -> Result<Answer, Failure> {
     let read = || -> io::Result<Answer> {
         loop {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            stream.set_read_timeout(Some(left.min(ANSWER)))?;
-            match Answer::parse(&message::read(&mut &*stream)?)? {
+            let mut from = Until(stream, end.min(Instant::now() + ANSWER));
+            match Answer::parse(&message::read(&mut from)?)? {
                 Answer::Alive => {}
                 answer => return Ok(answer),
             }

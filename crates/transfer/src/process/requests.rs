@@ -3,13 +3,14 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weft_control::TransferPurpose;
 
 use super::Process;
 use super::fetched::Asked;
 use super::grants::Grant;
+use crate::link::Until;
 use crate::send::SILENCE;
 use crate::serve::{Session, User};
 use crate::wire::message::{self, Ended};
@@ -74,7 +75,7 @@ impl Process {
 }
 
 fn read(stream: &TcpStream) -> io::Result<Request> {
-    stream.set_read_timeout(Some(ASKED))?;
     stream.set_write_timeout(Some(SILENCE))?;
-    Ok(Request::parse(&message::read(&mut &*stream)?)?)
+    let mut from = Until(stream, Instant::now() + ASKED);
+    Ok(Request::parse(&message::read(&mut from)?)?)
 }
