@@ -214,19 +214,14 @@ fn published(one: &ServiceStatus) -> String {
 
 fn served(list: &ServiceList, width: usize) -> String {
     let line = |one: &ServiceStatus| {
-        let at = match one.at.is_empty() {
-            true => String::new(),
-            false => one
-                .port
-                .map(|port| format!(", and TCP port {port} of this node"))
-                .unwrap_or_default(),
-        };
         let (name, to) = (shown(&one.name), audience(one));
-        let served = format!(
-            "{} is served to {to}: `weft forward PORT THIS-NODE:{name}` there{at}",
-            shown(&one.target)
-        );
-        paragraph(&served, width) + &note(one.why.as_deref(), width)
+        let served = format!("{name}: {} is served to {to}", shown(&one.target));
+        let by_name = format!("there: `weft forward PORT THIS-NODE:{name}`");
+        let how = match one.at.is_empty() {
+            true => by_name,
+            false => format!("{by_name}, or TCP port {} of this node", one.port.unwrap_or_default()),
+        };
+        paragraph(&served, width) + &note(Some(&how), width) + &note(one.why.as_deref(), width)
     };
     list.services.iter().map(line).collect::<String>() + &why_not(list, width)
 }

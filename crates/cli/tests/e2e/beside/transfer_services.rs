@@ -87,7 +87,7 @@ fn services_are_reached_by_name_and_at_the_mesh_address() {
         let [desk_host, nas_host] = nodes.map(Daemon::host);
         echo(nas_host, 8080);
         let said = nas.done(&["serve", "8080", "--name", "web"]);
-        assert!(said.contains("TCP port 8080 of this node"), "{said}");
+        assert!(said.contains("127.0.0.1:8080 is served to members"), "{said}");
         let at = list(&nas)["services"][0]["at"].clone();
         let at: Vec<&str> = at.as_array().unwrap().iter().map(|at| at.as_str().unwrap()).collect();
         assert_eq!(at.len(), 2, "IPv6 and IPv4: {at:?}");
@@ -195,7 +195,7 @@ fn a_member_without_the_tag_has_no_service() {
         wait_until(PATIENCE, "both are passed on", || {
             list(&nas)["services"][0]["connections"] == 2
         });
-        done(a, &["member", "tag", "desk"]);
+        done(a, &["member", "tag", "desk", "family", "--remove"]);
         for stream in [&mut stays, &mut direct] {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             let ended = stream.read(&mut [0; 1]);
