@@ -20,11 +20,14 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use weft_transfer::api::{
-    Amount, Answer, BrowseRequest, Direction, GetRequest, LISTING, ListedKind, ListedName, Listing, Note, RawPath,
-    ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SHARES, SendRequest, ShareRequest, ShareStatus, Shares,
-    TRANSFERS, TransferId, TransferState, TransferStatus, Transfers,
+    Amount, Answer, BrowseRequest, Direction, ForwardStatus, GetRequest, LISTING, ListedKind, ListedName, Listing,
+    Note, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SERVICES, SHARES, SendRequest,
+    ServiceList, ServiceRequest, ServiceStatus, ShareRequest, ShareStatus, Shares, TRANSFERS, TransferId,
+    TransferState, TransferStatus, Transfers,
 };
+use weft_transfer::audience::Party;
 use weft_transfer::server::{Handler, Server, Stopper};
+use weft_transfer::services::{Local, Target};
 
 use printed::{done, failed};
 
@@ -128,6 +131,33 @@ fn listing() -> Answer {
     })
 }
 
+fn services() -> ServiceList {
+    ServiceList {
+        schema: SERVICES.to_owned(),
+        services: vec![ServiceStatus {
+            name: "web".to_owned(),
+            target: "127.0.0.1:8080".to_owned(),
+            to: vec!["tag:family".to_owned()],
+            port: Some(8080),
+            at: vec!["[fd00::1]:8080".to_owned()],
+            why: None,
+            connections: 1,
+        }],
+        forwards: vec![ForwardStatus {
+            local: "5432".to_owned(),
+            peer: "nas".to_owned(),
+            npub: None,
+            user: None,
+            service: "db".to_owned(),
+            up: false,
+            why: Some("gone\n\x1b[2J".to_owned()),
+            connections: 0,
+            next_try_s: Some(3),
+        }],
+        why_not: None,
+    }
+}
+
 /// The changes of the only transfer, and what was asked.
 #[derive(Default)]
 struct Double {
@@ -158,6 +188,7 @@ impl Handler for Double {
             Request::ShareAdd(_) | Request::ShareList {} | Request::ShareRemove { .. } => return Ok(shares()),
             Request::Browse(_) => return Ok(listing()),
             Request::Get(_) => all(vec![got()]),
+            Request::Services(_) => return Ok(services().into()),
             _ => all(vec![transfer(TransferState::Running)]),
         };
         Ok(transfers.into())
@@ -301,6 +332,20 @@ fn a_command_line_that_cannot_be_carried_out_asks_nothing() {
         (&["get"], "<PEER:SHARE[/PATH]>"),
         (&["get", "nas:a", "nas:b", "--follow"], "--follow shows one transfer"),
         (&["receive", "--for", "2h"], "off|ask|members|tag:NAME"),
+        (&["serve", "192.0.2.1:80"], "not on the loopback"),
+        (&["serve", "[::]:80"], "not on the loopback"),
+        (&["serve", "web"], "write a port, ADDR:PORT"),
+        (&["serve", "0"], "port 0"),
+        (&["serve", "80", "--name", "a b"], "no name of a service"),
+        (&["serve", "80", "--port", "0"], "--port"),
+        (&["serve", "80", "--to", "tag:"], "tag:TAG or network:NETWORK"),
+        (&["serve", "--name", "a"], "TARGET"),
+        (&["serve", "remove"], "<NAME>"),
+        (&["forward", "5432"], "PEER:SERVICE"),
+        (&["forward", "0", "nas:db"], "choose a port"),
+        (&["forward", "x", "nas:db"], "a slash in it"),
+        (&["forward", "5432", "nas"], "a colon and the name of the service"),
+        (&["forward", "./", "nas:db"], "a folder is no socket"),
     ] {
         let line = failed(&place.run(arguments), 2);
         assert!(line.contains(words), "{line}");
@@ -312,6 +357,72 @@ fn a_command_line_that_cannot_be_carried_out_asks_nothing() {
     let line = failed(&place.run(&["receive", "--to", "photos"]), 1);
     assert!(line.contains("photos cannot be the folder"), "{line}");
     assert_eq!(place.asked(), []);
+}
+
+#[test]
+fn services_and_forwards_are_asked_for_as_they_are_written() {
+    let place = Place::new();
+    let base = fs::canonicalize(place.directory.path()).unwrap();
+    let path = |name: &str| RawPath::from(&*base.join(name));
+    let served = done(&place.run(&["serve", "8080", "--name", "web", "--to", "tag:family", "--to", "desk"]));
+    assert_eq!(
+        served,
+        "web: 127.0.0.1:8080 is served to tag:family\n    \
+         there: `weft forward PORT THIS-NODE:web`, or TCP port 8080 of this node\n"
+    );
+    done(&place.run(&["serve", "./db", "--port", "5432"]));
+    assert_eq!(done(&place.run(&["serve", "remove", "web"])), "removed\n");
+    let forwarded = done(&place.run(&["forward", "5432", "anna@nas:db"]));
+    assert!(forwarded.contains("5432 leads to nas:db"), "{forwarded}");
+    done(&place.run(&["forward", "remove", "./db"]));
+    let member = Party::Member {
+        name: "desk".to_owned(),
+        npub: None,
+    };
+    assert_eq!(
+        place.asked().into_iter().collect::<Vec<_>>(),
+        [
+            ServiceRequest::Serve {
+                target: Target::Tcp(([127, 0, 0, 1], 8080).into()),
+                to: vec![Party::Tag("family".to_owned()), member],
+                name: Some("web".to_owned()),
+                port: None,
+            },
+            ServiceRequest::Serve {
+                target: Target::Unix(path("db")),
+                to: Vec::new(),
+                name: None,
+                port: Some(5432),
+            },
+            ServiceRequest::RemoveService { name: "web".to_owned() },
+            ServiceRequest::Forward {
+                local: Local::Port(5432),
+                peer: "nas".to_owned(),
+                user: Some("anna".to_owned()),
+                service: "db".to_owned(),
+            },
+            ServiceRequest::RemoveForward {
+                local: Local::Unix(path("db"))
+            },
+        ]
+        .map(Request::Services)
+    );
+    for arguments in [&["serve"][..], &["serve", "list"]] {
+        let listed = done(&place.run(arguments));
+        assert!(listed.contains("web") && listed.contains("TCP port 8080"), "{listed}");
+    }
+    for arguments in [&["forward"][..], &["forward", "list"]] {
+        let listed = done(&place.run(arguments));
+        assert!(
+            listed.contains("down") && listed.contains("gone??[2J; next try in 3 s"),
+            "{listed:?}"
+        );
+    }
+    let json: Value = serde_json::from_str(&done(&place.run(&["forward", "--json"]))).unwrap();
+    assert_eq!(
+        (&json["schema"], &json["services"][0]["port"]),
+        (&SERVICES.into(), &8080.into())
+    );
 }
 
 #[test]
@@ -519,7 +630,7 @@ fn shares_are_added_listed_and_fetched() {
     let share = ShareRequest {
         path: RawPath::from(&*base.join("photos")),
         name: Some("p".to_owned()),
-        to: vec!["nas".to_owned(), "tag:x".to_owned()],
+        to: vec!["nas".parse().unwrap(), "tag:x".parse().unwrap()],
     };
     let removed = Request::ShareRemove { name: "b".to_owned() };
     assert_eq!(

@@ -133,3 +133,40 @@ impl Grants {
         self.lock().remove(token);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct None;
+
+    impl Bulk for None {
+        fn take(&self, _: &Arc<TcpStream>) {}
+    }
+
+    #[test]
+    fn data_connections_come_after_what_they_are_for() {
+        let (grants, token) = (Grants::default(), [7; 16]);
+        let [from, other] = [1, 2].map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
+        let grant = Grant {
+            purpose: TransferPurpose::Service,
+            npub: "npub1x".to_owned(),
+            name: "nas".to_owned(),
+            address: from,
+            networks: Vec::new(),
+            tags: Vec::new(),
+        };
+        grants.add(token, grant, Instant::now());
+        assert!(grants.bulk(&token, from).is_none(), "nothing was asked for");
+        assert!(grants.take(&token, other).is_none());
+        assert!(grants.take(&token, from).is_some());
+        assert!(grants.take(&token, from).is_none(), "it is asked for once");
+        assert!(grants.bulk(&token, from).is_none(), "it is not granted yet");
+        grants.begin(token, from, Arc::new(None));
+        assert!(grants.bulk(&token, from).is_some());
+        assert!(grants.bulk(&token, other).is_none());
+        grants.end(&token);
+        assert!(grants.bulk(&token, from).is_none() && !grants.knows(&token));
+    }
+}

@@ -53,6 +53,10 @@ fn connections_begin_as_documented() {
 #[test]
 fn messages_and_frames_as_documented() {
     assert_eq!(framed(&FromSender::Cancel.to_bytes()), bytes("01000000 08"));
+    let wanted = request::Request::Use {
+        service: "web".to_owned(),
+    };
+    assert_eq!(framed(&wanted.to_bytes()), bytes("06000000 03 0300 776562"));
     let verdicts = FromReceiver::Verdicts(0, vec![Verdict::Send, Verdict::Have]);
     let wire = bytes("0d000000 04 0000000000000000 0200 00 01");
     assert_eq!(framed(&verdicts.to_bytes()), wire);

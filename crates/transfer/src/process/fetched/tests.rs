@@ -9,12 +9,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use weft_control::TransferPurpose;
 
 use super::super::Options;
+use super::super::services::OfServices;
 use super::super::shared::{NO_SHARE, NOT_THERE};
 use super::*;
+use crate::audience::{Audience, Party};
 use crate::queue::Store;
 use crate::receive::{self, Session};
 use crate::settings::Settings;
-use crate::shares::{Reader, Share, Shares};
+use crate::shares::{Share, Shares};
 use crate::wire::request::{Listed, Request};
 use crate::wire::{Connection, FromReceiver, FromSender, Prelude, message};
 
@@ -44,15 +46,15 @@ impl Sharer {
         symlink("../closed", path("open/link")).unwrap();
         symlink("/etc/passwd", path("open/out")).unwrap();
         let mut shares = Shares::default();
-        let member = Reader::Member {
+        let member = Party::Member {
             name: "carol".to_owned(),
-            npub: "carol".to_owned(),
+            npub: Some("carol".to_owned()),
         };
         for (name, to) in [("open", vec![]), ("closed", vec![member])] {
             let share = Share {
                 name: name.to_owned(),
                 path: RawPath::from(&*path(name)),
-                to,
+                to: Audience(to),
             };
             shares.add(share).unwrap();
         }
@@ -62,7 +64,8 @@ impl Sharer {
             home: None,
         };
         let store = Store::open(&options.directory).unwrap();
-        let process = Arc::new(Process::new(options, store, Settings::default(), shares));
+        let services = OfServices::load(&options).unwrap();
+        let process = Arc::new(Process::new(options, store, Settings::default(), shares, services));
         let listener = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).unwrap();
         let (accepting, accepts) = (Arc::clone(&process), listener.try_clone().unwrap());
         thread::spawn(move || accepting.accept(&accepts));
