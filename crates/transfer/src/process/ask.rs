@@ -45,13 +45,18 @@ impl Process {
             share: asked.share.clone(),
             path: asked.path.clone().into_bytes(),
         };
-        let all = each(all, |one| names(one, &request, end));
+        let all = each(all, |one| names(&*ask(one, &request)?, end));
         let peer = all
             .first()
             .map_or_else(|| asked.peer.clone(), |(one, _)| one.name.clone());
         let (found, missing) = match asked.share.is_empty() {
             true => join(all).map_err(|failure| refused(&failure))?,
-            false => (choose(&asked.share, all).map_err(|failure| refused(&failure))?.1, None),
+            false => (
+                choose(&asked.share, &asked.peer, all)
+                    .map_err(|failure| refused(&failure))?
+                    .1,
+                None,
+            ),
         };
         let (mut names, more) = found;
         names.sort_by(|one, other| one.name.cmp(&other.name));
@@ -134,24 +139,21 @@ pub(super) fn odd() -> Failure {
 }
 
 /// Reads the names that a user of the peer sends.
-fn names(one: &Opened, request: &Request, end: Instant) -> Result<Names, Failure> {
-    let stream = ask(one, request)?;
+fn names(stream: &TcpStream, end: Instant) -> Result<Names, Failure> {
+    let is_name = |one: &Listed| RelPath::own(&one.name).is_ok_and(|path| path.parent().is_none());
     let mut all = Vec::new();
     loop {
-        match hear(&stream, end)? {
-            Answer::Listed(more) => all.extend(more),
+        match hear(stream, end)? {
+            Answer::Listed(more) if all.len() + more.len() <= MAX_NAMES && more.iter().all(is_name) => all.extend(more),
+            Answer::Listed(_) => return Err(Failure::Fatal(WireError::new("names that no folder has").to_string())),
             Answer::End(more) => return Ok((all, more)),
             _ => return Err(odd()),
-        }
-        let is_name = |name: &[u8]| RelPath::own(name).is_ok_and(|path| path.parent().is_none());
-        if all.len() > MAX_NAMES || !all.iter().all(|one| is_name(&one.name)) {
-            return Err(Failure::Fatal(WireError::new("names that no folder has").to_string()));
         }
     }
 }
 
 /// Puts the shares of all users together. One that does not answer is told beside them.
-fn join(all: Asked<Names>) -> Result<(Names, Option<String>), Failure> {
+fn join<U>(all: Vec<(U, Result<Names, Failure>)>) -> Result<(Names, Option<String>), Failure> {
     let (mut found, mut failed) = (None, None);
     for (_, answer) in all {
         match answer {
@@ -171,14 +173,17 @@ fn join(all: Asked<Names>) -> Result<(Names, Option<String>), Failure> {
 }
 
 /// Returns the only user who has a share, with the answer.
-pub(super) fn choose<T>(share: &str, all: Asked<T>) -> Result<(Opened, T), Failure> {
+///
+/// # Errors
+/// That there are several, or why there is none.
+pub(super) fn choose<U, T>(share: &str, peer: &str, all: Vec<(U, Result<T, Failure>)>) -> Result<(U, T), Failure> {
     let (mut found, mut failed) = (None, None);
     for (one, answer) in all {
         match answer {
             Ok(_) if found.is_some() => {
-                let (name, share) = (display(one.name.as_bytes()), display(share.as_bytes()));
+                let (peer, share) = (display(peer.as_bytes()), display(share.as_bytes()));
                 return Err(Failure::Fatal(format!(
-                    "several users of {name} share {share}; write USER@{name}:{share}"
+                    "several users of {peer} share {share}; write USER@{peer}:{share}"
                 )));
             }
             Ok(answer) => found = Some((one, answer)),
@@ -207,3 +212,6 @@ fn listed(one: &Listed) -> ListedName {
         changed: one.mtime_s,
     }
 }
+
+#[cfg(test)]
+mod tests;

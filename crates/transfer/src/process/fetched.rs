@@ -20,10 +20,11 @@ use super::shared::{below, refusal};
 use crate::api::{Amount, Direction, RawPath, TransferId, TransferState};
 use crate::link::Far;
 use crate::live::{Failure, Live, Reason};
-use crate::names::display;
+use crate::names::{RelPath, display};
 use crate::queue::Outgoing;
 use crate::receive::MAX_DATA;
 use crate::send::{self, Order};
+use crate::shares::Share;
 use crate::walk::{Source, WalkError};
 use crate::wire::message::Ended;
 use crate::wire::request::Answer;
@@ -125,16 +126,22 @@ impl Far for Fetcher {
 impl Process {
     /// Sends what a peer asks for, until the end of the transfer.
     pub(super) fn serve_get(&self, stream: &Arc<TcpStream>, token: [u8; 16], grant: &Grant, asked: &Asked) {
-        let begun = self.source_of(grant, asked).and_then(|(source, one)| {
+        // The other end may have gone.
+        let refuse = |(ended, why): Refused| drop(answer(stream, &Answer::Refused(ended, why)));
+        let begun = self.find_asked(grant, asked).and_then(|(share, below, one)| {
             let live = self.begin_fetched(&one)?;
-            Ok((source, one, live))
+            Ok((share, below, one, live))
         });
-        let (source, one, live) = match begun {
+        let (share, below, one, live) = match begun {
             Ok(begun) => begun,
-            Err((ended, why)) => {
-                // The other end may have gone.
-                let _ = answer(stream, &Answer::Refused(ended, why));
-                return;
+            Err(refused) => return refuse(refused),
+        };
+        // Patterns cost memory, so a place is needed before they are read.
+        let source = match source(&share, below, &asked.exclude) {
+            Ok(source) => source,
+            Err(refused) => {
+                self.end_fetched(one, &live, Err(Failure::Retry(refused.1.clone())));
+                return refuse(refused);
             }
         };
         let far = Arc::new(Fetcher {
@@ -165,19 +172,13 @@ impl Process {
     }
 
     /// Finds what a peer asks for, if the peer may read it.
-    fn source_of(&self, grant: &Grant, asked: &Asked) -> Result<(Source, Outgoing), Refused> {
+    fn find_asked(&self, grant: &Grant, asked: &Asked) -> Result<(Share, Option<RelPath>, Outgoing), Refused> {
         let share = self.share_for(&asked.share, grant)?;
         let below = below(&asked.path)?;
         let path = PathBuf::from(&share.path);
         let whole = below
             .as_ref()
             .map_or_else(|| path.clone(), |below| path.join(below.as_path()));
-        let source = Source::shared(&path, &share.name, below, &asked.exclude).map_err(|error| match error {
-            WalkError::Unreadable { source, .. } => refusal(&source),
-            WalkError::Special(_) => refusal(&std::io::ErrorKind::InvalidInput.into()),
-            WalkError::Pattern { .. } => (Ended::Fault, display(error.to_string().as_bytes())),
-            _ => (Ended::Fault, "its name cannot be sent".to_owned()),
-        })?;
         let slash = if asked.path.is_empty() { "" } else { "/" };
         let one = Outgoing {
             id: asked.id,
@@ -204,7 +205,7 @@ impl Process {
             notes: Vec::new(),
             more_notes: 0,
         };
-        Ok((source, one))
+        Ok((share, below, one))
     }
 
     /// Takes a place among the transfers that are fetched, or that of an older connection of the same one.
@@ -275,6 +276,17 @@ impl Process {
             }
         }
     }
+}
+
+/// Opens what a peer asks for.
+fn source(share: &Share, below: Option<RelPath>, exclude: &[String]) -> Result<Source, Refused> {
+    let path = PathBuf::from(&share.path);
+    Source::shared(&path, &share.name, below, exclude).map_err(|error| match error {
+        WalkError::Unreadable { source, .. } => refusal(&source),
+        WalkError::Special(_) => refusal(&std::io::ErrorKind::InvalidInput.into()),
+        WalkError::Pattern { .. } => (Ended::Fault, "a pattern is none, or takes too much memory".to_owned()),
+        _ => (Ended::Fault, "its name cannot be sent".to_owned()),
+    })
 }
 
 #[cfg(test)]

@@ -140,7 +140,7 @@ impl Process {
                 _ => Err(odd()),
             }
         });
-        let (opened, stream) = choose(&fetch.share, asked)?;
+        let (opened, stream) = choose(&fetch.share, &transfer.peer, asked)?;
         let hello = receive::greet(&stream).map_err(|error| send::lost(&error))?;
         let kept = self.greeted(transfer, fetch, &opened, hello);
         let (offer, hello) = kept.inspect_err(|failure| receive::tell_end(&stream, failure))?;

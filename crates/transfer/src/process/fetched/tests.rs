@@ -16,7 +16,7 @@ use crate::audience::{Audience, Party};
 use crate::queue::Store;
 use crate::receive::{self, Session};
 use crate::settings::Settings;
-use crate::shares::{Share, Shares};
+use crate::shares::Shares;
 use crate::wire::request::{Listed, Request};
 use crate::wire::{Connection, FromReceiver, FromSender, Prelude, message};
 
@@ -321,7 +321,7 @@ fn own(sharer: &Sharer) -> Outgoing {
         path: Vec::new(),
         exclude: Vec::new(),
     };
-    sharer.process.source_of(&grant, &asked).unwrap().1
+    sharer.process.find_asked(&grant, &asked).unwrap().2
 }
 
 #[test]
@@ -357,11 +357,37 @@ fn connections_beyond_those_of_a_transfer_are_closed() {
 }
 
 #[test]
+fn patterns_of_a_peer_have_a_bound() {
+    let sharer = Sharer::new();
+    for pattern in [
+        "{".repeat(1_000),
+        "[!a]{[!b],[!c]}".repeat(60),
+        "**/".repeat(300),
+        "a[".to_owned(),
+    ] {
+        let request = Request::Get {
+            id: TransferId([1; 16]),
+            share: "open".to_owned(),
+            path: Vec::new(),
+            exclude: vec![pattern.clone(); 100],
+        };
+        let (_, answer) = sharer.ask(sharer.grant("bob"), &request);
+        let is_answer = matches!(answer, Answer::Granted | Answer::Refused(Ended::Fault, _));
+        assert!(is_answer, "{pattern}: {answer:?}");
+        sharer.wait_for(0);
+    }
+}
+
+#[test]
 fn a_silent_peer_is_left() {
     let sharer = Sharer::new();
     let mut silent = sharer.connect(sharer.grant("bob"), Connection::Request);
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0);
-    // One that accepts, and takes no data.
+}
+
+#[test]
+fn a_peer_without_connections_for_data_is_left() {
+    let sharer = Sharer::new();
     let (mut stream, answer) = sharer.get("bob", 1, "open", b"");
     assert_eq!(answer, Answer::Granted);
     hear(&mut stream);
