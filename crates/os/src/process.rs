@@ -21,7 +21,7 @@ pub use self::heap::heap_in_use;
 pub use self::landlock::{Access, RulesetError};
 pub use self::memory::{LockMemoryError, forbid_core_dumps, ignore_stop_signals, lock_memory};
 pub use self::named::{hang_up, process_named};
-pub use self::peer::{peer_groups, peer_uid};
+pub use self::peer::{peer_groups, peer_pid, peer_uid};
 pub use self::priority::{Scheduling, permit_nice, set_thread_scheduling, thread_scheduling};
 pub use self::privileges::{
     Confinement, Part, PrivilegeError, Rights, drop_all_privileges, drop_privileges_to_net_admin,

@@ -16,12 +16,29 @@ const MOST: usize = 65_536;
 /// # Errors
 /// If the system does not say it: the socket is not a connected Unix socket.
 pub fn peer_uid(socket: impl AsFd) -> io::Result<u32> {
-    // pid, uid and gid of `struct ucred` (`linux/socket.h`). The pid may be 0, for a process of another namespace.
+    let [_, uid, _] = credentials(&socket)?;
+    Ok(uid)
+}
+
+/// The process at the other end of a connected Unix socket: the one that connected, or that listens. It may have ended
+/// since.
+///
+/// # Errors
+/// As [`peer_uid`]; `NotFound` for a process of another namespace.
+pub fn peer_pid(socket: impl AsFd) -> io::Result<u32> {
+    match credentials(&socket)? {
+        [0, ..] => Err(io::ErrorKind::NotFound.into()),
+        [pid, ..] => Ok(pid),
+    }
+}
+
+/// pid, uid and gid of `struct ucred` (`linux/socket.h`). The pid is 0 for a process of another namespace.
+fn credentials(socket: &impl AsFd) -> io::Result<[u32; 3]> {
     let mut bytes = [0; 12];
     let len = syscall::option_bytes(socket.as_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, &mut bytes)?;
     match (len, bytes.as_chunks().0) {
         // A socket that is not connected has the user -1.
-        (12, &[_, uid, _]) if uid != [0xff; 4] => Ok(u32::from_ne_bytes(uid)),
+        (12, &[pid, uid, gid]) if uid != [0xff; 4] => Ok([pid, uid, gid].map(u32::from_ne_bytes)),
         _ => Err(io::ErrorKind::NotConnected.into()),
     }
 }
@@ -56,8 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_user_of_this_process() {
+    fn the_user_and_the_number_of_this_process() {
         let (near, _far) = UnixStream::pair().unwrap();
+        assert_eq!(peer_pid(&near).unwrap(), std::process::id());
         assert_eq!(peer_uid(near).unwrap(), rustix::process::geteuid().as_raw());
         let unconnected = rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None);
         assert!(peer_uid(unconnected.unwrap()).is_err());
