@@ -51,9 +51,10 @@ impl Asked {
         match status {
             Status::NoReceiver => match self.purpose {
                 TransferPurpose::Send => format!("no user of {peer} receives files; run `weft receive ask` there"),
-                TransferPurpose::Read | TransferPurpose::Service => {
-                    format!("no user of {peer} shares anything at present; log in there and share it")
+                TransferPurpose::Read => {
+                    format!("no user of {peer} shares anything at present; `weft share add` there")
                 }
+                TransferPurpose::Service => format!("no user of {peer} serves anything at present; `weft serve` there"),
             },
             Status::NoSuchUser => {
                 let user = self.user.as_deref().unwrap_or("that user");
@@ -61,14 +62,17 @@ impl Asked {
                     TransferPurpose::Send => format!(
                         "{user} does not receive files on {peer}; run `weft receive ask` there as that user, or name another one"
                     ),
-                    TransferPurpose::Read | TransferPurpose::Service => {
-                        format!(
-                            "{user} shares nothing on {peer} at present; log in there as that user, or name another one"
-                        )
-                    }
+                    TransferPurpose::Read => format!(
+                        "{user} shares nothing on {peer} at present; run `weft share list` there as that user, or name another one"
+                    ),
+                    TransferPurpose::Service => format!(
+                        "{user} serves nothing on {peer} at present; run `weft serve` there as that user, or name another one"
+                    ),
                 }
             }
-            Status::SeveralUsers => format!("several users receive on {peer}; name the one that is meant"),
+            Status::SeveralUsers => {
+                format!("several users receive on {peer}; name the one that is meant, as USER@{peer}")
+            }
             Status::NotMember => format!(
                 "{peer} has this node neither in a common network nor among its peers; `weft invite` or `weft peer add` there \
                  changes that"

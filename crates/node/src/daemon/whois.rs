@@ -8,7 +8,7 @@ use weft_config::peer::NodeRef;
 use weft_control::Refusal;
 use weft_control::status::{Document as _, Whois, WhoisNetwork, WhoisNode};
 use weft_desired::members::Members;
-use weft_networks::Networks;
+use weft_networks::{Network, Networks};
 use weft_noise::PublicKey;
 use weft_wire::Subnet;
 
@@ -120,7 +120,9 @@ impl Known<'_> {
     }
 
     fn describe(&self, key: &PublicKey, subnet: Option<Subnet>) -> WhoisNode {
-        let networks = self.networks.iter().filter(|network| network.is_member(key));
+        // A network that this node has left tells no more.
+        let is_common = |network: &&Network| network.is_member(key) && network.is_member(self.networks.own());
+        let networks = self.networks.iter().filter(is_common);
         let networks: Vec<_> = networks
             .map(|network| WhoisNetwork {
                 id: network.id().to_string(),
