@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::{RawPath, ReceiveMode};
 use crate::document;
+use crate::limits::Limits;
 
 /// The schema of the file.
 const SCHEMA: &str = "weft.transfer-settings/1";
@@ -23,6 +24,9 @@ pub struct Settings {
     /// The folder into which files come; `None` for the [default](default_folder).
     #[serde(default)]
     pub folder: Option<RawPath>,
+    /// The limits of transfers.
+    #[serde(default, skip_serializing_if = "Limits::are_default")]
+    pub limits: Limits,
 }
 
 /// The reason why the settings cannot be used. Its text is one line for the user.
@@ -54,6 +58,7 @@ impl Default for Settings {
             mode: ReceiveMode::Ask,
             until: None,
             folder: None,
+            limits: Limits::default(),
         }
     }
 }
@@ -152,6 +157,7 @@ mod tests {
         let mut settings = Settings::default();
         settings.set_mode(tag("family"), Some(60), 1_000);
         settings.folder = Some(RawPath::Bytes(b"/tmp/\xff".to_vec()));
+        settings.limits.quota = Some(5);
         settings.save(&path).unwrap();
         assert_eq!(Settings::load(&path).unwrap(), settings);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -189,6 +195,10 @@ mod tests {
             (
                 "{\"schema\":\"weft.transfer-settings/1\",\"mode\":\"all\"}",
                 "unknown variant `all`",
+            ),
+            (
+                "{\"schema\":\"weft.transfer-settings/1\",\"mode\":\"ask\",\"limits\":{\"sent\":1}}",
+                "unknown field `sent`",
             ),
             (
                 "{\"schema\":\"weft.transfer-settings/2\",\"mode\":\"ask\"}",
