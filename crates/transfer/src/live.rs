@@ -6,6 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::api::{Amount, Note, TransferState};
+use crate::least::{Least, Motion, Watch};
+use crate::pace::Paces;
 
 /// The most notes of a transfer that are kept.
 pub const MAX_NOTES: usize = 100;
@@ -13,6 +15,14 @@ pub const MAX_NOTES: usize = 100;
 const SAMPLE: Duration = Duration::from_millis(500);
 /// How many samples count: those of five seconds.
 const SAMPLES: usize = 11;
+/// What holds a transfer up that keeps to a limit.
+pub(crate) const LIMIT: &str = "limit";
+/// The least time that has shares, in microseconds.
+const LEAST_TIME: u64 = 20_000;
+/// The longest sleep of who keeps to a limit, after which the limit may be another one.
+const NAP: Duration = Duration::from_millis(100);
+/// How many times as long nothing may move where a limit holds a transfer up.
+const LIMITED: u32 = 12;
 /// The number that stands for a total that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
@@ -75,6 +85,22 @@ impl Times {
     pub fn now(&self) -> [u64; 4] {
         [0, 1, 2, 3].map(|at: usize| self.0.get(at).map_or(0, Count::value))
     }
+
+    /// The shares of the last seconds, in thousandths: disk, CPU, network, limit. All are 0 if little time was counted.
+    /// `before` is what the caller keeps for it from one half second to the next.
+    pub fn shares(&self, before: &mut [u64; 4]) -> [u64; 4] {
+        let mut spent = [0; 4];
+        for ((spent, now), before) in spent.iter_mut().zip(self.now()).zip(before) {
+            *spent = now.saturating_sub(*before);
+            // What is long ago counts less and less.
+            *before += *spent / 4;
+        }
+        match spent.iter().sum::<u64>() {
+            // The threads are inside something that has not ended.
+            0..LEAST_TIME => [0; 4],
+            all => spent.map(|part| part * 1_000 / all),
+        }
+    }
 }
 
 /// The state of a transfer.
@@ -116,8 +142,18 @@ pub struct Live {
     pub read: Count,
     /// Entries that were there already.
     pub had: Count,
+    /// Whether the other end knows of it: 1 from the greeting on.
+    pub greeted: Count,
+    /// Whatever else shows that it goes on: messages, entries, turns of a limit.
+    pub steps: Count,
     /// Where the time of the threads here goes.
     pub times: Times,
+    /// Entries, and their bytes, that the receiving end does not want.
+    unwanted: [Count; 2],
+    /// Whether the path goes through a relay.
+    relayed: AtomicBool,
+    /// Whether nothing has moved for so long that others have its turn.
+    idle: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
     stop: Stop,
@@ -135,7 +171,12 @@ impl Default for Live {
             saved: Count::default(),
             read: Count::default(),
             had: Count::default(),
+            greeted: Count::default(),
+            steps: Count::default(),
             times: Times::default(),
+            unwanted: Default::default(),
+            relayed: AtomicBool::new(false),
+            idle: AtomicBool::new(false),
             state: Mutex::new(State {
                 state: TransferState::Queued,
                 why: None,
@@ -165,16 +206,87 @@ impl Live {
         self.total_bytes.set(bytes.unwrap_or(UNKNOWN));
     }
 
-    /// Returns entries and bytes.
+    /// Notes that the receiving end does not want an entry: it counts no more.
+    pub fn leave_out(&self, bytes: u64) {
+        let [entries, of_bytes] = &self.unwanted;
+        entries.add(1);
+        of_bytes.add(bytes);
+    }
+
+    /// Returns entries and bytes, without those that the receiving end does not want.
     pub fn amounts(&self) -> [Amount; 2] {
-        let amount = |total: &Count, done: &Count| Amount {
-            total: Some(total.value()).filter(|total| *total != UNKNOWN),
+        let amount = |total: &Count, unwanted: &Count, done: &Count| Amount {
+            total: Some(total.value())
+                .filter(|total| *total != UNKNOWN)
+                .map(|total| total.saturating_sub(unwanted.value())),
             done: done.value(),
         };
+        let [entries, bytes] = &self.unwanted;
         [
-            amount(&self.total_entries, &self.entries),
-            amount(&self.total_bytes, &self.bytes),
+            amount(&self.total_entries, entries, &self.entries),
+            amount(&self.total_bytes, bytes, &self.bytes),
         ]
+    }
+
+    /// Sets whether the path goes through a relay.
+    pub fn set_relayed(&self, relayed: bool) {
+        self.relayed.store(relayed, Ordering::Relaxed);
+    }
+
+    /// Whether the path goes through a relay.
+    pub fn is_relayed(&self) -> bool {
+        self.relayed.load(Ordering::Relaxed)
+    }
+
+    /// Whether it takes a turn of the transfers at a time: it does not wait for a user, and something moves.
+    pub fn takes_turn(&self) -> bool {
+        goes_on(self.lock().state) && !self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether something moves. One on which nothing has moved for too long ends.
+    pub fn look(&self, watch: &mut Watch, least: &Least, now: Instant) {
+        let counts = [
+            &self.moved,
+            &self.read,
+            &self.entries,
+            &self.bytes,
+            &self.had,
+            &self.steps,
+        ];
+        let (goes_on, is_limited) = {
+            let state = self.lock();
+            (goes_on(state.state), state.held_up_by == Some(LIMIT))
+        };
+        // A low limit may let nothing through for long, which another try would not change.
+        let end = least.end * if is_limited { LIMITED } else { 1 };
+        let motion = watch.look(&Least { end, ..*least }, counts.map(Count::value), goes_on, now);
+        self.idle.store(motion != Motion::Moves, Ordering::Relaxed);
+        if motion == Motion::Over {
+            self.stop.stop(Reason::Failed(Failure::Retry(least.words())));
+        }
+    }
+
+    /// Waits for the turn of `bytes` at each limit that holds, unless the transfer ends.
+    pub fn keep_to(&self, paces: &Paces, bytes: u64) {
+        for (pace, of_relay) in paces.all() {
+            let holds = || !of_relay || self.relayed.load(Ordering::Relaxed);
+            if !holds() {
+                continue;
+            }
+            let turn = pace.take(bytes, Instant::now());
+            loop {
+                let wait = pace.wait(turn, Instant::now());
+                if wait.is_zero() {
+                    break;
+                }
+                if self.stop.is_set() || !holds() {
+                    pace.give_back(bytes, Instant::now());
+                    break;
+                }
+                self.times.of(Work::Limit, || std::thread::sleep(wait.min(NAP)));
+                self.steps.add(1);
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -247,6 +359,12 @@ impl Live {
             Err(error) => error.into_inner().0.version,
         }
     }
+}
+
+/// Whether something should move: a peer that has not answered yet, or does not say that all is stored, may be one that
+/// never will.
+const fn goes_on(state: TransferState) -> bool {
+    !matches!(state, TransferState::Queued | TransferState::Waiting)
 }
 
 /// Why a transfer ends before it is done.
@@ -324,5 +442,36 @@ impl Stop {
     /// Why it ends.
     pub fn reason(&self) -> Option<Reason> {
         self.lock().0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use weft_os::test_support::wait_until;
+
+    use super::*;
+    use crate::pace::Pace;
+
+    #[test]
+    fn a_limit_of_relays_holds_while_the_path_goes_through_one() {
+        let live = Live::default();
+        let pace = Arc::new(Pace::new(Some(1), Instant::now()));
+        let paces = Paces {
+            always: Vec::new(),
+            relayed: vec![Arc::clone(&pace)],
+        };
+        live.keep_to(&paces, 1_000_000);
+        assert_eq!(live.steps.value(), 0, "it is not asked on a direct path");
+        live.set_relayed(true);
+        live.keep_to(&paces, 1_000_000);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| live.keep_to(&paces, 1_000_000));
+            wait_until(Duration::from_secs(60), "it waits", || live.steps.value() > 0);
+            live.set_relayed(false);
+            waits.join().unwrap();
+        });
+        assert!(live.times.now()[3] > 0);
     }
 }

@@ -6,27 +6,31 @@ mod compare;
 mod data;
 mod decide;
 mod folders;
+mod only;
 mod stage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use self::compare::Comparison;
 use self::folders::Folders;
+pub use self::only::Only;
 use self::stage::Stage;
 use crate::api::{TransferId, TransferState};
 use crate::hash::Hash;
 use crate::journal::{GroupSet, Journal, KeptFile, boot_id};
+use crate::least::{Least, Watch};
+use crate::limits::Keeper;
 use crate::link::Until;
-use crate::live::{Failure, Live, Reason};
+use crate::live::{Failure, LIMIT, Live, Reason};
 use crate::names::{self, RelPath, STAGED};
-use crate::pace::Pace;
+use crate::pace::Paces;
 use crate::root::Root;
 use crate::send::{ALIVE, SAMPLE, SILENCE, plain};
 use crate::wire::message::{self, Ended};
@@ -44,6 +48,22 @@ const MAX_STRAYS: u32 = 64;
 const MAX_CHANGES: u8 = 8;
 /// The pause between two points from which a transfer goes on after a loss of power.
 const CHECKPOINT: Duration = Duration::from_secs(30);
+
+/// What the sending end gets to know about an entry that the user here has not chosen.
+pub(crate) const NOT_WANTED: &str = "not wanted at the receiving end";
+
+/// What the user here has set for a transfer, and chosen of it.
+#[derive(Debug, Default)]
+pub struct Terms {
+    /// The limits of bytes a second.
+    pub paces: Paces,
+    /// The least speed.
+    pub least: Least,
+    /// The quotas and the free space, and the npub of the peer.
+    pub keeper: Option<(Arc<Keeper>, String)>,
+    /// The names at the top that are wanted; `None` for all.
+    pub only: Option<Only>,
+}
 
 /// How much more than was announced may come in any case, in bytes.
 const GROWTH: u64 = 64 << 20;
@@ -109,6 +129,7 @@ pub struct Session {
     live: Arc<Live>,
     control: Arc<TcpStream>,
     writes: Mutex<()>,
+    terms: Terms,
     id: TransferId,
     overwrite: bool,
     /// The names at the top that were offered.
@@ -121,7 +142,8 @@ pub struct Session {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     connections: AtomicUsize,
-    pace: Option<Pace>,
+    /// Whether a limit of the sending end holds it up.
+    limited_there: AtomicBool,
 }
 
 /// What earlier tries have left.
@@ -236,6 +258,7 @@ impl Session {
             live,
             control,
             writes: Mutex::new(()),
+            terms: Terms::default(),
             id: hello.id,
             overwrite: hello.overwrite,
             offered: hello.names.iter().cloned().collect(),
@@ -246,14 +269,14 @@ impl Session {
             waiting: Mutex::default(),
             changed: Condvar::new(),
             connections: AtomicUsize::new(0),
-            pace: None,
+            limited_there: AtomicBool::new(false),
         })
     }
 
-    /// Takes so many bytes a second at most.
+    /// Adds what the user has set and chosen.
     #[must_use]
-    pub fn limited(mut self, limit: Option<u64>) -> Self {
-        self.pace = limit.map(Pace::new);
+    pub fn with_terms(mut self, terms: Terms) -> Self {
+        self.terms = terms;
         self
     }
 
@@ -324,7 +347,7 @@ impl Session {
             Ok(()) => FromReceiver::Done,
             Err(failure) => end_of(failure),
         };
-        self.say_progress();
+        self.say_progress(&mut self.live.times.now());
         let _ = self.say(&last);
         done
     }
@@ -379,6 +402,10 @@ impl Session {
     }
 
     fn handle(&self, message: FromSender) -> Result<(), Failure> {
+        // What the other end says of itself moves nothing.
+        if !matches!(message, FromSender::Alive | FromSender::Limited(..)) {
+            self.live.steps.add(1);
+        }
         let fault = |what: &str| Err(Failure::Fatal(format!("the other end sent {what}")));
         match message {
             FromSender::Hello(_) => fault("a second greeting"),
@@ -400,6 +427,10 @@ impl Session {
             FromSender::Changed(index, entry) => self.decide_again(index, entry),
             FromSender::Cancel => Err(Failure::Cancelled("cancelled at the sending end".to_owned())),
             FromSender::Alive => Ok(()),
+            FromSender::Limited(is_so) => {
+                self.limited_there.store(is_so, Ordering::Relaxed);
+                Ok(())
+            }
         }
     }
 
@@ -450,16 +481,20 @@ impl Session {
     /// Says now and then how far it is, and that this end is alive; writes what is there to the disk.
     fn tick(&self) {
         let mut said = Instant::now();
-        let mut checked = (Instant::now(), 0);
-        let mut sampled = Instant::now();
+        let mut checked = (said, 0);
+        let mut sampled = said;
+        let mut before = [0; 4];
+        let mut watch = Watch::new(said);
         while !self.live.stop().is_set() {
             thread::sleep(SAMPLE / 5);
             let now = Instant::now();
             if now >= sampled + SAMPLE {
                 sampled = now;
                 self.live.sample(now);
-                self.say_progress();
+                self.say_progress(&mut before);
+                self.keep_limits(now);
             }
+            self.live.look(&mut watch, &self.terms.least, now);
             if now >= said + ALIVE {
                 said = now;
                 let _ = self.say(&FromReceiver::Alive);
@@ -474,14 +509,30 @@ impl Session {
         }
     }
 
-    fn say_progress(&self) {
-        let [disk, cpu, net, _] = self.live.times.now();
-        let all = (disk + cpu + net).max(1);
-        let share = |part: u64| u16::try_from(part * 1_000 / all).unwrap_or(0);
-        let times = [share(net), share(cpu), share(disk)];
+    fn say_progress(&self, before: &mut [u64; 4]) {
+        let [disk, cpu, net, limit] = self.live.times.shares(before);
+        let is_limited = limit > 500 || self.limited_there.load(Ordering::Relaxed);
+        self.live.change(|state| state.held_up_by = is_limited.then_some(LIMIT));
+        // Shares of nothing would look like those of a limit.
+        let net = if limit > 0 { net.max(1) } else { net };
+        let times = [net, cpu, disk].map(|share| u16::try_from(share).unwrap_or(0));
         let [entries, bytes] = [self.live.entries.value(), self.live.bytes.value()];
         // A lost connection shows where messages are read.
         let _ = self.say(&FromReceiver::Progress(entries, bytes, times));
+    }
+
+    /// Ends the transfer if too little space is free; keeps what is used of the quotas.
+    fn keep_limits(&self, now: Instant) {
+        let Some((keeper, _)) = &self.terms.keeper else { return };
+        keeper.save(now, false);
+        match self.stage.root.free_bytes() {
+            Err(error) => tracing::debug!(%error, "the free space is unknown"),
+            Ok(free) => {
+                if let Err(words) = keeper.check_free(free) {
+                    self.fail(Failure::Retry(words));
+                }
+            }
+        }
     }
 
     /// Makes a point from which the transfer goes on after a loss of power.
@@ -491,6 +542,15 @@ impl Session {
         let mut journal = self.journal();
         self.stage.tree.sync_fs()?;
         journal.sync()
+    }
+}
+
+/// The share of the time of the receiving end, in thousandths, in which it keeps to a limit: what the others leave.
+#[must_use]
+pub(crate) const fn limit_of(others: u64) -> u64 {
+    match others {
+        0 => 0,
+        _ => 1_000_u64.saturating_sub(others),
     }
 }
 

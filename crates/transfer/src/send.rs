@@ -17,10 +17,12 @@ use weft_control::TransferPurpose;
 use self::job::{Job, Queue, Window};
 use crate::api::{RawPath, TransferId, TransferState};
 use crate::journal::{Journal, Kept, boot_id};
+use crate::least::{Least, Watch};
 use crate::link::{self, Far, Opened};
-use crate::live::{Failure, Live, Reason};
+use crate::live::{Failure, LIMIT, Live, Reason};
 use crate::names;
-use crate::pace::Pace;
+use crate::pace::Paces;
+use crate::receive::{self, NOT_WANTED};
 use crate::walk::{EntryKind, Source};
 use crate::wire::message::{self, Ended};
 use crate::wire::{Connection, FromReceiver, FromSender, Hello, Verdict, WireError};
@@ -47,8 +49,12 @@ pub struct Order {
     pub into: String,
     /// Whether existing files are to be replaced.
     pub overwrite: bool,
-    /// The most bytes a second.
-    pub limit: Option<u64>,
+    /// Whether the other end has asked for it.
+    pub is_fetched: bool,
+    /// The limits of bytes a second.
+    pub paces: Paces,
+    /// The least speed.
+    pub least: Least,
     /// How many connections carry data.
     pub connections: usize,
     /// The file of the hashes of what was sent.
@@ -65,7 +71,6 @@ struct Session<'a> {
     queue: Queue,
     window: Window,
     outboard: Mutex<Outboard>,
-    pace: Option<Pace>,
 }
 
 /// The hashes of what was sent, kept for a resume.
@@ -86,29 +91,49 @@ pub struct Addressee {
     pub user: Option<String>,
 }
 
-/// Connects to a peer and sends until everything is stored there. `opened` learns the peer's npub and name.
+/// Reads the paths, and asks for a token to send them.
 ///
 /// # Errors
-/// How the try failed; why it was stopped is in `live`.
-pub fn run(
-    order: &Order,
-    to: &Addressee,
-    control: &Path,
-    live: &Live,
-    opened: impl FnOnce(&Opened),
-) -> Result<(), Failure> {
+/// How the try failed.
+pub fn open(order: &Order, to: &Addressee, control: &Path, live: &Live) -> Result<(Source, Opened), Failure> {
     let source = Source::new(&order.paths, &order.exclude).map_err(|error| Failure::Fatal(error.to_string()))?;
     live.set(TransferState::Connecting, None);
     let agreed = link::open(control, &to.peer, to.user.clone(), TransferPurpose::Send)?;
-    opened(&agreed);
+    Ok((source, agreed))
+}
+
+/// Tells a peer that the user has cancelled a transfer of which it knows.
+///
+/// # Errors
+/// Why it does not know that.
+pub fn tell_cancel(hello: Hello, to: &Addressee, control: &Path) -> Result<(), Failure> {
+    let agreed = link::open(control, &to.peer, to.user.clone(), TransferPurpose::Send)?;
     let stream = agreed.connect(Connection::Control)?;
-    deliver(order, source, control, live, &stream, &agreed)
+    let talk = || -> io::Result<Result<(), Failure>> {
+        for message in [FromSender::Hello(hello), FromSender::Cancel] {
+            message::write(&mut &*stream, &message.to_bytes())?;
+        }
+        let end = Instant::now() + SILENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match FromReceiver::parse(&message::read(&mut &*stream)?)? {
+                FromReceiver::Ended(Ended::NotNow, why) => return Ok(Err(Failure::Retry(plain(&why)))),
+                FromReceiver::Ended(..) | FromReceiver::Done => return Ok(Ok(())),
+                _ => {}
+            }
+        }
+    };
+    talk().map_err(|error| lost(&error))?
 }
 
 /// Sends on a connection that is there, until everything is stored at the other end.
 ///
 /// # Errors
-/// As [`run`].
+/// How the try failed; why it was stopped is in `live`.
 pub fn deliver(
     order: &Order,
     source: Source,
@@ -128,11 +153,13 @@ pub fn deliver(
         queue: Queue::default(),
         window: Window::default(),
         outboard: Mutex::new(outboard),
-        pace: order.limit.map(Pace::new),
     };
+    // A limit of relays holds from the first byte on.
+    session.note_path(control);
     session
         .say(&FromSender::Hello(session.greeting()))
         .map_err(|error| lost(&error))?;
+    live.greeted.set(1);
     let result = thread::scope(|scope| {
         // It also ends the control connection, so that a wish of the user can be told there.
         scope.spawn(|| {
@@ -165,7 +192,9 @@ pub(crate) fn lost(error: &io::Error) -> Failure {
 
 impl Session<'_> {
     fn greeting(&self) -> Hello {
-        let (entries, bytes) = listing::count(&self.source, Instant::now() + COUNTING).unzip();
+        let counted = listing::count(&self.source, Instant::now() + COUNTING);
+        let of = |part: fn([u64; 3]) -> u64| counted.map(part);
+        let (entries, bytes) = (of(|[entries, ..]| entries), of(|[_, bytes, _]| bytes));
         self.live.set_totals(entries, bytes);
         let names = self.source.names();
         Hello {
@@ -173,6 +202,7 @@ impl Session<'_> {
             overwrite: self.order.overwrite,
             entries,
             bytes,
+            disk: of(|[.., disk]| disk),
             into: self.order.into.clone().into_bytes(),
             names,
         }
@@ -204,9 +234,14 @@ impl Session<'_> {
         stream.set_read_timeout(Some(SILENCE)).map_err(|error| lost(&error))?;
         let mut from = io::BufReader::new(stream);
         let mut accepted = false;
+        let mut before = [0; 4];
         loop {
             let bytes = message::read(&mut from).map_err(|error| lost(&error))?;
             match FromReceiver::parse(&bytes).map_err(|error| lost(&error.into()))? {
+                FromReceiver::Waiting if self.order.is_fetched => {
+                    let why = "the other end does not take what it has asked for";
+                    return Err(Failure::Fatal(why.to_owned()));
+                }
                 FromReceiver::Waiting => self.live.set(
                     TransferState::Waiting,
                     Some(format!("it waits until it is accepted on {}", self.far.name())),
@@ -222,6 +257,7 @@ impl Session<'_> {
                 FromReceiver::Accepted => {}
                 FromReceiver::Ended(ended, why) => return Err(refused(ended, &why)),
                 FromReceiver::Verdicts(first, verdicts) => {
+                    self.live.steps.add(1);
                     for (entry, verdict) in (first..).zip(verdicts) {
                         self.judge(entry, verdict)?;
                     }
@@ -229,7 +265,7 @@ impl Session<'_> {
                 FromReceiver::Progress(entries, bytes, theirs) => {
                     self.live.entries.set(entries);
                     self.live.bytes.set(bytes);
-                    self.weigh(theirs);
+                    self.weigh(theirs, &mut before);
                 }
                 FromReceiver::Note(name, what) => self.live.note(names::display(&name), plain(&what)),
                 FromReceiver::Syncing => self.live.set(TransferState::Syncing, None),
@@ -250,6 +286,9 @@ impl Session<'_> {
             }
             Verdict::Made => self.window.remove(index),
             Verdict::Refused(why) => {
+                if why == NOT_WANTED {
+                    self.live.leave_out(entry.size);
+                }
                 self.live.note(entry.path.display(), plain(&why));
                 self.window.remove(index);
             }
@@ -271,16 +310,24 @@ impl Session<'_> {
     /// Says each half second how fast it goes and what holds it up, and that this end is alive.
     fn tick(&self, control: &Path) {
         let mut said = Instant::now();
-        let mut asked = None;
+        let mut asked = said;
+        let mut watch = Watch::new(said);
+        let mut limited = false;
         while !self.live.stop().is_set() {
             thread::sleep(SAMPLE.min(Duration::from_millis(100)));
             let now = Instant::now();
-            if asked.is_none_or(|at| now >= at + SAMPLE * 4) {
-                asked = Some(now);
-                let path = link::path(control, self.far.npub());
-                self.live.change(|state| state.path = path);
+            if now >= asked + SAMPLE * 4 {
+                asked = now;
+                self.note_path(control);
             }
             self.live.sample(now);
+            self.live.look(&mut watch, &self.order.least, now);
+            let is_limited = self.live.state().held_up_by == Some(LIMIT);
+            if is_limited != std::mem::replace(&mut limited, is_limited)
+                && self.say(&FromSender::Limited(is_limited)).is_err()
+            {
+                return;
+            }
             if now >= said + ALIVE {
                 said = now;
                 if self.say(&FromSender::Alive).is_err() {
@@ -295,14 +342,14 @@ impl Session<'_> {
     }
 
     /// Finds what holds the transfer up: where most of the time of the threads goes, here and there.
-    fn weigh(&self, theirs: [u16; 3]) {
-        let [net, _, disk] = theirs;
-        let [disk_here, cpu, wait, limit] = self.live.times.now();
-        let all = (disk_here + cpu + wait + limit).max(1);
-        let share = |part: u64| part * 1_000 / all;
-        let by = if share(limit) > 500 {
-            "limit"
-        } else if share(wait) > 500 {
+    fn weigh(&self, theirs: [u16; 3], before: &mut [u64; 4]) {
+        let [net, their_cpu, disk] = theirs.map(u64::from);
+        let their_limit = receive::limit_of(net + their_cpu + disk);
+        let [disk_here, cpu, wait, limit] = self.live.times.shares(before);
+        let waits = wait > 500 || disk_here + cpu + wait + limit == 0;
+        let by = if limit > 500 || their_limit > 500 {
+            LIMIT
+        } else if waits {
             if disk > 500 {
                 "disk-there"
             } else if net > 700 {
@@ -310,7 +357,7 @@ impl Session<'_> {
             } else {
                 "cpu"
             }
-        } else if share(disk_here) > 500 {
+        } else if disk_here > 500 {
             "disk-here"
         } else {
             "cpu"
@@ -320,9 +367,14 @@ impl Session<'_> {
 
     /// Waits for the turn of `bytes` where there is a limit.
     fn keep_to_limit(&self, bytes: usize) {
-        if let Some(pace) = &self.pace {
-            pace.keep(bytes, self.live);
-        }
+        self.live.keep_to(&self.order.paces, bytes as u64);
+    }
+
+    /// Asks the daemon for the path.
+    fn note_path(&self, control: &Path) {
+        let (path, relayed) = link::path(control, self.far.npub()).unzip();
+        self.live.set_relayed(relayed.unwrap_or(false));
+        self.live.change(|state| state.path = path);
     }
 }
 

@@ -8,6 +8,7 @@ mod identity;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use self::exclude::Exclude;
@@ -42,6 +43,8 @@ pub struct Entry {
     pub mtime_ns: u32,
     /// Its size in bytes; 0 unless it is a file.
     pub size: u64,
+    /// Those of them that are no holes, about.
+    pub disk: u64,
     /// What it points to, if it is a link.
     pub target: Vec<u8>,
     /// What it is for the system.
@@ -117,15 +120,15 @@ struct Top {
 }
 
 impl Top {
-    /// Looks at it.
-    fn look(&self) -> io::Result<(EntryKind, Identity, u32)> {
+    /// Looks at it: its kind, its identity, its mode and how many blocks of 512 bytes it has.
+    fn look(&self) -> io::Result<(EntryKind, Identity, (u32, u64))> {
         let Some(below) = &self.below else {
             let metadata = fs::metadata(&self.path)?;
             let kind = match metadata.is_dir() {
                 true => EntryKind::Dir,
                 false => EntryKind::File,
             };
-            return Ok((kind, Identity::of(&metadata), metadata_mode(&metadata)));
+            return Ok((kind, Identity::of(&metadata), (metadata.mode(), metadata.blocks())));
         };
         let meta = Root::open(&self.path)?.stat(below)?.ok_or(io::ErrorKind::NotFound)?;
         let kind = match meta.kind {
@@ -133,7 +136,7 @@ impl Top {
             Kind::File => EntryKind::File,
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
-        Ok((kind, Identity::of_meta(&meta), meta.mode))
+        Ok((kind, Identity::of_meta(&meta), (meta.mode, meta.blocks)))
     }
 
     /// Opens the folder that it is.
@@ -256,8 +259,8 @@ impl Source {
     }
 
     fn top_entry(&self, top: &Top) -> io::Result<Entry> {
-        let (kind, identity, mode) = top.look()?;
-        Ok(entry(top.name.clone(), kind, &identity, mode))
+        let (kind, identity, facts) = top.look()?;
+        Ok(entry(top.name.clone(), kind, &identity, facts))
     }
 
     /// Walks through a folder with a stack of open folders.
@@ -333,7 +336,7 @@ impl Source {
             Kind::Socket => return Some(left_out(&whole, "a socket".to_owned())),
             Kind::Device => return Some(left_out(&whole, "a device".to_owned())),
         };
-        let found = entry(path, kind, &Identity::of_meta(&meta), meta.mode);
+        let found = entry(path, kind, &Identity::of_meta(&meta), (meta.mode, meta.blocks));
         Some(Found::Entry(Entry { target, ..found }))
     }
 
@@ -360,7 +363,7 @@ impl Source {
             path.clone(),
             EntryKind::File,
             &identity,
-            metadata_mode(&metadata),
+            (metadata.mode(), metadata.blocks()),
         ))
     }
 
@@ -377,25 +380,22 @@ fn below(path: &RelPath) -> Option<RelPath> {
     RelPath::own(bytes.get(at + 1..)?).ok()
 }
 
-fn entry(path: RelPath, kind: EntryKind, identity: &Identity, mode: u32) -> Entry {
+fn entry(path: RelPath, kind: EntryKind, identity: &Identity, (mode, blocks): (u32, u64)) -> Entry {
+    let size = match kind {
+        EntryKind::File => identity.size,
+        EntryKind::Dir | EntryKind::Link => 0,
+    };
     Entry {
         path,
         kind,
         mode: mode & 0o777,
         mtime_s: identity.mtime_s,
         mtime_ns: identity.mtime_ns,
-        size: match kind {
-            EntryKind::File => identity.size,
-            EntryKind::Dir | EntryKind::Link => 0,
-        },
+        size,
+        disk: size.min(blocks.saturating_mul(512)),
         target: Vec::new(),
         identity: *identity,
     }
-}
-
-fn metadata_mode(metadata: &fs::Metadata) -> u32 {
-    use std::os::unix::fs::MetadataExt as _;
-    metadata.mode()
 }
 
 fn left_out(path: &[u8], why: String) -> Found {

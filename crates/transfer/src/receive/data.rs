@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, fallocate, futimens};
+use weft_os::clock::unix_s;
 
 use super::{Item, ItemState, MAX_DATA, SILENCE, Session, failed};
 use crate::hash::{FileHasher, GROUP, Hash, group_len, groups};
@@ -72,25 +73,49 @@ impl Session {
             };
             stream.set_read_timeout(Some(SILENCE)).map_err(lost)?;
             room.resize(frame.len as usize, 0);
-            let read = self
-                .live
-                .times
-                .of(Work::Net, || io::Read::read_exact(&mut from, &mut room));
-            read.map_err(lost)?;
-            if let Some(pace) = &self.pace {
-                pace.keep(room.len(), &self.live);
-            }
             let Some(item) = self.item_of(frame.entry, frame.changes)? else {
-                self.live.moved.add(room.len() as u64);
+                self.read(&mut from, &mut room, 0)?.map_err(lost)?;
                 continue;
             };
+            // What is compressed counts as what it becomes.
+            let more = match frame.form {
+                Form::Packed => group_len(item.entry.size, frame.group).saturating_sub(room.len()),
+                Form::Plain | Form::Zero => 0,
+            };
+            self.read(&mut from, &mut room, more as u64)?.map_err(lost)?;
             let bytes = match frame.form {
                 Form::Packed => self.unpack(&item, &frame, &room, &mut unpacker)?,
                 Form::Plain | Form::Zero => &room,
             };
-            self.live.moved.add(bytes.len() as u64);
             self.take(&item, &frame, bytes)?;
         }
+    }
+
+    /// Reads the bytes of a frame, within the limits. `more` is how much longer its group is.
+    fn read(&self, from: &mut impl io::Read, room: &mut [u8], more: u64) -> Result<io::Result<()>, Failure> {
+        if let Some((keeper, npub)) = &self.terms.keeper {
+            let taken = keeper.take(npub, room.len() as u64 + more, unix_s());
+            taken.map_err(Failure::Retry)?;
+        }
+        let len = room.len();
+        let mut at = 0;
+        while at < len {
+            // A connection that stands still for long would look dead.
+            let piece = self.terms.paces.piece(len - at);
+            let Some(piece) = room.get_mut(at..at + piece) else {
+                break;
+            };
+            self.live.keep_to(&self.terms.paces, piece.len() as u64);
+            let read = self.live.times.of(Work::Net, || from.read_exact(piece));
+            if read.is_err() {
+                return Ok(read);
+            }
+            self.live.moved.add(piece.len() as u64);
+            at += piece.len();
+        }
+        self.live.moved.add(more);
+        self.live.saved.add(more);
+        Ok(Ok(()))
     }
 
     /// Takes a compressed group apart.
@@ -113,7 +138,6 @@ impl Session {
                 "the other end sent compressed data that are damaged, or more or less than a group".to_owned(),
             )
         })?;
-        self.live.saved.add((len - bytes.len().min(len)) as u64);
         Ok(unpacked)
     }
 
@@ -125,6 +149,12 @@ impl Session {
         if frame.group >= groups(size) || bytes.len() != expected || zero && size <= GROUP {
             return Err(Failure::Fatal(format!(
                 "the other end sent more or less of {} than it announced",
+                name()
+            )));
+        }
+        if item.lock().frames > groups(size).saturating_mul(3).saturating_add(64) {
+            return Err(Failure::Fatal(format!(
+                "the other end sends {} again and again",
                 name()
             )));
         }
@@ -177,7 +207,13 @@ impl Session {
         }
         let (at, zero) = (frame.group * GROUP, frame.form == Form::Zero);
         let (number, index, hash) = (item.number, frame.group, frame.hash);
-        if item.lock().groups.contains(index) {
+        let is_held = item.lock().groups.contains(index);
+        if zero && !is_held {
+            // It is zero already.
+            item.lock().frames += 1;
+            return Ok(());
+        }
+        if is_held {
             // What is written over counts no more, even if only the new bytes reach the disk before the power fails.
             let mut journal = self.journal();
             journal.append(&Record::Group {

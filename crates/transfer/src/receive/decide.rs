@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use super::{Item, ItemState, MAX_CHANGES, MAX_WAITING, Session, failed};
+use super::{Item, ItemState, MAX_CHANGES, MAX_WAITING, NOT_WANTED, Session, failed};
 use crate::hash::{GROUP, Hash};
 use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::Failure;
@@ -137,7 +137,12 @@ impl Session {
                 "the other end sends {name}, which it did not offer"
             )));
         }
-        let decision = match self.decide(&entry, changes > 0) {
+        let is_wanted = self.terms.only.as_ref().is_none_or(|only| only.has(entry.path.first()));
+        let decided = match is_wanted {
+            true => self.decide(&entry, changes > 0),
+            false => Ok(Verdict::Refused(NOT_WANTED.to_owned()).into()),
+        };
+        let decision = match decided {
             Ok(decision) => decision,
             Err(error) if is_of_name(&error) => {
                 let why = format!("it cannot be stored at the receiving end ({error})");
@@ -174,7 +179,9 @@ impl Session {
             }
             Verdict::Have | Verdict::Made | Verdict::Refused(_) => {
                 drop(waiting);
-                if !matches!(decision.verdict, Verdict::Refused(_)) {
+                if !is_wanted {
+                    self.live.leave_out(entry.size);
+                } else if !matches!(decision.verdict, Verdict::Refused(_)) {
                     self.live.entries.add(1);
                 }
                 if decision.verdict == Verdict::Have {

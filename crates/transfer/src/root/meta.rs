@@ -26,6 +26,8 @@ pub struct Meta {
     pub kind: Kind,
     /// Bytes.
     pub size: u64,
+    /// What it takes on the disk, in units of 512 bytes.
+    pub blocks: u64,
     /// When its content was last changed: seconds since 1970.
     pub mtime_s: i64,
     /// Nanoseconds of that.
@@ -56,6 +58,7 @@ impl Meta {
                 _ => Kind::Device,
             },
             size: stat.st_size as u64,
+            blocks: stat.st_blocks as u64,
             mtime_s: stat.st_mtime as i64,
             mtime_ns: stat.st_mtime_nsec as u32,
             ctime_s: stat.st_ctime as i64,

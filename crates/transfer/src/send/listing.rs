@@ -11,19 +11,20 @@ use crate::wire::{FromSender, WireEntry};
 /// How long an entry waits for others, so that one message has many.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Counts entries and bytes; `None` if that takes longer than until `end`.
-pub(super) fn count(source: &Source, end: Instant) -> Option<(u64, u64)> {
-    let (mut entries, mut bytes) = (0, 0);
+/// Counts entries, bytes, and bytes that are no holes; `None` if that takes longer than until `end`.
+pub(super) fn count(source: &Source, end: Instant) -> Option<[u64; 3]> {
+    let (mut entries, mut bytes, mut disk) = (0, 0, 0);
     let mut complete = true;
     source.walk(&mut |found| {
         if let Found::Entry(entry) = found {
             entries += 1;
             bytes += entry.size;
+            disk += entry.disk;
         }
         complete = Instant::now() < end;
         complete
     });
-    complete.then_some((entries, bytes))
+    complete.then_some([entries, bytes, disk])
 }
 
 /// Returns an entry as it is announced.
@@ -58,28 +59,31 @@ impl Session<'_> {
         };
         let (mut entries, mut bytes) = (0_u64, 0_u64);
         let mut failed = None;
-        self.source.walk(&mut |found| match found {
-            Found::LeftOut { path, why } => {
-                self.live.note(path, format!("left out: {why}"));
-                !self.live.stop().is_set()
-            }
-            Found::Entry(entry) => {
-                let wire = on_wire(&entry);
-                let (index, size) = (entries, entry.size);
-                entries += 1;
-                bytes += size;
-                batch.bytes += 32 + wire.path.as_bytes().len() + wire.target.len();
-                batch.entries.push(wire);
-                let full = !self.window.has_room();
-                self.window.put(index, entry);
-                let is_due = full
-                    || batch.entries.len() >= MAX_ENTRIES
-                    || batch.bytes >= ENTRIES_BYTES
-                    || batch.begun.elapsed() >= GATHER;
-                if is_due {
-                    failed = self.send_batch(&mut batch).err();
+        self.source.walk(&mut |found| {
+            self.live.steps.add(1);
+            match found {
+                Found::LeftOut { path, why } => {
+                    self.live.note(path, format!("left out: {why}"));
+                    !self.live.stop().is_set()
                 }
-                failed.is_none() && self.window.wait_for_room(self.live.stop())
+                Found::Entry(entry) => {
+                    let wire = on_wire(&entry);
+                    let (index, size) = (entries, entry.size);
+                    entries += 1;
+                    bytes += size;
+                    batch.bytes += 32 + wire.path.as_bytes().len() + wire.target.len();
+                    batch.entries.push(wire);
+                    let full = !self.window.has_room();
+                    self.window.put(index, entry);
+                    let is_due = full
+                        || batch.entries.len() >= MAX_ENTRIES
+                        || batch.bytes >= ENTRIES_BYTES
+                        || batch.begun.elapsed() >= GATHER;
+                    if is_due {
+                        failed = self.send_batch(&mut batch).err();
+                    }
+                    failed.is_none() && self.window.wait_for_room(self.live.stop())
+                }
             }
         });
         if self.live.stop().is_set() {

@@ -5,19 +5,23 @@ use std::io;
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::job::{Big, BigState, Job, Taken, next_group};
 use super::listing::on_wire;
 use super::{Session, lost};
 use crate::hash::{FileHasher, GROUP, Hash, group_len, is_zero};
 use crate::journal::{GroupSet, KeptFile, Record};
+use crate::link;
 use crate::live::{Failure, Work};
 use crate::pack::Packing;
 use crate::walk::{DataGroups, Entry, Identity};
 use crate::wire::message::MAX_HASHES;
 use crate::wire::{Form, Frame, FromSender};
 
+/// How long the reason for a lost connection may take.
+const TOLD: Duration = Duration::from_secs(1);
 /// How often a file may change while it is read until it is left out.
 const CHANGES: u32 = 3;
 
@@ -56,6 +60,11 @@ impl Session<'_> {
         };
         while let Some(taken) = self.queue.take(self.live.stop()) {
             if let Err(failure) = worker.carry_out(taken) {
+                // Where the connection is lost, the control connection may tell why.
+                let end = Instant::now() + TOLD;
+                while matches!(failure, Failure::Retry(_)) && !self.live.stop().is_set() && Instant::now() < end {
+                    thread::sleep(TOLD / 50);
+                }
                 self.fail(failure);
             }
         }
@@ -253,6 +262,7 @@ impl Worker<'_> {
             Some(stream) => Arc::clone(stream),
             None => {
                 let stream = session.far.data()?;
+                link::make_patient(&stream).map_err(|error| lost(&error))?;
                 session.live.stop().add(&stream);
                 Arc::clone(self.stream.insert(stream))
             }

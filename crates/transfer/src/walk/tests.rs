@@ -208,3 +208,20 @@ fn a_name_of_a_peer_leads_through_no_link() {
     let (entries, left) = found(&folder);
     assert_eq!((entries.len(), left.len()), (0, 1), "{left:?}");
 }
+
+#[test]
+fn holes_are_told_apart_from_data() {
+    let tree = Tree::new();
+    let file = File::create(tree.path("sparse")).unwrap();
+    file.set_len(64 * GROUP).unwrap();
+    file.write_all_at(&[1; 10], 32 * GROUP).unwrap();
+    file.sync_all().unwrap();
+    let mut sizes = Vec::new();
+    tree.source(&["sparse"], &[]).walk(&mut |found| {
+        if let Found::Entry(entry) = found {
+            sizes.push((entry.size, entry.disk > 0 && entry.disk <= GROUP));
+        }
+        true
+    });
+    assert_eq!(sizes, [(64 * GROUP, true)]);
+}

@@ -37,6 +37,8 @@ pub struct Hello {
     pub entries: Option<u64>,
     /// How many bytes they have, likewise.
     pub bytes: Option<u64>,
+    /// How many of these are no holes, likewise.
+    pub disk: Option<u64>,
     /// The folder below that of the receiver; empty: that itself.
     pub into: Vec<u8>,
     /// The names at the top, [`MAX_NAMES`] at most.
@@ -64,6 +66,8 @@ pub enum FromSender {
     Cancel,
     /// 9: the connection is alive.
     Alive,
+    /// 10: whether a limit of the sending end holds the transfer up.
+    Limited(bool),
 }
 
 /// What the receiving end does with an entry.
@@ -156,6 +160,7 @@ impl FromSender {
                 to.push(hello.overwrite.into());
                 to.extend(hello.entries.unwrap_or(u64::MAX).to_le_bytes());
                 to.extend(hello.bytes.unwrap_or(u64::MAX).to_le_bytes());
+                to.extend(hello.disk.unwrap_or(u64::MAX).to_le_bytes());
                 put_short(&mut to, &hello.into);
                 to.extend(u16::try_from(hello.names.len()).unwrap_or(0).to_le_bytes());
                 hello.names.iter().for_each(|name| put_short(&mut to, name));
@@ -199,6 +204,7 @@ impl FromSender {
             }
             Self::Cancel => to.push(8),
             Self::Alive => to.push(9),
+            Self::Limited(is_so) => to.extend([10, (*is_so).into()]),
         }
         to
     }
@@ -236,6 +242,7 @@ impl FromSender {
             7 => Self::Changed(from.u64()?, WireEntry::read(&mut from)?),
             8 => Self::Cancel,
             9 => Self::Alive,
+            10 => Self::Limited(from.u8()? == 1),
             other => return Err(WireError::new(format!("a message of kind {other}"))),
         };
         from.end()?;
@@ -245,7 +252,7 @@ impl FromSender {
 
 fn read_hello(from: &mut Reader<'_>) -> Result<Hello, WireError> {
     let (id, flags) = (TransferId(from.array()?), from.u8()?);
-    let (entries, bytes) = (known(from.u64()?), known(from.u64()?));
+    let (entries, bytes, disk) = (known(from.u64()?), known(from.u64()?), known(from.u64()?));
     let (into, count) = (from.short()?.to_vec(), from.u16()?);
     if usize::from(count) > MAX_NAMES || from.0.len() > NAMES_BYTES || flags > 1 {
         return Err(WireError::new("a greeting that this version does not know"));
@@ -258,6 +265,7 @@ fn read_hello(from: &mut Reader<'_>) -> Result<Hello, WireError> {
         overwrite: flags == 1,
         entries,
         bytes,
+        disk,
         into,
         names,
     })

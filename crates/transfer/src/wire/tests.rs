@@ -170,6 +170,7 @@ fn any_from_sender() -> impl Strategy<Value = FromSender> {
                 overwrite,
                 entries: Some(total),
                 bytes: None,
+                disk: Some(total / 2),
                 into: b"x/y".to_vec(),
                 names,
             })
@@ -189,6 +190,7 @@ fn any_from_sender() -> impl Strategy<Value = FromSender> {
         (any::<u64>(), any_entry()).prop_map(|(index, entry)| FromSender::Changed(index, entry)),
         Just(FromSender::Cancel),
         Just(FromSender::Alive),
+        any::<bool>().prop_map(FromSender::Limited),
     ]
 }
 
