@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use weft_config::peer::NodeRef;
-use weft_control::status::{Peers, PublicPeers, TransferOpened, TransferPlace};
+use weft_control::status::{PathStatus, Peers, PublicPath, PublicPeers, TransferOpened, TransferPlace};
 use weft_control::{ControlCommand, ControlError, ErrorCode, PORTS, TransferCommand, TransferPurpose, Visible};
 use weft_os::socket::bind_to_interface;
 
@@ -31,9 +31,12 @@ pub struct Opened {
     pub npub: String,
     /// Its name here, or the npub.
     pub name: String,
-    peer: SocketAddr,
-    own: Ipv6Addr,
-    interface: String,
+    /// The address and port of its process.
+    pub(crate) peer: SocketAddr,
+    /// The own address, from which connections come.
+    pub(crate) own: Ipv6Addr,
+    /// The interface of the node.
+    pub(crate) interface: String,
 }
 
 /// Asks the daemon for a token.
@@ -121,6 +124,14 @@ fn failure(error: &ControlError) -> Failure {
 }
 
 impl Opened {
+    /// The mesh address of the peer.
+    pub(crate) fn address(&self) -> Ipv6Addr {
+        match self.peer.ip() {
+            IpAddr::V6(address) => address,
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+        }
+    }
+
     /// Connects to the peer, and sends the first bytes.
     ///
     /// # Errors
@@ -172,6 +183,15 @@ impl Read for Until<'_> {
     }
 }
 
+/// Lets a connection with frames wait for a receiver that keeps to a limit, and so takes nothing for long: the control
+/// connection tells whether it is there.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn make_patient(stream: &TcpStream) -> io::Result<()> {
+    socket2::SockRef::from(stream).set_tcp_user_timeout(None)
+}
+
 /// Asks the daemon where connections come in, and listens there.
 ///
 /// # Errors
@@ -213,14 +233,20 @@ pub fn listen_at(interface: Option<&str>, at: SocketAddr) -> io::Result<TcpListe
     Ok(socket.into())
 }
 
-/// Returns the path to a peer in words, if the daemon knows it.
+/// Returns the path to a peer in words and whether it goes through a relay, if the daemon knows it.
 #[must_use]
-pub fn path(control: &Path, npub: &str) -> Option<String> {
+pub fn path(control: &Path, npub: &str) -> Option<(String, bool)> {
     let command = ControlCommand::Peers {
         peer: Some(npub.parse().ok()?),
     };
     match weft_control::call_visible(control, &command).ok()? {
-        Visible::Full::<Peers, PublicPeers>(peers) => Some(peers.peers.first()?.path.as_ref()?.to_string()),
-        Visible::Public(peers) => Some(peers.peers.first()?.path.as_ref()?.name().to_owned()),
+        Visible::Full::<Peers, PublicPeers>(peers) => {
+            let path = peers.peers.first()?.path.as_ref()?;
+            Some((path.to_string(), matches!(path, PathStatus::Relayed { .. })))
+        }
+        Visible::Public(peers) => {
+            let path = peers.peers.first()?.path.as_ref()?;
+            Some((path.name().to_owned(), *path == PublicPath::Relayed))
+        }
     }
 }

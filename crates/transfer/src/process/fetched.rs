@@ -2,7 +2,7 @@
 
 pub(super) mod outboards;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,21 @@ use std::time::{Duration, Instant};
 
 use weft_os::clock::unix_s;
 
-use super::Process;
 use super::grants::{Bulk, Grant};
 use super::incoming::TAKE_OVER;
 use super::outgoing::CONNECTIONS;
 use super::requests::{Refused, answer};
 use super::shared::{below, refusal};
+use super::{Process, nodes};
 use crate::api::{Amount, Direction, RawPath, TransferId, TransferState};
+use crate::least::Least;
 use crate::link::Far;
 use crate::live::{Failure, Live, Reason};
 use crate::names::{RelPath, display};
 use crate::queue::Outgoing;
 use crate::receive::MAX_DATA;
 use crate::send::{self, Order};
-use crate::shares::Share;
+use crate::shares::{Asker, Share};
 use crate::walk::{Source, WalkError};
 use crate::wire::message::Ended;
 use crate::wire::request::Answer;
@@ -51,7 +52,7 @@ pub(super) struct Asked {
 
 /// The peer that fetches, and its connections for data.
 #[derive(Debug)]
-struct Fetcher {
+pub(super) struct Fetcher {
     npub: String,
     name: String,
     live: Arc<Live>,
@@ -61,6 +62,7 @@ struct Fetcher {
 
 #[derive(Debug, Default)]
 struct Lines {
+    control: Option<Arc<TcpStream>>,
     waiting: VecDeque<Arc<TcpStream>>,
     /// All that have come.
     come: usize,
@@ -73,9 +75,31 @@ impl Fetcher {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) {
+    /// Creates one without connections.
+    pub(super) fn new(npub: &str, name: &str, live: &Arc<Live>) -> Self {
+        Self {
+            npub: npub.to_owned(),
+            name: name.to_owned(),
+            live: Arc::clone(live),
+            lines: Mutex::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Returns the control connection that the other end has opened.
+    pub(super) fn control(&self) -> Option<Arc<TcpStream>> {
+        self.lock().control.clone()
+    }
+
+    /// Lets go of its connections.
+    pub(super) fn end(&self) {
         self.lock().is_over = true;
         self.changed.notify_all();
+    }
+
+    /// Waits until the end: a connection keeps its place among all until then.
+    fn stay(&self, lines: MutexGuard<'_, Lines>) {
+        drop(self.changed.wait_while(lines, |lines| !lines.is_over));
     }
 }
 
@@ -88,8 +112,16 @@ impl Bulk for Fetcher {
         lines.come += 1;
         lines.waiting.push_back(Arc::clone(stream));
         self.changed.notify_all();
-        // It keeps its place among the connections until the end.
-        drop(self.changed.wait_while(lines, |lines| !lines.is_over));
+        self.stay(lines);
+    }
+
+    fn take_control(&self, stream: &Arc<TcpStream>) {
+        let mut lines = self.lock();
+        if lines.control.is_none() && !lines.is_over {
+            lines.control = Some(Arc::clone(stream));
+            self.changed.notify_all();
+            self.stay(lines);
+        }
     }
 }
 
@@ -129,7 +161,7 @@ impl Process {
         // The other end may have gone.
         let refuse = |(ended, why): Refused| drop(answer(stream, &Answer::Refused(ended, why)));
         let begun = self.find_asked(grant, asked).and_then(|(share, below, one)| {
-            let live = self.begin_fetched(&one)?;
+            let live = self.begin_fetched(&one, &share.name, grant)?;
             Ok((share, below, one, live))
         });
         let (share, below, one, live) = match begun {
@@ -144,13 +176,7 @@ impl Process {
                 return refuse(refused);
             }
         };
-        let far = Arc::new(Fetcher {
-            npub: grant.npub.clone(),
-            name: grant.name.clone(),
-            live: Arc::clone(&live),
-            lines: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let far = Arc::new(Fetcher::new(&grant.npub, &grant.name, &live));
         let bulk: Arc<dyn Bulk> = Arc::<Fetcher>::clone(&far);
         self.grants.begin(token, grant.address, bulk);
         outboards::make_room(&self.options.directory.join("sent"), &grant.npub, &one.id);
@@ -160,7 +186,9 @@ impl Process {
             exclude: Vec::new(),
             into: String::new(),
             overwrite: false,
-            limit: None,
+            is_fetched: true,
+            paces: self.keeper.of_sending(None, None, Instant::now()),
+            least: Least::default(),
             connections: thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS),
             outboard: self.outboard(&one),
         };
@@ -191,11 +219,14 @@ impl Process {
             exclude: asked.exclude.clone(),
             overwrite: false,
             limit: None,
+            limit_relay: None,
             state: TransferState::Running,
             why: None,
             begun: unix_s(),
             ended: None,
             tries: 0,
+            reached: false,
+            tell_until: None,
             entries: Amount::default(),
             bytes: Amount::default(),
             moved: 0,
@@ -209,7 +240,7 @@ impl Process {
     }
 
     /// Takes a place among the transfers that are fetched, or that of an older connection of the same one.
-    fn begin_fetched(&self, one: &Outgoing) -> Result<Arc<Live>, Refused> {
+    fn begin_fetched(&self, one: &Outgoing, share: &str, grant: &Grant) -> Result<Arc<Live>, Refused> {
         let in_use = || Err((Ended::Fault, "the identifier is in use".to_owned()));
         let not_now = |why: &str| Err((Ended::NotNow, why.to_owned()));
         let is_of_another = |known: &Outgoing| known.share.is_none() || known.npub != one.npub;
@@ -227,8 +258,9 @@ impl Process {
                 return Err((Ended::Cancelled, "cancelled at the sending end".to_owned()));
             }
             if !fetched.contains_key(&one.id) {
-                let own = fetched.values().filter(|other| other.npub == one.npub).count();
-                if fetched.len() >= MAX_FETCHES.0 || own >= MAX_FETCHES.1 || self.is_stopping() {
+                // It may be shared no longer.
+                self.share_for(share, grant)?;
+                if !self.has_place(&fetched, one) || self.is_stopping() {
                     return not_now("too much is fetched from there at present");
                 }
                 let live = Arc::new(Live::default());
@@ -249,6 +281,46 @@ impl Process {
     }
 
     /// Keeps how a transfer that was fetched has ended. One that may go on is the peer's to begin again.
+    /// Whether one more transfer is served. One on which nothing moves leaves its place to others.
+    fn has_place(&self, fetched: &BTreeMap<TransferId, Outgoing>, one: &Outgoing) -> bool {
+        let moves = |id: &TransferId| {
+            let live = self.live(Direction::Send, *id);
+            live.is_some_and(|live| live.takes_turn())
+        };
+        let is_own = |other: &Outgoing| other.npub == one.npub;
+        let all = fetched.keys().filter(|id| moves(id)).count();
+        let own = fetched.iter().filter(|(id, other)| is_own(other) && moves(id)).count();
+        let idle = fetched.values().filter(|other| is_own(other)).count();
+        all < MAX_FETCHES.0 && own < MAX_FETCHES.1 && idle < 2 * MAX_FETCHES.1 && fetched.len() < 4 * MAX_FETCHES.0
+    }
+
+    /// Ends what is fetched by nodes that may not read it any more.
+    pub(super) fn sweep_fetched(&self) {
+        let all: Vec<Outgoing> = self.fetched().values().cloned().collect();
+        for one in all {
+            let (Some(npub), Some(share)) = (&one.npub, &one.share) else {
+                continue;
+            };
+            let name = share.split('/').next().unwrap_or_default();
+            // Without an answer of the daemon it goes on: the path ends with the daemon, too.
+            let Ok(node) = nodes::one(&self.options.control, npub) else {
+                continue;
+            };
+            let networks: Vec<String> = node.networks.iter().filter_map(|one| one.network.clone()).collect();
+            let tags: Vec<String> = node.networks.into_iter().flat_map(|one| one.tags).collect();
+            let asker = Asker {
+                npub,
+                networks: &networks,
+                tags: &tags,
+            };
+            if self.shares().find(name, asker).is_none()
+                && let Some(live) = self.live(Direction::Send, one.id)
+            {
+                live.stop().stop(Reason::Shutdown);
+            }
+        }
+    }
+
     fn end_fetched(&self, mut one: Outgoing, live: &Live, result: Result<(), Failure>) {
         let state = match (result, live.stop().reason()) {
             (Ok(()), _) => Some((TransferState::Done, None)),

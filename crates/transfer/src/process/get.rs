@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
+use rustix::fs::{Access, access};
 use weft_control::TransferPurpose;
 use weft_os::clock::unix_s;
 
@@ -26,9 +27,6 @@ use crate::walk::Source;
 use crate::wire::request::{Answer, MAX_PATTERN, MAX_PATTERNS, Request};
 use crate::wire::{Connection, Hello};
 
-/// The most transfers that are fetched at a time.
-const AT_ONCE: usize = 3;
-
 impl Process {
     /// Queues what is to be fetched.
     pub(super) fn queue_get(&self, request: GetRequest) -> Result<Transfers, Refusal> {
@@ -43,7 +41,8 @@ impl Process {
         if !folder.is_absolute() {
             return Err(wrong("the folder is no absolute path".to_owned()));
         }
-        Root::create(&folder).map_err(|error| {
+        let writable = |_| access(&folder, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from);
+        Root::create(&folder).and_then(writable).map_err(|error| {
             let message = format!("the folder {} cannot be used ({error})", folder.display());
             refuse(RefusalCode::File, message)
         })?;
@@ -61,6 +60,8 @@ impl Process {
             peer: request.peer,
             user: request.user,
             names: vec![display(&fetch.last())],
+            tops: Vec::new(),
+            only: Vec::new(),
             fetch: Some(fetch),
             into: String::new(),
             overwrite: request.overwrite,
@@ -88,20 +89,18 @@ impl Process {
     /// Whether a transfer is to be fetched now.
     pub(super) fn is_due_get(&self, transfer: &Incoming) -> bool {
         let lives = self.lives();
-        let receives = lives.keys().filter(|(direction, _)| *direction == Direction::Receive);
+        let receives = lives
+            .iter()
+            .filter(|((direction, _), live)| *direction == Direction::Receive && live.takes_turn());
         transfer.fetch.is_some()
             && transfer.state == TransferState::Running
             && !lives.contains_key(&(Direction::Receive, transfer.id))
-            && receives.filter(|(_, id)| self.is_get(*id)).count() < AT_ONCE
+            && receives.count() < usize::from(self.keeper.limits().turns().1)
             && self
                 .plan()
                 .next
                 .get(&transfer.id)
                 .is_none_or(|at| Instant::now() >= *at)
-    }
-
-    fn is_get(&self, id: TransferId) -> bool {
-        self.store.find_incoming(id).is_some_and(|one| one.fetch.is_some())
     }
 
     /// Tries to fetch a transfer.
@@ -145,15 +144,11 @@ impl Process {
         let kept = self.greeted(transfer, fetch, &opened, hello);
         let (offer, hello) = kept.inspect_err(|failure| receive::tell_end(&stream, failure))?;
         let control = &self.options.control;
-        live.change(|state| state.path = link::path(control, &opened.npub));
-        self.run_session(&stream, &hello, &offer, live, &|session| {
-            for _ in 0..CONNECTIONS {
-                let (session, opened) = (Arc::clone(session), opened.clone());
-                let dialed = thread::Builder::new().spawn(move || dial(&opened, &session));
-                dialed.map_err(|error| Failure::Retry(format!("no thread for a connection ({error})")))?;
-            }
-            Ok(())
-        })
+        let path = link::path(control, &opened.npub).map(|(path, _)| path);
+        live.change(|state| state.path = path);
+        self.admit_now(&hello, &offer, live)
+            .inspect_err(|failure| receive::tell_end(&stream, failure))?;
+        self.run_session(&stream, &hello, &offer, live, &|session| dial_all(&opened, session))
     }
 
     /// Checks a greeting, and keeps what it says the first time.
@@ -183,6 +178,16 @@ impl Process {
             )),
         }
     }
+}
+
+/// Opens the connections for data, and serves them.
+pub(super) fn dial_all(opened: &Opened, session: &Arc<Session>) -> Result<(), Failure> {
+    for _ in 0..CONNECTIONS {
+        let (session, opened) = (Arc::clone(session), opened.clone());
+        let dialed = thread::Builder::new().spawn(move || dial(&opened, &session));
+        dialed.map_err(|error| Failure::Retry(format!("no thread for a connection ({error})")))?;
+    }
+    Ok(())
 }
 
 /// Opens a connection for data, and serves it.
@@ -243,6 +248,7 @@ mod tests {
             overwrite: true,
             entries: None,
             bytes: None,
+            disk: None,
             into: Vec::new(),
             names: vec![b"a".to_vec()],
         };

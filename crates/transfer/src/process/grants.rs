@@ -13,6 +13,8 @@ use crate::serve::{self, User};
 
 /// How long a token waits for its first connection.
 const UNUSED: Duration = Duration::from_secs(60);
+/// The most tokens of one peer that wait: the newest.
+const OF_PEER: usize = 32;
 /// The most tokens that wait.
 const MAX_WAITING: usize = 256;
 
@@ -31,6 +33,9 @@ pub(super) struct Grant {
 pub(super) trait Bulk: Send + Sync + Debug {
     /// Serves a connection until its end.
     fn take(&self, stream: &Arc<TcpStream>);
+
+    /// Takes a control connection that the other end has opened because none could come there.
+    fn take_control(&self, _stream: &Arc<TcpStream>) {}
 }
 
 impl Bulk for Session {
@@ -81,6 +86,18 @@ impl Grants {
     pub(super) fn add(&self, token: [u8; 16], grant: Grant, now: Instant) {
         let mut held = self.lock();
         held.retain(|_, held| !matches!(held, Held::Waiting(_, since) if now > *since + UNUSED));
+        let own: Vec<_> = held
+            .iter()
+            .filter_map(|(token, one)| match one {
+                Held::Waiting(of, since) if of.npub == grant.npub => Some((*since, *token)),
+                _ => None,
+            })
+            .collect();
+        if own.len() >= OF_PEER
+            && let Some((_, oldest)) = own.into_iter().min()
+        {
+            held.remove(&oldest);
+        }
         let waiting = held.values().filter(|held| matches!(held, Held::Waiting(..)));
         if waiting.count() < MAX_WAITING {
             held.entry(token).or_insert(Held::Waiting(grant, now));
@@ -115,6 +132,11 @@ impl Grants {
         }
     }
 
+    /// Whether no connection has come with a token.
+    pub(super) fn is_unused(&self, token: &[u8; 16]) -> bool {
+        matches!(self.lock().get(token), Some(Held::Waiting(..)))
+    }
+
     /// Whether connections of a peer are awaited.
     pub(super) fn expects(&self, from: Ipv6Addr) -> bool {
         self.lock().values().any(|held| match held {
@@ -145,19 +167,40 @@ mod tests {
         fn take(&self, _: &Arc<TcpStream>) {}
     }
 
+    fn grant(npub: &str, address: Ipv6Addr) -> Grant {
+        Grant {
+            purpose: TransferPurpose::Service,
+            npub: npub.to_owned(),
+            name: "nas".to_owned(),
+            address,
+            networks: Vec::new(),
+            tags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_peer_keeps_no_token_of_another_away() {
+        let (grants, now) = (Grants::default(), Instant::now());
+        let token = |peer: u8, number: usize| std::array::from_fn(|at| [peer, number as u8][at % 2]);
+        grants.add(token(1, 0), grant("npub1", Ipv6Addr::LOCALHOST), now);
+        for number in 0..250 {
+            let at = now + Duration::from_millis(number as u64);
+            grants.add(token(2, number), grant("npub2", Ipv6Addr::LOCALHOST), at);
+        }
+        let of_peer = (0..250).filter(|number| grants.knows(&token(2, *number)));
+        assert_eq!(
+            of_peer.collect::<Vec<_>>(),
+            (218..250).collect::<Vec<_>>(),
+            "the newest"
+        );
+        assert!(grants.knows(&token(1, 0)));
+    }
+
     #[test]
     fn data_connections_come_after_what_they_are_for() {
         let (grants, token) = (Grants::default(), [7; 16]);
         let [from, other] = [1, 2].map(|last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last));
-        let grant = Grant {
-            purpose: TransferPurpose::Service,
-            npub: "npub1x".to_owned(),
-            name: "nas".to_owned(),
-            address: from,
-            networks: Vec::new(),
-            tags: Vec::new(),
-        };
-        grants.add(token, grant, Instant::now());
+        grants.add(token, grant("npub1x", from), Instant::now());
         assert!(grants.bulk(&token, from).is_none(), "nothing was asked for");
         assert!(grants.take(&token, other).is_none());
         assert!(grants.take(&token, from).is_some());

@@ -13,7 +13,7 @@ use weft_control::{ControlCommand, EventStream, TransferCommand};
 use super::Process;
 use super::grants::Grant;
 use crate::api::TransferId;
-use crate::link;
+use crate::link::{self, Opened};
 use crate::wire::{Connection, Prelude};
 
 /// How long a connection may take for its first bytes.
@@ -131,7 +131,7 @@ impl Process {
         ended
     }
 
-    fn take_event(&self, event: serde_json::Value) {
+    fn take_event(self: &Arc<Self>, event: serde_json::Value) {
         let Ok(event) = serde_json::from_value::<TransferEvent>(event) else {
             return;
         };
@@ -152,7 +152,13 @@ impl Process {
                         networks: event.networks,
                         tags: event.tags,
                     };
-                    self.grants.add(token.0, grant, Instant::now());
+                    let back = event
+                        .back
+                        .map(|port| Opened::back(&grant, token.0, port, (event.own, event.interface)));
+                    self.grants.add(token.0, grant.clone(), Instant::now());
+                    if let Some(back) = back {
+                        self.call_back(&grant, back);
+                    }
                 }
             }
             TransferEventKind::Other => {}
@@ -202,8 +208,10 @@ impl Process {
         match prelude.connection {
             Connection::Control => {
                 if let Some(grant) = self.grants.take(&prelude.token, from) {
-                    self.take_offer(&stream, prelude.token, &grant);
+                    self.take_offer(&stream, prelude.token, &grant, None);
                     self.grants.end(&prelude.token);
+                } else if let Some(bulk) = self.grants.bulk(&prelude.token, from) {
+                    bulk.take_control(&stream);
                 }
             }
             Connection::Request => {

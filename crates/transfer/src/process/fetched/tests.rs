@@ -414,7 +414,7 @@ fn all_of_a_share_arrives_and_stays_in_the_history() {
     let folder = sharer.path("got");
     fs::create_dir(&folder).unwrap();
     let session = Session::new(Arc::clone(&live), Arc::clone(&stream), &hello, &folder, "").unwrap();
-    let session = Arc::new(session.limited(Some(100_000_000)));
+    let session = Arc::new(session);
     receive::tell(&stream, &FromReceiver::Accepted).unwrap();
     for _ in 0..CONNECTIONS {
         let (session, data) = (Arc::clone(&session), sharer.connect(token, Connection::Data));
@@ -431,4 +431,15 @@ fn all_of_a_share_arrives_and_stays_in_the_history() {
     let kept = sharer.process.store.find_outgoing(TransferId([1; 16])).unwrap();
     assert_eq!((kept.state, kept.share.as_deref()), (TransferState::Done, Some("open")));
     assert_eq!(fs::read_dir(sharer.path("state/sent")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_peer_that_waits_for_what_it_has_asked_for_is_left() {
+    let sharer = Sharer::new();
+    let (mut stream, answer) = sharer.get("bob", 1, "open", b"");
+    assert_eq!(answer, Answer::Granted);
+    hear(&mut stream);
+    say(&mut stream, &FromReceiver::Waiting);
+    rest(&mut stream);
+    sharer.wait_for(0);
 }
