@@ -29,6 +29,8 @@ const CONNECTING: usize = 4;
 const ANSWER: Duration = Duration::from_secs(15);
 /// How long ago the last failure is when a local connection causes a new try at once.
 const FRESH: Duration = Duration::from_secs(2);
+/// How late a sign of life may come.
+const SLACK: Duration = Duration::from_secs(1);
 /// How long a local connection waits for that.
 const WAIT: Duration = Duration::from_secs(15);
 /// How often a data connection is tried that ends before its answer, and the first pause before the next one.
@@ -80,6 +82,8 @@ pub struct Forwarding {
 struct Inner {
     listeners: Option<Listeners>,
     up: Option<Arc<Up>>,
+    /// When the peer was heard last.
+    heard: Option<Instant>,
     /// Why it is not up.
     why: Option<String>,
     /// Why the last connection had no service.
@@ -143,13 +147,20 @@ impl Forwarding {
     #[must_use]
     pub fn state(&self) -> State {
         let inner = self.lock();
-        let up = inner.up.is_some();
         let left = |at: Instant| at.saturating_duration_since(Instant::now());
+        // The connection lasts longer without a sign of the peer.
+        let silence = inner.heard.map_or(Duration::ZERO, |at| at.elapsed());
+        let is_silent = inner.up.is_some() && silence > 2 * self.beat.alive + SLACK;
+        let up = inner.up.is_some() && !is_silent;
         State {
             up,
-            why: if up { inner.trouble.clone() } else { inner.why.clone() },
+            why: match up {
+                true => inner.trouble.clone(),
+                false if is_silent => Some(format!("nothing has come from the peer for {} s", silence.as_secs())),
+                false => inner.why.clone(),
+            },
             connections: inner.up.as_ref().map_or(0, |up| up.pairs.count()),
-            next_try: inner.next.filter(|_| !up).map(left),
+            next_try: inner.next.filter(|_| inner.up.is_none()).map(left),
         }
     }
 
@@ -226,19 +237,27 @@ impl Forwarding {
     fn ask(&self) -> Result<Arc<Up>, String> {
         let words = |failure: Failure| failure.words().to_owned();
         let mut why = "the peer has no user that serves".to_owned();
+        let mut granted = Vec::new();
         for way in (self.dial)().map_err(words)? {
             match ask_one(&*way, &self.service) {
-                Ok(request) => {
-                    return Ok(Arc::new(Up {
-                        way,
-                        request,
-                        pairs: Group::default(),
-                    }));
-                }
+                Ok(request) => granted.push((way, request)),
                 Err(refused) => why = refused,
             }
         }
-        Err(why)
+        match (granted.pop(), granted.pop()) {
+            (Some((way, request)), None) => Ok(Arc::new(Up {
+                way,
+                request,
+                pairs: Group::default(),
+            })),
+            (Some(_), Some(_)) => {
+                let service = &self.service;
+                Err(format!(
+                    "several users there serve {service}; forward USER@PEER:{service} for one of them"
+                ))
+            }
+            (None, _) => Err(why),
+        }
     }
 
     /// Stays connected. Returns why that ends.
@@ -248,12 +267,16 @@ impl Forwarding {
             return "it is removed".to_owned();
         }
         inner.up = Some(Arc::clone(up));
+        inner.heard = Some(Instant::now());
         (inner.trouble, inner.why, inner.wanted) = (None, None, false);
         drop(inner);
         self.changed.notify_all();
         let alive = Request::Alive.to_bytes();
         let why = keep(&up.request, self.beat, &alive, |message| match Answer::parse(message) {
-            Ok(Answer::Alive) => Ok(()),
+            Ok(Answer::Alive) => {
+                self.lock().heard = Some(Instant::now());
+                Ok(())
+            }
             Ok(Answer::Refused(_, why)) => Err(plain(&why)),
             Ok(_) => Err("the other end sent a second answer".to_owned()),
             Err(error) => Err(error.to_string()),
@@ -285,7 +308,7 @@ impl Forwarding {
     }
 
     fn serve(&self, stream: Stream) -> Result<(), String> {
-        let up = self.wait_until_up()?;
+        let up = self.wait_until_up().inspect_err(|_| stream.reset())?;
         let far = {
             let mut inner = self.lock();
             while inner.connecting >= CONNECTING {
@@ -299,7 +322,8 @@ impl Forwarding {
             far
         };
         self.lock().trouble = far.as_ref().err().cloned();
-        up.pairs.pass(stream, Stream::Tcp(far?));
+        let far = far.inspect_err(|_| stream.reset())?;
+        up.pairs.pass(stream, Stream::Tcp(far));
         Ok(())
     }
 

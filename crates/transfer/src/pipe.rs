@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
+use crate::link::make_patient;
+
 /// Bytes that are read at once.
 const BUFFER: usize = 64 << 10;
 /// The pause between two looks whether a connection that takes no bytes has been ended.
@@ -54,6 +56,8 @@ impl Stream {
             Self::Tcp(stream) => {
                 let [idle, pause] = KEEPALIVE;
                 stream.set_nodelay(true)?;
+                // A program that reads nothing for long is no dead one.
+                make_patient(stream)?;
                 stream.set_read_timeout(None)?;
                 stream.set_write_timeout(Some(LOOK))?;
                 let keepalive = TcpKeepalive::new().with_time(idle).with_interval(pause);
@@ -66,11 +70,16 @@ impl Stream {
         }
     }
 
-    /// Has the connection end with a reset, so that its other end does not take what came for everything.
-    fn break_off(&self) {
+    /// Has the connection end with a reset once it is dropped.
+    pub(crate) fn reset(&self) {
         if let Self::Tcp(stream) = self {
             let _ = SockRef::from(&**stream).set_linger(Some(Duration::ZERO));
         }
+    }
+
+    /// Has the connection end with a reset, so that its other end does not take what came for everything.
+    fn break_off(&self) {
+        self.reset();
         // Who waits for bytes is woken; who waits for room looks again by itself.
         self.shutdown(Shutdown::Read);
     }
@@ -212,6 +221,19 @@ mod tests {
     fn unix() -> (UnixStream, Stream) {
         let (one, other) = UnixStream::pair().unwrap();
         (one, Stream::Unix(other))
+    }
+
+    #[test]
+    fn a_reader_that_waits_for_long_is_not_given_up() {
+        let (_client, one) = tcp();
+        let Stream::Tcp(stream) = &one else {
+            panic!("no stream of TCP")
+        };
+        crate::link::prepare(stream).unwrap();
+        let of = || SockRef::from(&**stream).tcp_user_timeout().unwrap();
+        assert!(of().is_some());
+        one.prepare().unwrap();
+        assert_eq!(of(), None);
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub type Who = Box<dyn Fn(IpAddr) -> Result<Option<User>, String> + Send + Sync>
 pub struct Serving {
     who: Who,
     known: Mutex<BTreeMap<IpAddr, (Instant, Option<User>)>>,
+    /// Held by who asks the daemon.
+    asking: Mutex<()>,
     beat: Beat,
     inner: Mutex<Inner>,
     places: Places,
@@ -103,6 +105,7 @@ impl Serving {
         Self {
             who,
             known: Mutex::default(),
+            asking: Mutex::default(),
             beat,
             inner: Mutex::default(),
             places: Places::default(),
@@ -236,6 +239,13 @@ impl Serving {
         {
             return Ok(user.clone());
         }
+        // One at a time: the daemon answers few questions of a user at once, and the next one may be known by then.
+        let _asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, user)) = known().get(&address)
+            && Instant::now() < *at + KNOWN
+        {
+            return Ok(user.clone());
+        }
         let user = (self.who)(address)?;
         let mut known = known();
         known.retain(|_, (at, _)| now < *at + KNOWN);
@@ -275,7 +285,7 @@ impl Session {
 
     /// Serves a data connection until its end: the first message says whether the service answers.
     pub fn take(&self, stream: &Arc<TcpStream>) {
-        let connected = match self.places.take(&self.service.name, self.user.address) {
+        let connected = match self.places.take(&self.service.name, &self.user.npub) {
             Some(place) => connect(&self.service.target)
                 .map(|target| (place, target))
                 .map_err(|error| format!("the service there does not answer ({})", words(&error))),
@@ -321,34 +331,52 @@ fn connect(target: &Target) -> io::Result<Stream> {
 
 /// Connections of services: of which service, and of whom.
 #[derive(Clone, Debug, Default)]
-struct Places(Arc<Mutex<Vec<(String, IpAddr)>>>);
+struct Places(Arc<Mutex<Vec<(String, String)>>>);
 
 /// A place, until it is dropped.
 #[derive(Debug)]
 struct Place {
     places: Places,
-    of: (String, IpAddr),
+    of: (String, String),
 }
 
 impl Places {
-    fn lock(&self) -> MutexGuard<'_, Vec<(String, IpAddr)>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<(String, String)>> {
         // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, service: &str, user: IpAddr) -> Option<Place> {
+    /// Takes a place for a member, or for an address whose member is not known yet.
+    fn take(&self, service: &str, user: &str) -> Option<Place> {
         let mut all = self.lock();
         let of_service = all.iter().filter(|(one, _)| one == service).count();
-        let of_user = all.iter().filter(|(_, one)| *one == user).count();
+        let of_user = all.iter().filter(|(_, one)| one == user).count();
         if all.len() >= OF_ALL || of_service >= OF_SERVICE || of_user >= OF_PEER {
             return None;
         }
-        let of = (service.to_owned(), user);
+        let of = (service.to_owned(), user.to_owned());
         all.push(of.clone());
         Some(Place {
             places: self.clone(),
             of,
         })
+    }
+}
+
+impl Place {
+    /// Passes the place on from an address to its member; false if that has too many.
+    fn pass_to(&mut self, member: &str) -> bool {
+        let mut all = self.places.lock();
+        let own = all.iter().filter(|(_, one)| one == member).count();
+        let place = all.iter_mut().find(|one| **one == self.of);
+        match place.filter(|_| own < OF_PEER) {
+            Some(place) => {
+                member.clone_into(&mut place.1);
+                member.clone_into(&mut self.of.1);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -370,8 +398,7 @@ mod tests {
     #[test]
     fn one_peer_leaves_places_for_others() {
         let places = Places::default();
-        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let take = |service: &str, last| places.take(service, address(last));
+        let take = |service: &str, last: u8| places.take(service, &format!("10.0.0.{last}"));
         let mut held: Vec<Place> = std::iter::from_fn(|| take("a", 1)).collect();
         assert_eq!(held.len(), OF_PEER);
         assert!(take("b", 1).is_none());
@@ -385,7 +412,12 @@ mod tests {
         assert_eq!(held.len(), OF_ALL);
         held.pop();
         assert!(take("f", 40).is_some());
-        drop(held);
+        // The second address of a member gives it no more.
+        held.truncate(OF_PEER);
+        assert!(held.iter_mut().all(|place| place.pass_to("npub1")));
+        let mut other = take("a", 50).unwrap();
+        assert!(!other.pass_to("npub1") && other.pass_to("npub2"));
+        drop((held, other));
         assert!(places.lock().is_empty());
     }
 

@@ -118,7 +118,13 @@ impl OfServices {
                     to: nodes::audience(&self.control, to)?,
                 };
                 self.change(|services| services.serve(service.clone()))?;
+                // Without a service the addresses of the node are not looked at.
+                self.listen();
                 self.serving.add(service.clone());
+                if !self.kept().services.services.contains(&service) {
+                    // It was removed meanwhile.
+                    self.serving.remove(&service.name);
+                }
                 list.services.push(self.of_service(&service));
             }
             ServiceRequest::RemoveService { name } => {
@@ -218,11 +224,18 @@ impl OfServices {
 
     /// Listens at the addresses that the node has at present.
     fn listen(&self) {
+        if self.kept().services.services.is_empty() {
+            return;
+        }
         let place = self.place();
         let Some(place) = &*place else { return };
         let node = NodeRef::Address(IpAddr::V6(place.own));
         let whois = weft_control::call::<Whois>(&self.control, &ControlCommand::Whois { node });
-        let own = whois.ok().into_iter().flat_map(|whois| whois.nodes);
+        let Ok(whois) = whois else {
+            // The addresses of before hold until the daemon answers.
+            return;
+        };
+        let own = whois.nodes.into_iter();
         let networks = own.filter(|node| node.own).flat_map(|node| node.networks);
         let ipv4 = networks.filter_map(|network| network.ipv4).map(IpAddr::V4);
         let addresses = [IpAddr::V6(place.own)].into_iter().chain(ipv4).collect();
@@ -309,6 +322,7 @@ impl Process {
             let _ = self.changed.wait_timeout_while(plan, LOOK, |_| !self.is_stopping());
             self.services.listen();
             self.services.serving.sweep();
+            self.sweep_fetched();
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::{Serving, connect};
+use super::{Place, Serving, connect};
 use crate::link;
 use crate::pipe::Stream;
 use crate::services::Service;
@@ -123,15 +123,12 @@ impl Serving {
             match listener.accept() {
                 Ok((stream, from)) => {
                     let from = from.ip().to_canonical();
-                    let Some(place) = self.places.take(&service.name, from) else {
+                    let Some(place) = self.places.take(&service.name, &from.to_string()) else {
                         tracing::debug!(%from, service = service.name, "too many connections; one is closed");
                         continue;
                     };
                     let (serving, service) = (Arc::clone(self), service.clone());
-                    let serve = move || {
-                        serving.serve_direct(stream, from, service);
-                        drop(place);
-                    };
+                    let serve = move || serving.serve_direct(stream, from, service, place);
                     if let Err(error) = thread::Builder::new().spawn(serve) {
                         tracing::info!(%error, "a connection has no thread, and is closed");
                     }
@@ -146,7 +143,7 @@ impl Serving {
     }
 
     /// Serves a connection to a mesh address until its end. One of a node that may not use the service is closed.
-    fn serve_direct(&self, stream: TcpStream, from: IpAddr, service: Service) {
+    fn serve_direct(&self, stream: TcpStream, from: IpAddr, service: Service, mut place: Place) {
         let user = match self.who(from) {
             Ok(Some(user)) if service.is_for(&user) => user,
             refused => {
@@ -154,6 +151,14 @@ impl Serving {
                 return;
             }
         };
+        if !place.pass_to(&user.npub) {
+            tracing::debug!(
+                npub = user.npub,
+                service = service.name,
+                "too many connections; one is closed"
+            );
+            return;
+        }
         let target = match link::prepare(&stream).and_then(|()| connect(&service.target)) {
             Ok(target) => target,
             Err(error) => {
