@@ -3,6 +3,8 @@
 //! A request is one line of JSON, the answer is one line: `{"ok":true,"data":{...}}` or
 //! `{"ok":false,"error":{"code":"...","message":"..."}}`. [`Request::Follow`] has one answer for each change.
 
+pub mod clean;
+pub mod limits;
 pub mod services;
 mod share;
 
@@ -15,6 +17,8 @@ use std::str::FromStr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::clean::{CLEANED, Cleaned};
+pub use self::limits::{LIMITS, LimitsRequest, LimitsStatus};
 pub use self::services::{ForwardStatus, SERVICES, ServiceList, ServiceRequest, ServiceStatus};
 pub use self::share::{
     BrowseRequest, GetRequest, LISTING, ListedKind, ListedName, Listing, SHARES, ShareRequest, ShareStatus, Shares,
@@ -120,6 +124,9 @@ pub enum Request {
     Accept {
         /// The transfer.
         id: String,
+        /// Patterns of the names at its top that are wanted; empty for all.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        only: Vec<String>,
     },
     /// Rejects an offer: [`Transfers`] with that one.
     Reject {
@@ -153,6 +160,10 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         for_s: Option<u64>,
     },
+    /// Removes what transfers leave that have ended: [`Cleaned`].
+    Clean {},
+    /// Shows or changes the limits: [`LimitsStatus`].
+    Limits(LimitsRequest),
     /// One transfer at each change, until it has ended or waits for the user: [`Transfers`] with that one.
     Follow {
         /// The transfer.
@@ -200,6 +211,9 @@ pub struct SendRequest {
     /// The most bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// The same while its path goes through a relay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_relay: Option<u64>,
 }
 
 /// Who may send files to this user.
@@ -221,6 +235,9 @@ pub enum ReceiveMode {
 pub struct Transfers {
     /// `weft.transfers/1`.
     pub schema: String,
+    /// The version of the process that answers, behind a `+` what tells its executable from others.
+    #[serde(default)]
+    pub version: String,
     /// Who may send files here.
     pub receive: ReceiveStatus,
     /// The transfers, the newest last.
@@ -239,11 +256,27 @@ pub enum Answer {
     Listing(Listing),
     /// Services and forwards.
     Services(ServiceList),
+    /// Limits.
+    Limits(LimitsStatus),
+    /// What was removed.
+    Cleaned(Cleaned),
 }
 
 impl From<ServiceList> for Answer {
     fn from(services: ServiceList) -> Self {
         Self::Services(services)
+    }
+}
+
+impl From<Cleaned> for Answer {
+    fn from(cleaned: Cleaned) -> Self {
+        Self::Cleaned(cleaned)
+    }
+}
+
+impl From<LimitsStatus> for Answer {
+    fn from(limits: LimitsStatus) -> Self {
+        Self::Limits(limits)
     }
 }
 

@@ -15,7 +15,8 @@
 //! | [`pack`] | compression of groups |
 //! | [`serve`], [`forward`] | the two ends of a service |
 //! | [`pipe`], [`keep`] | bytes that are passed on, connections that stay |
-//! | [`live`], [`pace`] | how far a transfer is, how it ends, its limit |
+//! | [`live`], [`pace`], [`least`] | how far a transfer is, how it ends, its limits |
+//! | [`limits`] | the limits of all transfers, and what is used of them |
 //! | [`link`] | TCP connections by the interface of the node |
 //! | [`walk`] | the list of what is sent, while it is made |
 //! | [`root`], [`names`] | files below one folder, and nowhere else |
@@ -35,6 +36,8 @@ pub mod forward;
 pub mod hash;
 pub mod journal;
 pub mod keep;
+pub mod least;
+pub mod limits;
 pub mod link;
 pub mod live;
 pub mod names;

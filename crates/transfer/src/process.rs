@@ -1,12 +1,16 @@
 //! The process of a user, `weft transferd`: it serves the verbs, keeps the queue going, and takes what members send.
 
 mod ask;
+mod back;
+mod clean;
 mod fetched;
 mod get;
 mod grants;
 mod incoming;
+mod limits;
 mod listener;
 mod nodes;
+mod notify;
 mod outgoing;
 mod requests;
 mod services;
@@ -16,9 +20,9 @@ mod status;
 mod verbs;
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
+use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,9 +32,11 @@ use std::time::{Duration, Instant};
 use weft_os::lock::{FileLock, LockError};
 
 use self::grants::Grants;
+use self::notify::Notifier;
 use self::services::OfServices;
 use crate::api::{Direction, TransferId};
 use crate::client::{self, ClientError};
+use crate::limits::Keeper;
 use crate::live::{Live, Reason};
 use crate::queue::{Outgoing, Store};
 use crate::server::Server;
@@ -86,9 +92,13 @@ type Key = (Direction, TransferId);
 #[derive(Debug)]
 struct Process {
     options: Options,
+    /// Its version and its executable.
+    version: String,
     store: Store,
     settings: Mutex<Settings>,
     shares: Mutex<Shares>,
+    keeper: Arc<Keeper>,
+    notifier: Notifier,
     lives: Mutex<BTreeMap<Key, Arc<Live>>>,
     /// What peers fetch at present. Who holds it may lock `lives`, and not the other way round.
     fetched: Mutex<BTreeMap<TransferId, Outgoing>>,
@@ -154,11 +164,25 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
     Ok(())
 }
 
+/// The version of this process, and what tells its executable from one that takes its place: the last change, the size
+/// and the inode.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match fs::metadata("/proc/self/exe") {
+        Ok(of) => format!("{version}+{}.{}.{}", of.mtime(), of.len(), of.ino()),
+        Err(_) => version.to_owned(),
+    }
+}
+
 impl Process {
     fn new(options: Options, store: Store, settings: Settings, shares: Shares, services: OfServices) -> Self {
+        let keeper = Keeper::open(&options.directory.join("usage.json"), settings.limits.clone());
         Self {
             options,
+            version: version(),
             store,
+            keeper: Arc::new(keeper),
+            notifier: Notifier::start(),
             settings: Mutex::new(settings),
             shares: Mutex::new(shares),
             lives: Mutex::default(),
@@ -246,5 +270,6 @@ impl Process {
         while !self.lives().is_empty() && Instant::now() < end {
             thread::sleep(Duration::from_millis(20));
         }
+        self.keeper.save(Instant::now(), true);
     }
 }

@@ -22,6 +22,8 @@ pub const HISTORY: usize = 1000;
 
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the receiving end is told of a cancel, in seconds.
+const TELL: u64 = 24 * 3_600;
 /// Files that are moved aside of one transfer.
 const ASIDE: u32 = 100;
 
@@ -57,6 +59,9 @@ pub struct Outgoing {
     pub overwrite: bool,
     /// The most bytes a second.
     pub limit: Option<u64>,
+    /// The same while its path goes through a relay.
+    #[serde(default)]
+    pub limit_relay: Option<u64>,
     /// What it does. In the file it is queued, paused or ended.
     pub state: TransferState,
     /// The reason for the state, for people.
@@ -67,6 +72,12 @@ pub struct Outgoing {
     pub ended: Option<u64>,
     /// How many tries have failed since the last one that moved something.
     pub tries: u32,
+    /// Whether a try has reached the receiving end, which then keeps something of it.
+    #[serde(default)]
+    pub reached: bool,
+    /// Until when the receiving end is to be told that it is cancelled, in seconds since 1970.
+    #[serde(default)]
+    pub tell_until: Option<u64>,
     /// Files, folders and links.
     pub entries: Amount,
     /// Bytes of files.
@@ -139,6 +150,12 @@ pub struct Incoming {
     /// The bytes that were offered, if that was known.
     #[serde(default)]
     pub offered: Option<u64>,
+    /// The names at the top, as they were offered.
+    #[serde(default)]
+    pub tops: Vec<RawPath>,
+    /// Patterns of those that the user wants; empty for all.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// The folder of the user into which files came when it was accepted: absolute.
     pub folder: RawPath,
     /// Files, folders and links.
@@ -181,6 +198,14 @@ trait Kept: Clone + Serialize + DeserializeOwned {
     fn ended(&self) -> Option<u64>;
     /// As it is after a restart.
     fn at_rest(self) -> Self;
+}
+
+impl Outgoing {
+    /// Notes that the receiving end has to be told of the end, if it knows of the transfer.
+    pub fn tell_of_cancel(&mut self, now: u64) {
+        self.tell_until = self.reached.then(|| now.saturating_add(TELL));
+        self.tries = 0;
+    }
 }
 
 impl Kept for Outgoing {

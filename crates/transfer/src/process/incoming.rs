@@ -1,7 +1,9 @@
 //! Offers of peers: whether they are taken, and what follows from how it went.
 
+use std::ffi::OsStr;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,21 +11,26 @@ use weft_control::TransferPurpose;
 use weft_os::clock::unix_s;
 
 use super::Process;
+use super::get::dial_all;
 use super::grants::{Bulk, Grant};
 use crate::api::{Amount, Direction, RawPath, ReceiveMode, TransferId, TransferState};
 use crate::hash::Hash;
+use crate::least::Least;
+use crate::link::Opened;
 use crate::live::{Failure, Live, Reason};
 use crate::names::{RelPath, display};
+use crate::pace::Pace;
 use crate::queue::{Incoming, backoff};
-use crate::receive::{self, Session};
+use crate::receive::{self, Only, Session, Terms};
+use crate::root::Root;
 use crate::send::ALIVE;
 use crate::wire::message::{self, Ended};
 use crate::wire::{FromReceiver, FromSender, Hello};
 
 /// The most offers that wait for the user, and those of one peer.
 const MAX_WAITING: (usize, usize) = (100, 20);
-/// The most transfers that are received at a time.
-const AT_ONCE: usize = 4;
+/// The most connections of transfers to here at a time, those that wait to be accepted among them.
+const MAX_CONNECTED: usize = 150;
 /// The names of an offer that are shown.
 const SHOWN: usize = 20;
 /// The most transfers of one peer that have not ended.
@@ -37,8 +44,15 @@ pub(super) const TAKE_OVER: Duration = Duration::from_secs(10);
 type Refused = (Ended, String);
 
 impl Process {
-    /// Serves the control connection of a transfer until its end.
-    pub(super) fn take_offer(self: &Arc<Self>, stream: &Arc<TcpStream>, token: [u8; 16], grant: &Grant) {
+    /// Serves the control connection of a transfer until its end. Connections with data go `back` if that is given, and
+    /// otherwise come with the token.
+    pub(super) fn take_offer(
+        self: &Arc<Self>,
+        stream: &Arc<TcpStream>,
+        token: [u8; 16],
+        grant: &Grant,
+        back: Option<&Opened>,
+    ) {
         let refuse = |(ended, why): Refused| {
             let _ = receive::tell(stream, &FromReceiver::Ended(ended, why));
         };
@@ -75,17 +89,49 @@ impl Process {
         live.saved.set(known.map_or(0, |known| known.saved));
         live.set_totals(hello.entries, hello.bytes);
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
-            Ok(offer) => self.run_session(stream, &hello, &offer, &live, &|session| {
-                let bulk: Arc<dyn Bulk> = Arc::<Session>::clone(session);
-                self.grants.begin(token, grant.address, bulk);
-                Ok(())
-            }),
+            Ok(offer) => match self.admit_now(&hello, &offer, &live) {
+                Ok(()) => self.run_session(stream, &hello, &offer, &live, &|session| match back {
+                    Some(opened) => dial_all(opened, session),
+                    None => {
+                        let bulk: Arc<dyn Bulk> = Arc::<Session>::clone(session);
+                        self.grants.begin(token, grant.address, bulk);
+                        Ok(())
+                    }
+                }),
+                Err(failure) => {
+                    receive::tell_end(stream, &failure);
+                    Err(failure)
+                }
+            },
             Err(failure) => {
                 receive::tell_end(stream, &failure);
                 Err(failure)
             }
         };
         self.keep_incoming(&hello.id, &live, &result);
+    }
+
+    /// Checks the limits before an offer that is accepted begins.
+    pub(super) fn admit_now(&self, hello: &Hello, offer: &Incoming, live: &Arc<Live>) -> Result<(), Failure> {
+        let folder = PathBuf::from(&offer.folder);
+        let unusable = |error| Failure::Retry(format!("the folder of the user cannot be used ({error})"));
+        let root = Root::create(&folder).map_err(unusable)?;
+        let is_there = |name: &Vec<u8>| {
+            let path = match offer.into.is_empty() {
+                true => name.clone(),
+                false => [offer.into.as_bytes(), name].join(&b'/'),
+            };
+            RelPath::new(&path).is_ok_and(|path| root.stat(&path).is_ok_and(|found| found.is_some()))
+        };
+        // Holes take no room.
+        let bytes = hello.disk.or(hello.bytes);
+        let left = bytes.map(|bytes| bytes.saturating_sub(offer.bytes.done));
+        // Of what is there already, or not wanted, nothing may come.
+        let left = left.filter(|_| offer.only.is_empty() && !hello.names.iter().any(is_there));
+        let free = root.free_bytes().map_err(unusable)?;
+        let admitted = self.keeper.admit(&offer.npub, left, free, unix_s());
+        admitted.map_err(Failure::Retry)?;
+        self.begin_turn(&offer.npub, live)
     }
 
     /// Receives a transfer. `connect` provides for the connections with data.
@@ -104,12 +150,24 @@ impl Process {
             bytes: hello.bytes.or(offer.offered),
             ..hello.clone()
         };
+        let only = match offer.only.is_empty() {
+            true => None,
+            false => Some(Only::new(&offer.only).map_err(Failure::Fatal).inspect_err(refuse)?),
+        };
         let session =
             Session::new(Arc::clone(live), Arc::clone(stream), hello, &folder, &offer.into).inspect_err(refuse)?;
+        let mut paces = self.keeper.of_receiving();
         let limit = offer.fetch.as_ref().and_then(|fetch| fetch.limit);
-        let session = Arc::new(session.limited(limit));
+        paces
+            .always
+            .extend(limit.map(|limit| Arc::new(Pace::new(Some(limit), Instant::now()))));
+        let session = Arc::new(session.with_terms(Terms {
+            paces,
+            least: Least::default(),
+            keeper: Some((Arc::clone(&self.keeper), offer.npub.clone())),
+            only,
+        }));
         connect(&session).inspect_err(refuse)?;
-        live.set(TransferState::Running, None);
         receive::tell(stream, &FromReceiver::Accepted)
             .map_err(|error| Failure::Retry(format!("the connection is lost ({error})")))?;
         session.run(&|| {
@@ -184,6 +242,9 @@ impl Process {
             )
         })?;
         self.note_change();
+        if !accepted {
+            self.notifier.tell(&offer);
+        }
         Ok(Some(offer))
     }
 
@@ -216,6 +277,12 @@ impl Process {
             overwrite: hello.overwrite,
             offer: identity(hello),
             offered: hello.bytes,
+            tops: hello
+                .names
+                .iter()
+                .map(|name| RawPath::from(Path::new(OsStr::from_bytes(name))))
+                .collect(),
+            only: Vec::new(),
             folder: RawPath::from(folder.as_path()),
             entries: known(hello.entries),
             bytes: known(hello.bytes),
@@ -245,7 +312,7 @@ impl Process {
             match lives.get(&key) {
                 None => {
                     let running = lives.keys().filter(|(direction, _)| *direction == Direction::Receive);
-                    if running.count() >= AT_ONCE + MAX_WAITING.0 || self.is_stopping() {
+                    if running.count() >= MAX_CONNECTED || self.is_stopping() {
                         return Err((Ended::NotNow, "too many transfers are under way there".to_owned()));
                     }
                     let live = Arc::new(Live::default());
@@ -344,6 +411,7 @@ impl Process {
 
     /// Saves how a try went.
     pub(super) fn keep_incoming(&self, id: &TransferId, live: &Live, result: &Result<(), Failure>) {
+        self.keeper.save(Instant::now(), true);
         let deciding = self.deciding();
         if let Some(mut offer) = self.store.find_incoming(*id) {
             let reason = live.stop().reason();

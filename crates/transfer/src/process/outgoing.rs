@@ -1,6 +1,7 @@
 //! The queue: what is sent next, and what follows from how it went.
 
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,12 +12,12 @@ use weft_os::clock::unix_s;
 use super::Process;
 use super::fetched::outboards;
 use crate::api::{Direction, TransferState};
+use crate::least::Least;
 use crate::live::{Failure, Live, Reason};
 use crate::queue::{Outgoing, backoff};
 use crate::send::{self, Addressee, Order};
+use crate::wire::Hello;
 
-/// The most transfers that are sent at a time.
-const AT_ONCE: usize = 3;
 /// The pause between the beginnings of two tries.
 const APART: Duration = Duration::from_millis(150);
 /// The most transfers that are connected at a time, those that wait to be accepted among them.
@@ -25,8 +26,21 @@ const MAX_CONNECTED: usize = 50;
 const LOOK: Duration = Duration::from_secs(1);
 /// The pause before the daemon is asked again for its events.
 const AGAIN: Duration = Duration::from_secs(2);
+/// How long it may take to tell a peer of a cancel.
+const TELLING: Duration = Duration::from_secs(60);
 /// The most data connections of a transfer.
 pub(super) const CONNECTIONS: usize = 4;
+
+/// Who gets a transfer: once it is known, the key counts.
+fn addressee(transfer: &Outgoing) -> Addressee {
+    Addressee {
+        peer: transfer.npub.clone().unwrap_or_else(|| transfer.peer.clone()),
+        user: transfer.user.clone(),
+    }
+}
+
+/// Why a transfer is cancelled.
+pub(super) const CANCELLED_HERE: &str = "cancelled here";
 
 impl Process {
     /// Starts what is due, until the process ends.
@@ -34,6 +48,14 @@ impl Process {
         let mut version = 0;
         while !self.is_stopping() {
             for transfer in self.store.outgoing() {
+                if self.is_to_be_told(&transfer) {
+                    self.plan().next.insert(transfer.id, Instant::now() + TELLING);
+                    let process = Arc::clone(self);
+                    if thread::Builder::new().spawn(move || process.tell(transfer)).is_ok() {
+                        thread::sleep(APART);
+                    }
+                    continue;
+                }
                 if self.is_due(&transfer) {
                     let live = Arc::new(Live::default());
                     live.set(TransferState::Connecting, None);
@@ -77,17 +99,52 @@ impl Process {
             .iter()
             .filter(|((direction, id), _)| *direction == Direction::Send && !fetched.contains(id));
         let all = sends.clone().count();
-        // One that waits until it is accepted takes no turn.
-        let active = sends.filter(|(_, live)| live.state().state != TransferState::Waiting);
+        let active = sends.filter(|(_, live)| live.takes_turn());
         transfer.state == TransferState::Queued
             && !lives.contains_key(&(Direction::Send, transfer.id))
-            && active.count() < AT_ONCE
+            && active.count() < usize::from(self.keeper.limits().turns().0)
             && all < MAX_CONNECTED
             && self
                 .plan()
                 .next
                 .get(&transfer.id)
                 .is_none_or(|at| Instant::now() >= *at)
+    }
+
+    /// Whether the receiving end of a transfer that was cancelled is to be told now.
+    fn is_to_be_told(&self, transfer: &Outgoing) -> bool {
+        let next = self.plan().next.get(&transfer.id).copied();
+        transfer.tell_until.is_some() && next.is_none_or(|at| Instant::now() >= at)
+    }
+
+    /// Tells the receiving end that a transfer was cancelled.
+    fn tell(&self, mut transfer: Outgoing) {
+        let names = send::paths(&transfer.paths).into_iter();
+        let names = names.filter_map(|path| Some(path.file_name()?.as_bytes().to_vec()));
+        let hello = Hello {
+            id: transfer.id,
+            overwrite: transfer.overwrite,
+            entries: None,
+            bytes: None,
+            disk: None,
+            into: transfer.into.clone().into_bytes(),
+            names: names.collect(),
+        };
+        let told = send::tell_cancel(hello, &addressee(&transfer), &self.options.control);
+        let is_over = transfer.tell_until.is_none_or(|until| until <= unix_s());
+        if is_over || !matches!(told, Err(Failure::Retry(_))) {
+            transfer.tell_until = None;
+        }
+        transfer.tries += 1;
+        // A peer that comes is told at once; the pause is for a user there whose process does not run.
+        let at = Instant::now() + 4 * backoff(transfer.tries);
+        self.plan().next.insert(transfer.id, at);
+        // The history may have been removed meanwhile.
+        if self.store.find_outgoing(transfer.id).is_some()
+            && let Err(error) = self.store.save_outgoing(&transfer)
+        {
+            tracing::warn!(id = %transfer.id, %error, "the state of a transfer is not saved");
+        }
     }
 
     /// Hears from the daemon which peers come, and tries what waits for one.
@@ -109,7 +166,16 @@ impl Process {
     }
 
     /// Tries to send a transfer.
-    fn send(&self, mut transfer: Outgoing, live: &Live) {
+    fn send(&self, mut transfer: Outgoing, live: &Arc<Live>) {
+        // The user may have decided between the look at the queue and here.
+        if self
+            .store
+            .find_outgoing(transfer.id)
+            .is_none_or(|kept| is_decided(&kept))
+        {
+            self.lives().remove(&(Direction::Send, transfer.id));
+            return self.note_change();
+        }
         live.moved.set(transfer.moved);
         live.read.set(transfer.read);
         live.saved.set(transfer.saved);
@@ -119,23 +185,31 @@ impl Process {
             exclude: transfer.exclude.clone(),
             into: transfer.into.clone(),
             overwrite: transfer.overwrite,
-            limit: transfer.limit,
+            is_fetched: false,
+            paces: self
+                .keeper
+                .of_sending(transfer.limit, transfer.limit_relay, Instant::now()),
+            least: Least::default(),
             connections: thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS),
             outboard: self.outboard(&transfer),
         };
-        let to = Addressee {
-            peer: transfer.npub.clone().unwrap_or_else(|| transfer.peer.clone()),
-            user: transfer.user.clone(),
-        };
+        let to = addressee(&transfer);
         let mut opened = None;
-        let result = send::run(&order, &to, &self.options.control, live, |agreed| {
+        let control = &self.options.control;
+        let result = send::open(&order, &to, control, live).and_then(|(source, agreed)| {
             opened = Some(agreed.npub.clone());
+            let token = agreed.token;
+            let to = self.connect(agreed, live)?;
+            let delivered = send::deliver(&order, source, control, live, &to.control, &*to.far);
+            self.grants.end(&token);
+            to.awaited.end();
+            delivered
         });
         // A name may be another one's later: from here on the key counts.
         transfer.npub = transfer.npub.or(opened);
         let state = match (result, live.stop().reason()) {
             (Ok(()), _) => (TransferState::Done, None),
-            (Err(_), Some(Reason::Cancel)) => (TransferState::Cancelled, Some("cancelled here".to_owned())),
+            (Err(_), Some(Reason::Cancel)) => (TransferState::Cancelled, Some(CANCELLED_HERE.to_owned())),
             (Err(_), Some(Reason::Pause)) => (TransferState::Paused, None),
             (Err(Failure::Retry(why)), _) => (TransferState::Queued, Some(why)),
             (Err(Failure::Fatal(why)), _) => (TransferState::Failed, Some(why)),
@@ -160,6 +234,13 @@ impl Process {
         live: &Live,
         (state, why): (TransferState, Option<String>),
     ) {
+        let deciding = self.deciding();
+        let decided = self.store.find_outgoing(transfer.id).filter(is_decided);
+        // What the user has decided meanwhile stays, unless it came too late.
+        let (state, why) = match decided.filter(|_| transfer.share.is_none() && state != TransferState::Done) {
+            Some(decided) => (decided.state, decided.why),
+            None => (state, why),
+        };
         let [entries, bytes] = live.amounts();
         // A try that came to nothing tells less than those before it.
         if state.has_ended() || bytes.done >= transfer.bytes.done {
@@ -177,6 +258,10 @@ impl Process {
             let at = Instant::now() + backoff(transfer.tries);
             self.plan().next.insert(transfer.id, at);
         }
+        transfer.reached |= live.greeted.value() > 0;
+        if state == TransferState::Cancelled && why.as_deref() == Some(CANCELLED_HERE) && transfer.share.is_none() {
+            transfer.tell_of_cancel(unix_s());
+        }
         if state.has_ended() {
             transfer.ended = Some(unix_s());
             let _ = std::fs::remove_file(self.outboard(transfer));
@@ -185,7 +270,13 @@ impl Process {
         if let Err(error) = self.store.save_outgoing(transfer) {
             tracing::warn!(id = %transfer.id, %error, "the state of a transfer is not saved");
         }
+        drop(deciding);
         self.lives().remove(&(Direction::Send, transfer.id));
         self.note_change();
     }
+}
+
+/// Whether the user has ended or paused a transfer.
+fn is_decided(transfer: &Outgoing) -> bool {
+    transfer.state.has_ended() || transfer.state == TransferState::Paused
 }

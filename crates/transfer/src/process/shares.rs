@@ -24,7 +24,8 @@ impl Process {
         };
         Shares {
             schema: SHARES.to_owned(),
-            shares: self.shares().all().iter().map(status).collect(),
+            // A path may hang; what is shared stays in reach meanwhile.
+            shares: self.shares().clone().all().iter().map(status).collect(),
             why_not: self.why_not().clone(),
         }
     }

@@ -32,6 +32,7 @@ impl Process {
         drop(settings);
         Transfers {
             schema: TRANSFERS.to_owned(),
+            version: self.version.clone(),
             receive,
             transfers,
         }
@@ -136,10 +137,10 @@ impl Process {
         let is_live = self.live(Direction::Receive, one.id).is_some();
         let (state, why) = match one.state {
             TransferState::Running if !is_live => {
-                let why = one
-                    .why
-                    .unwrap_or_else(|| format!("{} has no connection", display(one.peer.as_bytes())));
-                (TransferState::Queued, Some(why))
+                // What is fetched comes by itself.
+                let absent = || format!("{} has no connection", display(one.peer.as_bytes()));
+                let why = one.why.or_else(|| one.fetch.is_none().then(absent));
+                (TransferState::Queued, why)
             }
             state => (state, one.why),
         };

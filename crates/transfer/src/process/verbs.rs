@@ -1,6 +1,7 @@
 //! What the user asks for.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use weft_os::clock::unix_s;
 use weft_os::random::random_bytes;
 
 use super::Process;
+use super::outgoing::CANCELLED_HERE;
 use crate::api::{
     Amount, Answer, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, SendRequest, TransferId,
     TransferState, Transfers,
@@ -18,6 +20,7 @@ use crate::api::{
 use crate::live::Reason;
 use crate::names::{RelPath, display};
 use crate::queue::{Incoming, Outgoing};
+use crate::receive::Only;
 use crate::server::Handler;
 use crate::walk::Source;
 use crate::wire::message::{MAX_NAMES, NAMES_BYTES};
@@ -47,8 +50,10 @@ impl Handler for Process {
             Request::Transfers { history, id: None } => self.document(self.statuses(history)),
             Request::Transfers { id: Some(id), .. } => self.one(self.find(&id)?)?,
             Request::Send(request) => self.queue(request)?,
-            Request::Accept { id } => self.decide(&id, TransferState::Running)?,
-            Request::Reject { id } => self.decide(&id, TransferState::Rejected)?,
+            Request::Accept { id, only } => self.decide(&id, TransferState::Running, only)?,
+            Request::Reject { id } => self.decide(&id, TransferState::Rejected, Vec::new())?,
+            Request::Clean {} => return Ok(self.clean().into()),
+            Request::Limits(request) => return Ok(self.set_limits(&request)?.into()),
             Request::Cancel { id } => self.stop(&id, TransferState::Cancelled)?,
             Request::Pause { id } => self.stop(&id, TransferState::Paused)?,
             Request::Resume { id } => self.resume(&id)?,
@@ -104,6 +109,24 @@ fn gone(id: &TransferId) -> Refusal {
     )
 }
 
+/// Makes sure that each name that the user wants is in the offer.
+fn check_choice(offer: &Incoming, only: &[String]) -> Result<(), Refusal> {
+    let names: Vec<PathBuf> = offer.tops.iter().map(PathBuf::from).collect();
+    for wanted in only {
+        let pattern = Only::new(std::slice::from_ref(wanted));
+        let pattern = pattern.map_err(|why| refuse(RefusalCode::BadRequest, why))?;
+        if !names.iter().any(|name| pattern.has(name.as_os_str().as_bytes())) {
+            let message = format!(
+                "the offer has no {}; it has {}; nothing is accepted",
+                display(wanted.as_bytes()),
+                offer.names.join(", ")
+            );
+            return Err(refuse(RefusalCode::File, message));
+        }
+    }
+    Ok(())
+}
+
 impl Process {
     pub(super) fn one(&self, key: (Direction, TransferId)) -> Result<Transfers, Refusal> {
         let status = self.status(key).ok_or_else(|| gone(&key.1))?;
@@ -124,11 +147,14 @@ impl Process {
             exclude: request.exclude,
             overwrite: request.overwrite,
             limit: request.limit,
+            limit_relay: request.limit_relay,
             state: TransferState::Queued,
             why: None,
             begun: unix_s(),
             ended: None,
             tries: 0,
+            reached: false,
+            tell_until: None,
             entries: Amount::default(),
             bytes: Amount::default(),
             moved: 0,
@@ -201,7 +227,7 @@ impl Process {
     }
 
     /// Accepts or rejects an offer.
-    fn decide(&self, id: &str, to: TransferState) -> Result<Transfers, Refusal> {
+    fn decide(&self, id: &str, to: TransferState, only: Vec<String>) -> Result<Transfers, Refusal> {
         let key = self.find(id)?;
         let wrong = |what: &str| refuse(RefusalCode::WrongState, format!("{} {what}", key.1.short()));
         if key.0 == Direction::Send {
@@ -212,6 +238,8 @@ impl Process {
         if offer.state != TransferState::Waiting {
             return Err(wrong("does not wait: `weft transfers` shows it"));
         }
+        check_choice(&offer, &only)?;
+        offer.only = only;
         offer.state = to;
         if to.has_ended() {
             offer.ended = Some(unix_s());
@@ -249,25 +277,33 @@ impl Process {
     }
 
     fn stop_outgoing(&self, key: (Direction, TransferId), to: TransferState) -> Result<(), Refusal> {
+        // What a peer fetches is not in the queue.
+        if self.outgoing(key.1)?.share.is_none() {
+            // Kept first: a try that begins now, or has just ended, finds the decision.
+            let _deciding = self.deciding();
+            let gone = || gone(&key.1);
+            let mut transfer = self.store.find_outgoing(key.1).ok_or_else(gone)?;
+            if transfer.state.has_ended() {
+                return Ok(());
+            }
+            (transfer.state, transfer.why) = (to, None);
+            if to.has_ended() {
+                transfer.ended = Some(unix_s());
+                transfer.why = Some(CANCELLED_HERE.to_owned());
+                transfer.tell_of_cancel(unix_s());
+            }
+            self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
+            if to.has_ended() && self.live(key.0, key.1).is_none() {
+                let _ = std::fs::remove_file(self.outboard(&transfer));
+            }
+        }
         if let Some(live) = self.live(key.0, key.1) {
             live.stop().stop(match to {
                 TransferState::Paused => Reason::Pause,
                 _ => Reason::Cancel,
             });
         }
-        self.wait_for_end(key)?;
-        let mut transfer = self.outgoing(key.1)?;
-        if transfer.state.has_ended() {
-            return Ok(());
-        }
-        transfer.state = to;
-        transfer.why = None;
-        if to.has_ended() {
-            transfer.ended = Some(unix_s());
-            transfer.why = Some("cancelled here".to_owned());
-            let _ = std::fs::remove_file(self.outboard(&transfer));
-        }
-        self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))
+        self.wait_for_end(key)
     }
 
     fn stop_incoming(&self, key: (Direction, TransferId), to: TransferState) -> Result<(), Refusal> {

@@ -27,6 +27,7 @@ impl Double {
 
 fn told(why: String) -> Transfers {
     Transfers {
+        version: String::new(),
         schema: TRANSFERS.to_owned(),
         receive: ReceiveStatus {
             mode: ReceiveMode::Tag("family".to_owned()),
@@ -145,8 +146,8 @@ fn lines_are_as_the_api_says() {
     };
     assert_eq!(
         ask(b"{\"cmd\":\"transfers\"}\n"),
-        "{\"ok\":true,\"data\":{\"schema\":\"weft.transfers/1\",\"receive\":{\"mode\":{\"tag\":\"family\"},\"for_s\":null,\
-         \"folder\":null,\"why_not\":\"done\"},\"transfers\":[]}}\n"
+        "{\"ok\":true,\"data\":{\"schema\":\"weft.transfers/1\",\"version\":\"\",\
+         \"receive\":{\"mode\":{\"tag\":\"family\"},\"for_s\":null,\"folder\":null,\"why_not\":\"done\"},\"transfers\":[]}}\n"
     );
     for wrong in [
         "nonsense\n",

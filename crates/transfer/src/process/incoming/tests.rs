@@ -6,6 +6,7 @@ fn hello() -> Hello {
         overwrite: false,
         entries: None,
         bytes: Some(1_000),
+        disk: None,
         into: b"in".to_vec(),
         names: vec![b"a".to_vec(), b"\xff".to_vec()],
     }
@@ -23,6 +24,8 @@ pub(in crate::process) fn offer() -> Incoming {
         overwrite: false,
         offer: identity(&hello()),
         offered: Some(1_000),
+        tops: Vec::new(),
+        only: Vec::new(),
         folder: RawPath::Text("/".to_owned()),
         entries: Amount::default(),
         bytes: Amount {
