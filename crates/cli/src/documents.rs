@@ -8,7 +8,10 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use weft_control::status::{schema_of, schemas};
-use weft_transfer::api::{LISTING, Listing, SERVICES, SHARES, ServiceList, Shares, TRANSFERS, Transfers};
+use weft_transfer::api::{
+    CLEANED, Cleaned, LIMITS, LISTING, LimitsStatus, Listing, SERVICES, SHARES, ServiceList, Shares, TRANSFERS,
+    Transfers,
+};
 
 use crate::failure::{Failed, Failure};
 use crate::output::Out;
@@ -71,6 +74,8 @@ pub(crate) fn all() -> Vec<(&'static str, Schema)> {
         (SHARES, schema_of::<Shares>(SHARES)),
         (LISTING, schema_of::<Listing>(LISTING)),
         (SERVICES, schema_of::<ServiceList>(SERVICES)),
+        (CLEANED, schema_of::<Cleaned>(CLEANED)),
+        (LIMITS, schema_of::<LimitsStatus>(LIMITS)),
     ]);
     all.sort_by_key(|(name, _)| *name);
     all

@@ -2,6 +2,7 @@
 //! carries them out.
 
 mod follow;
+mod limits;
 mod process;
 mod services;
 mod share;
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use weft_transfer::api::clean::Cleaned;
 use weft_transfer::api::{
     Direction, RawPath, ReceiveMode, Request, SendRequest, TransferState, TransferStatus, Transfers,
 };
@@ -62,6 +64,8 @@ pub(crate) enum Command {
     Serve(services::ServeArgs),
     /// Bring a service of a peer to this machine, or list such services
     Forward(services::ForwardArgs),
+    /// Show or change what transfers may use: bytes a second, bytes a day, free space, transfers at a time
+    Limits(limits::Args),
     /// Move the files of this user; the verbs start this by themselves
     #[command(hide = true)]
     Transferd(TransferdArgs),
@@ -89,6 +93,9 @@ pub(crate) struct SendArgs {
     /// The most bytes a second, such as 20M
     #[arg(long, value_name = "RATE", value_parser = target::rate)]
     limit: Option<u64>,
+    /// The most bytes a second while the path goes through a relay
+    #[arg(long, value_name = "RATE", value_parser = target::rate)]
+    limit_relay: Option<u64>,
     #[command(flatten)]
     follow: Follow,
 }
@@ -125,6 +132,9 @@ pub(crate) struct AcceptArgs {
     /// The transfer: the first digits of its identifier, at least four
     #[arg(value_parser = target::id)]
     id: String,
+    /// Take this of the offer alone: a name at its top, or a pattern as of --exclude; several times for several
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
     #[command(flatten)]
     follow: Follow,
 }
@@ -140,7 +150,10 @@ pub(crate) struct OneArgs {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct TransfersArgs {
+    #[command(subcommand)]
+    command: Option<TransfersCommand>,
     /// The transfer: the first digits of its identifier, at least four [default: list all that have not ended]
     #[arg(value_parser = target::id)]
     id: Option<String>,
@@ -153,6 +166,16 @@ pub(crate) struct TransfersArgs {
     /// Print the document weft.transfers/1
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum TransfersCommand {
+    /// Remove the history, and what transfers have left behind that have ended
+    Clean {
+        /// Print the document weft.cleaned/1
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -215,7 +238,7 @@ pub(crate) fn run(place: &Place, command: Command) -> Result<(), Failure> {
         Command::Browse(args) => share::browse(place, args),
         Command::Get(args) => share::get(place, &args),
         Command::Inbox(print) => inbox(place, &print),
-        Command::Accept(AcceptArgs { id, follow }) => begin(place, &Request::Accept { id }, &follow),
+        Command::Accept(AcceptArgs { id, only, follow }) => begin(place, &Request::Accept { id, only }, &follow),
         Command::Reject(OneArgs { id, json }) => change(place, &Request::Reject { id }, json),
         Command::Transfers(args) => transfers(place, &args),
         Command::Cancel(OneArgs { id, json }) => change(place, &Request::Cancel { id }, json),
@@ -224,6 +247,7 @@ pub(crate) fn run(place: &Place, command: Command) -> Result<(), Failure> {
         Command::Receive(args) => receive(place, args),
         Command::Serve(args) => services::serve(place, args),
         Command::Forward(args) => services::forward(place, args),
+        Command::Limits(args) => limits::run(place, &args),
         Command::Transferd(args) if args.stop => process::stop(place),
         Command::Transferd(_) => process::run(place),
     }
@@ -239,6 +263,7 @@ fn send(place: &Place, args: SendArgs) -> Result<(), Failure> {
         exclude: args.exclude,
         overwrite: args.overwrite,
         limit: args.limit,
+        limit_relay: args.limit_relay,
     };
     begin(place, &Request::Send(request), &args.follow)
 }
@@ -280,7 +305,18 @@ fn inbox(place: &Place, print: &Print) -> Result<(), Failure> {
     }
 }
 
+fn clean(place: &Place, json: bool) -> Result<(), Failure> {
+    let cleaned: Cleaned = call(place, &Request::Clean {})?;
+    match json {
+        true => Out::new().json(&json!(cleaned)),
+        false => Out::new().text(&text::cleaned(&cleaned, human::width())),
+    }
+}
+
 fn transfers(place: &Place, args: &TransfersArgs) -> Result<(), Failure> {
+    if let Some(TransfersCommand::Clean { json }) = args.command {
+        return clean(place, json);
+    }
     let request = Request::Transfers {
         // One that the user names is wanted in any state.
         history: args.history || args.id.is_some(),

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::setsid;
+use serde_json::Value;
 use weft_config::log::{LogFilter, LogFormat};
 use weft_node::logging;
+use weft_os::process::{effective_uid, peer_pid, peer_uid};
 use weft_store::state::StatePaths;
-use weft_transfer::api::{Request, Transfers};
+use weft_transfer::api::Request;
 use weft_transfer::client::{self, ClientError};
 use weft_transfer::process::{self, Options};
 use weft_transfer::server::make_private;
@@ -40,10 +43,17 @@ const END_OF_LOG: u64 = 4096;
 pub(super) fn ensure(place: &Place) -> Result<PathBuf, Failure> {
     let directory = directory(place)?;
     let socket = client::socket(&directory)?;
-    if answers(&socket) {
-        return Ok(socket);
-    }
     let log = directory.join("transferd.log");
+    if let Ok(stream) = UnixStream::connect(&socket) {
+        match of_gone_executable(&stream) {
+            None => return Ok(socket),
+            Some(pid) => {
+                // One that ends already does not answer. The answer of another version need not be known here.
+                let _ = client::call::<Value>(&socket, &Request::Stop {});
+                wait_for_end(Some(pid), &log)?;
+            }
+        }
+    }
     let failed = |source| TransferFailure::Start {
         path: directory.clone(),
         source,
@@ -70,6 +80,46 @@ pub(super) fn ensure(place: &Place) -> Result<PathBuf, Failure> {
     Err(TransferFailure::NotStarted { why, log }.into())
 }
 
+/// Returns the process that answers, if that is seen here.
+fn transferd(stream: &UnixStream) -> Option<u32> {
+    let pid = peer_pid(stream).ok()?;
+    let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let is_so = line.split(|byte| *byte == 0).any(|argument| argument == b"transferd");
+    is_so.then_some(pid)
+}
+
+/// Returns the process that answers if it is one of this user whose executable is gone: the one before an upgrade.
+fn of_gone_executable(stream: &UnixStream) -> Option<u32> {
+    let pid = transferd(stream)?;
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    // The words of the kernel (proc_pid_exe(5)).
+    let is_gone = path.as_os_str().as_bytes().ends_with(b" (deleted)");
+    let is_own = peer_uid(stream).is_ok_and(|uid| uid == effective_uid());
+    (is_gone && is_own).then_some(pid)
+}
+
+/// Device and inode of the executable of a process, also if its file was removed; `None` if it has ended.
+fn executable(pid: &str) -> Option<(u64, u64)> {
+    let found = fs::metadata(format!("/proc/{pid}/exe")).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// Waits until a process that was told to end has ended: the next one needs its lock.
+fn wait_for_end(pid: Option<u32>, log: &Path) -> Result<(), Failure> {
+    let pid = pid.map(|pid| pid.to_string()).unwrap_or_default();
+    let was = executable(&pid);
+    let limit = Instant::now() + START;
+    while was.is_some() && executable(&pid) == was {
+        if Instant::now() >= limit {
+            let why = format!("the one that runs does not end; end the process {pid}");
+            let log = log.to_owned();
+            return Err(TransferFailure::NotStarted { why, log }.into());
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
 /// `weft transferd`: runs the process itself.
 pub(super) fn run(place: &Place) -> Result<(), Failure> {
     // The end of the terminal, and Ctrl-C at the verb, are not for this process. A job of a shell leads its group and
@@ -93,8 +143,14 @@ pub(super) fn run(place: &Place) -> Result<(), Failure> {
 
 /// `weft transferd --stop`: ends it, if it runs.
 pub(super) fn stop(place: &Place) -> Result<(), Failure> {
-    match client::call::<Transfers>(&client::socket(&directory(place)?)?, &Request::Stop {}) {
-        Ok(_) => Out::new().text("stopped\n"),
+    let directory = directory(place)?;
+    let socket = client::socket(&directory)?;
+    let pid = UnixStream::connect(&socket).ok().as_ref().and_then(transferd);
+    match client::call::<Value>(&socket, &Request::Stop {}) {
+        Ok(_) => {
+            wait_for_end(pid, &directory.join("transferd.log"))?;
+            Out::new().text("stopped\n")
+        }
         Err(ClientError::NotRunning(_)) => Out::new().text("it does not run\n"),
         Err(error) => Err(error.into()),
     }

@@ -18,6 +18,9 @@ const DIGITS: usize = 32;
 /// The rates that can be a limit, in bytes a second.
 const RATES: std::ops::RangeInclusive<f64> = 1e3..=1e12;
 
+/// The sizes that can be a limit, in bytes.
+const SIZES: std::ops::RangeInclusive<f64> = 0.0..=1e15;
+
 /// The receiver of a transfer: `USER@PEER:DIR`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
@@ -166,16 +169,29 @@ pub(super) fn mode(text: &str) -> Result<ReceiveMode, String> {
 
 /// Reads bytes a second: a number, with K, M or G for thousands, millions or thousands of millions.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
-    let (digits, unit) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1e3),
-        Some((at, 'm' | 'M')) => (&text[..at], 1e6),
-        Some((at, 'g' | 'G')) => (&text[..at], 1e9),
-        _ => (text, 1.0),
-    };
-    match digits.parse::<f64>().map(|number| number * unit) {
-        Ok(rate) if RATES.contains(&rate) => Ok(rate as u64),
+    match number(text) {
+        Some(rate) if RATES.contains(&rate) => Ok(rate as u64),
         _ => Err("write 1K to 1000G bytes a second, such as 20M".to_owned()),
     }
+}
+
+/// Reads bytes, likewise.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    match number(text) {
+        Some(size) if SIZES.contains(&size) => Ok(size as u64),
+        _ => Err("write 0 to 1000T bytes, such as 50G".to_owned()),
+    }
+}
+
+fn number(text: &str) -> Option<f64> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1e3),
+        (at, 'm' | 'M') => (&text[..at], 1e6),
+        (at, 'g' | 'G') => (&text[..at], 1e9),
+        (at, 't' | 'T') => (&text[..at], 1e12),
+        _ => (text, 1.0),
+    };
+    digits.parse::<f64>().ok().map(|number| number * unit)
 }
 
 /// The absolute path of what is sent. A link is not followed: it is sent itself.

@@ -1,5 +1,6 @@
 //! Transfers as text for people.
 
+use weft_transfer::api::clean::Cleaned;
 use weft_transfer::api::{
     Amount, Direction, Note, ReceiveMode, ReceiveStatus, TransferState, TransferStatus, Transfers,
 };
@@ -137,6 +138,25 @@ fn why_not(receive: &ReceiveStatus, width: usize) -> String {
     why.map_or_else(String::new, |why| {
         paragraph(&format!("Nothing can come at present: {why}"), width)
     })
+}
+
+/// What was removed of transfers that have ended.
+pub(super) fn cleaned(cleaned: &Cleaned, width: usize) -> String {
+    let parts = [
+        (cleaned.transfers, "of the history"),
+        (cleaned.staged, "of unfinished files"),
+        (cleaned.hashes, "of hashes"),
+        (cleaned.damaged, "of damaged state"),
+    ];
+    let parts = parts.into_iter().filter(|(number, _)| *number > 0);
+    let parts: Vec<String> = parts.map(|(number, what)| format!("{number} {what}")).collect();
+    let line = match parts.is_empty() {
+        true => "nothing was left to be removed".to_owned(),
+        false => format!("removed {}: {}", parts.join(", "), bytes(cleaned.bytes)),
+    };
+    let left = cleaned.left.iter();
+    let left = left.map(|note| paragraph(&format!("  {}: {}", shown(&note.name), shown(&note.what)), width));
+    paragraph(&line, width) + &left.collect::<String>()
 }
 
 /// What was left out, or came under another name.

@@ -48,6 +48,7 @@ fn all(transfers: Vec<TransferStatus>) -> Transfers {
         why_not: None,
     };
     Transfers {
+        version: String::new(),
         schema: TRANSFERS.to_owned(),
         receive,
         transfers,
@@ -230,5 +231,33 @@ fn receiving_is_said_in_words() {
     assert!(
         text.contains("wait; 2 h 0 min more") && text.contains("`weft receive --to DIR`"),
         "{text}"
+    );
+}
+
+#[test]
+fn clean_lists_all_that_it_removed_and_left() {
+    let nothing = Cleaned {
+        schema: String::new(),
+        transfers: 0,
+        staged: 0,
+        hashes: 0,
+        damaged: 0,
+        bytes: 0,
+        left: Vec::new(),
+    };
+    assert_eq!(cleaned(&nothing, 100), "nothing was left to be removed\n");
+    let some = Cleaned {
+        transfers: 2,
+        damaged: 1,
+        bytes: 5_000,
+        left: vec![Note {
+            name: "/in/\u{1b}x".to_owned(),
+            what: "it cannot be removed (no)".to_owned(),
+        }],
+        ..nothing
+    };
+    assert_eq!(
+        cleaned(&some, 100),
+        "removed 2 of the history, 1 of damaged state: 5.0 kB\n  /in/?x: it cannot be removed (no)\n"
     );
 }
