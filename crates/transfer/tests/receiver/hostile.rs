@@ -203,7 +203,13 @@ fn a_link_that_is_swapped_in_while_it_runs_leads_nowhere() {
 fn connections_beyond_the_bound_are_closed() {
     let root = Folder::new();
     let mut sender = Sender::start(root.0.path());
-    sender.announce(0, &[file("a", 5)]);
+    sender.announce(0, &[file("a", 5), file("b", 5)]);
+    // Its own connection counts first.
+    sender.group(0, 0, b"hello");
+    let patience = std::time::Duration::from_secs(60);
+    weft_os::test_support::wait_until(patience, "its own connection is served", || {
+        sender.live.entries.value() == 1
+    });
     let further: Vec<_> = (0..20).map(|_| sender.further()).collect();
     let is_closed = |stream: &std::net::TcpStream| {
         stream
@@ -211,11 +217,11 @@ fn connections_beyond_the_bound_are_closed() {
             .unwrap();
         matches!(std::io::Read::read(&mut &*stream, &mut [0; 1]), Ok(0))
     };
-    weft_os::test_support::wait_until(std::time::Duration::from_secs(60), "12 or more are closed", || {
+    weft_os::test_support::wait_until(patience, "12 or more are closed", || {
         further.iter().filter(|stream| is_closed(stream)).count() >= 12
     });
-    sender.group(0, 0, b"hello");
-    sender.finish(1, 5);
+    sender.group(1, 0, b"hello");
+    sender.finish(2, 10);
 }
 
 /// What the receiver says of a frame of compressed data for a file of this size.
@@ -251,4 +257,25 @@ fn compressed_data_have_no_more_than_their_group() {
     }
     let words = packed(5, &hello, Hash::of(b"jello"));
     assert!(words.contains("do not have the hash"), "{words}");
+}
+
+#[test]
+fn groups_that_come_again_and_again_end_the_transfer() {
+    let words = lie(|sender| {
+        let bytes = content(GROUP, 1);
+        sender.announce(0, &[file("big", 2 * GROUP)]);
+        // Without what the first group holds up to here, zeros change nothing.
+        let zero = Frame {
+            form: Form::Zero,
+            len: 0,
+            hash: Hash([0; 32]),
+            ..frame(0, 1, b"")
+        };
+        (0..40).for_each(|_| sender.send(&zero, b"").unwrap());
+        // The connection may end before the last one.
+        for _ in 0..40 {
+            let _ = sender.send(&frame(0, 0, &bytes), &bytes);
+        }
+    });
+    assert!(words.contains("big again and again"), "{words}");
 }

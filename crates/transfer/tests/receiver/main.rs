@@ -6,6 +6,7 @@
 )]
 
 mod hostile;
+mod limits;
 mod resume;
 mod sender;
 mod stores;

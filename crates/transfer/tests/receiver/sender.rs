@@ -11,7 +11,7 @@ use weft_transfer::api::TransferId;
 use weft_transfer::hash::{FileHasher, GROUP, Hash, group_len, is_zero};
 use weft_transfer::live::{Failure, Live};
 use weft_transfer::names::RelPath;
-use weft_transfer::receive::Session;
+use weft_transfer::receive::{Session, Terms};
 use weft_transfer::walk::EntryKind;
 use weft_transfer::wire::{Form, Frame, FromReceiver, FromSender, Hello, Verdict, WireEntry, message};
 
@@ -27,7 +27,7 @@ const NAMES: &[&str] = &[
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both ends of a connection.
-fn pair() -> (TcpStream, TcpStream) {
+pub(crate) fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let one = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other, _) = listener.accept().unwrap();
@@ -86,6 +86,7 @@ pub(crate) fn hello(overwrite: bool) -> Hello {
         overwrite,
         entries: None,
         bytes: None,
+        disk: None,
         into: Vec::new(),
         names: NAMES.iter().map(|name| name.as_bytes().to_vec()).collect(),
     }
@@ -97,11 +98,20 @@ impl Sender {
     }
 
     pub(crate) fn start_with(folder: &Path, hello: &Hello) -> Self {
+        Self::begin(folder, hello, Terms::default())
+    }
+
+    pub(crate) fn start_with_terms(folder: &Path, terms: Terms) -> Self {
+        Self::begin(folder, &hello(false), terms)
+    }
+
+    fn begin(folder: &Path, hello: &Hello, terms: Terms) -> Self {
         let (control, theirs) = pair();
         let (data, their_data) = pair();
         let live = Arc::new(Live::default());
         let theirs = Arc::new(theirs);
-        let session = Arc::new(Session::new(Arc::clone(&live), theirs, hello, folder, "").unwrap());
+        let session = Session::new(Arc::clone(&live), theirs, hello, folder, "").unwrap();
+        let session = Arc::new(session.with_terms(terms));
         let run = Arc::clone(&session);
         let receiver = thread::spawn(move || run.run(&|| Ok(())));
         let serve = Arc::clone(&session);

@@ -174,7 +174,7 @@ fn compressed_groups_are_stored_as_they_were() {
     let mut sender = Sender::start(folder.0.path());
     let bytes = b"line of a log\n".repeat(200_000);
     let (all, hash) = groups(&bytes);
-    sender.announce(0, &[file("big", bytes.len() as u64), file("small", 5)]);
+    sender.announce(0, &[file("big", bytes.len() as u64), file("small", 800)]);
     for (index, group) in &all {
         let packed = zstd::bulk::compress(group, 1).unwrap();
         let head = Frame {
@@ -185,17 +185,18 @@ fn compressed_groups_are_stored_as_they_were() {
         sender.send(&head, &packed).unwrap();
     }
     sender.say(&FromSender::Finished(0, all.len() as u64, hash));
-    let packed = zstd::bulk::compress(b"hello", 1).unwrap();
+    let small = b"less ".repeat(160);
+    let packed = zstd::bulk::compress(&small, 1).unwrap();
     let head = Frame {
         form: Form::Packed,
         len: packed.len() as u32,
-        ..frame(1, 0, b"hello")
+        ..frame(1, 0, &small)
     };
     sender.send(&head, &packed).unwrap();
     let live = std::sync::Arc::clone(&sender.live);
-    sender.finish(2, bytes.len() as u64 + 5);
+    sender.finish(2, bytes.len() as u64 + 800);
     assert_eq!(std::fs::read(folder.path("big")).unwrap(), bytes);
-    assert_eq!(std::fs::read(folder.path("small")).unwrap(), b"hello");
-    assert_eq!(live.moved.value(), bytes.len() as u64 + 5);
+    assert_eq!(std::fs::read(folder.path("small")).unwrap(), small);
+    assert_eq!(live.moved.value(), bytes.len() as u64 + 800);
     assert!(live.saved.value() > bytes.len() as u64 / 2);
 }

@@ -133,6 +133,19 @@ fn the_user_that_has_the_service_is_found() {
 }
 
 #[test]
+fn a_service_of_several_users_needs_a_name() {
+    let scene = Scene::start(2, Beat::default());
+    let both = [0, 1].map(|user| {
+        let request = scene.next(user, Connection::Request);
+        say(&request, &Answer::Granted);
+        request
+    });
+    wait_until(PATIENCE, "it is refused", || scene.forwarding.state().why.is_some());
+    scene.down("several users there serve db; forward USER@PEER:db");
+    both.iter().for_each(|request| drop(ended(request)));
+}
+
+#[test]
 fn a_refusal_is_shown_as_plain_text_and_tried_again() {
     let scene = Scene::start(1, Beat::default());
     let request = scene.next(0, Connection::Request);
