@@ -80,6 +80,7 @@ fn offer() -> TransferStatus {
 
 fn all(transfers: Vec<TransferStatus>) -> Transfers {
     Transfers {
+        version: String::new(),
         schema: TRANSFERS.to_owned(),
         receive: ReceiveStatus {
             mode: ReceiveMode::Ask,
@@ -287,6 +288,8 @@ fn files_are_queued_by_absolute_paths() {
         "--overwrite",
         "--limit",
         "20M",
+        "--limit-relay",
+        "1M",
     ]));
     assert_eq!(
         text,
@@ -304,6 +307,7 @@ fn files_are_queued_by_absolute_paths() {
             exclude: vec!["*.tmp".to_owned(), "a b".to_owned()],
             overwrite: true,
             limit: Some(20_000_000),
+            limit_relay: Some(1_000_000),
         })]
     );
     let json: Value = serde_json::from_str(&done(&place.run(&["send", "photos", "nas", "--json"]))).unwrap();

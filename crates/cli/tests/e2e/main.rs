@@ -111,6 +111,7 @@ mod beside {
     pub(crate) mod stun;
     mod transfer;
     mod transfer_grants;
+    mod transfer_limits;
     mod transfer_services;
     mod transfer_shares;
     mod two_networks;

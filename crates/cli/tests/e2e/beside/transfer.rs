@@ -24,6 +24,13 @@ pub(crate) struct User<'a> {
     pub(crate) folder: PathBuf,
 }
 
+impl Drop for User<'_> {
+    /// Ends the process that a verb may have started in the place of the first one.
+    fn drop(&mut self) {
+        let _ = self.node.attempt(&["transferd", "--stop"], PATIENCE);
+    }
+}
+
 impl<'a> User<'a> {
     /// Starts the process of a user whose offers wait.
     pub(crate) fn start(node: &'a Daemon) -> Self {
@@ -47,6 +54,10 @@ impl<'a> User<'a> {
             user.list(&[])["receive"]["why_not"].is_null()
         });
         user
+    }
+
+    pub(crate) const fn node(&self) -> &Daemon {
+        self.node
     }
 
     /// Runs a verb on the host of the node.
@@ -152,7 +163,7 @@ pub(crate) fn content(size: u64, seed: u64) -> Vec<u8> {
     bytes
 }
 
-fn path(path: &Path) -> &str {
+pub(crate) fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
@@ -500,6 +511,7 @@ fn a_full_disk_is_named_and_what_has_come_is_kept() {
         };
         mount("size=6m");
         nas.done(&["receive", "members"]);
+        nas.done(&["limits", "--floor", "0"]);
         let file = desk.folder.join("film");
         fs::write(&file, content(10 * GROUP, 3)).unwrap();
         let id = desk.send(&[path(&file), "nas"]);
@@ -519,5 +531,35 @@ fn a_full_disk_is_named_and_what_has_come_is_kept() {
         // A group for which there was no room comes again, one of each connection.
         let moved = received["moved"].as_u64().unwrap();
         assert!(moved <= 10 * GROUP + 8 * GROUP, "{moved} of all tries: {sent:#}");
+    });
+}
+
+#[test]
+fn a_receiver_behind_a_firewall_connects_itself() {
+    beside(|| {
+        let net = Net::start(&["a", "b"]);
+        let [desk, nas] = two(&net).map(User::start);
+        nas.done(&["receive", "members"]);
+        let closed = "table inet closed { chain input { type filter hook input priority filter; \
+                      tcp dport 7375-7390 tcp flags & (syn | ack) == syn counter drop; }\n}";
+        let nft = |arguments: &[&str]| {
+            let mut command = Command::new("nft");
+            command.args(arguments);
+            let output = nas.node.host().run(move || command.output().unwrap()).unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        nft(&[closed]);
+        let file = desk.folder.join("film");
+        let bytes = content(9 * GROUP + 5, 3);
+        fs::write(&file, &bytes).unwrap();
+        let id = desk.send(&[path(&file), "nas"]);
+        let sent = desk.wait(&id, "done");
+        assert_eq!(fs::read(nas.folder.join("film")).unwrap(), bytes);
+        assert_eq!(sent["moved"], bytes.len());
+        assert!(
+            !nft(&["list", "table", "inet", "closed"]).contains("packets 0 "),
+            "none was dropped"
+        );
     });
 }
