@@ -188,7 +188,7 @@ pub enum Request {
     Stop {},
 }
 
-/// What is to be sent, and to whom.
+/// A request to send files and folders to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendRequest {
@@ -235,7 +235,7 @@ pub enum ReceiveMode {
 pub struct Transfers {
     /// `weft.transfers/1`.
     pub schema: String,
-    /// The version of the process that answers, behind a `+` what tells its executable from others.
+    /// The version of the process that answers, behind a `+` the modification time, size and inode of its executable.
     #[serde(default)]
     pub version: String,
     /// Who may send files here.

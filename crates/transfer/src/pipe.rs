@@ -56,7 +56,7 @@ impl Stream {
             Self::Tcp(stream) => {
                 let [idle, pause] = KEEPALIVE;
                 stream.set_nodelay(true)?;
-                // A program that reads nothing for long is no dead one.
+                // A program may read nothing for minutes and still be there.
                 make_patient(stream)?;
                 stream.set_read_timeout(None)?;
                 stream.set_write_timeout(Some(LOOK))?;
@@ -80,7 +80,7 @@ impl Stream {
     /// Has the connection end with a reset, so that its other end does not take what came for everything.
     fn break_off(&self) {
         self.reset();
-        // Who waits for bytes is woken; who waits for room looks again by itself.
+        // The thread that reads returns; the thread that writes has a time limit.
         self.shutdown(Shutdown::Read);
     }
 }

@@ -164,8 +164,7 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
     Ok(())
 }
 
-/// The version of this process, and what tells its executable from one that takes its place: the last change, the size
-/// and the inode.
+/// The version of this process, behind a `+` the modification time, size and inode of its executable.
 fn version() -> String {
     let version = env!("CARGO_PKG_VERSION");
     match fs::metadata("/proc/self/exe") {

@@ -73,7 +73,7 @@ pub struct LimitsStatus {
     pub peers: Vec<PeerUsage>,
     /// The bytes that stay free on the file system of the folder that gets files.
     pub floor: u64,
-    /// The bytes that are free there; `None` if there is no such folder.
+    /// Free bytes of the file system of the receiving folder; `None` if the folder does not exist.
     pub free: Option<u64>,
     /// Transfers from here at a time.
     pub send_at_once: LimitStatus,

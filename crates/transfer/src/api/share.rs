@@ -11,7 +11,7 @@ pub const SHARES: &str = "weft.shares/1";
 /// The schema of [`Listing`].
 pub const LISTING: &str = "weft.listing/1";
 
-/// What is to be shared, and with whom.
+/// A request to share a file or a folder.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShareRequest {

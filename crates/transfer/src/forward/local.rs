@@ -82,7 +82,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         for listener in &self.all {
-            // Who waits for a connection is woken (shutdown(2) of a socket that listens).
+            // The accepting thread returns (shutdown(2) of a socket that listens).
             let _ = match &**listener {
                 Listener::Tcp(listener) => SockRef::from(listener).shutdown(Shutdown::Both),
                 Listener::Unix(listener) => SockRef::from(listener).shutdown(Shutdown::Both),

@@ -172,7 +172,7 @@ fn join<U>(all: Vec<(U, Result<Names, Failure>)>) -> Result<(Names, Option<Strin
     }
 }
 
-/// Returns the only user who has a share, with the answer.
+/// Returns the user that has a share, with the answer.
 ///
 /// # Errors
 /// That there are several, or why there is none.
@@ -188,7 +188,8 @@ pub(super) fn choose<U, T>(share: &str, peer: &str, all: Vec<(U, Result<T, Failu
             }
             Ok(answer) => found = Some((one, answer)),
             Err(failure) => {
-                // One who has no such share says less than one who cannot be asked, or has it and not the path.
+                // The refusal of a user without the share is the least useful one: a silent user, or one whose share lacks the
+                // path, comes before it.
                 let says_more = failed.is_none() || failure.words() != NO_SHARE;
                 let keeps = matches!(failed, Some(Failure::Retry(_)));
                 if says_more && !keeps {

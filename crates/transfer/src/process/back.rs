@@ -18,6 +18,8 @@ use crate::wire::Connection;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// How long the sending end waits for a connection of its own, or of the other end.
 const AWAITED: Duration = Duration::from_secs(12);
+/// How late a connection of the other end may come.
+const SLACK: Duration = Duration::from_secs(2);
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -41,7 +43,7 @@ impl Process {
             let _ = tell.send(own.connect(Connection::Control));
         });
         started.map_err(|error| Failure::Retry(format!("no thread for a connection ({error})")))?;
-        let end = Instant::now() + AWAITED;
+        let mut end = Instant::now() + AWAITED;
         let mut failure = None;
         loop {
             if let Some(control) = awaited.control() {
@@ -54,7 +56,11 @@ impl Process {
                     let far = Arc::new(agreed);
                     return Ok(Connected { control, far, awaited });
                 }
-                Ok(Err(error)) => failure = Some(error),
+                Ok(Err(error)) => {
+                    // A refusal comes at once; the other end connects a few seconds after its grant.
+                    end = end.min(Instant::now() + PATIENCE + SLACK);
+                    failure = Some(error);
+                }
                 // It has told already.
                 Err(mpsc::RecvTimeoutError::Disconnected) => thread::sleep(LOOK),
                 Err(mpsc::RecvTimeoutError::Timeout) => {}

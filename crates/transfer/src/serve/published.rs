@@ -36,7 +36,7 @@ struct Listener(TcpListener);
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Who waits for a connection is woken (shutdown(2) of a socket that listens).
+        // The accepting thread returns (shutdown(2) of a socket that listens).
         let _ = socket2::SockRef::from(&self.0).shutdown(Shutdown::Both);
     }
 }

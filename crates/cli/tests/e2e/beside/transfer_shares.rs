@@ -239,7 +239,7 @@ fn a_get_waits_for_the_process_of_its_owner() {
         let nas = User::start(nas);
         let file = nas.folder.join("notes");
         fs::write(&file, "late").unwrap();
-        // The share comes later than the process, which is no reason to wait.
+        // A get fails where the process answers and the share does not exist.
         desk.wait(&id, "failed");
         nas.done(&["share", "add", path(&file)]);
         desk.done(&["resume", &id]);

@@ -187,7 +187,7 @@ fn no_path_leads_out_of_a_share() {
         assert_eq!(sharer.ask(sharer.grant("bob"), &browse).1, expected, "{path:?}");
         assert_eq!(sharer.get("bob", 1, "open", path).1, expected, "{path:?}");
     }
-    // A link itself is no file and no folder.
+    // A share never serves a link itself.
     for path in [&b"link"[..], b"out"] {
         assert_eq!(sharer.get("bob", 1, "open", path).1, refused(Ended::Fault, NOT_THERE));
     }
