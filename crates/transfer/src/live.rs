@@ -407,6 +407,7 @@ impl Failure {
 pub struct Stop {
     is_set: AtomicBool,
     inner: Mutex<(Option<Reason>, Vec<Arc<TcpStream>>)>,
+    changed: Condvar,
 }
 
 impl Stop {
@@ -431,6 +432,23 @@ impl Stop {
         self.is_set.store(true, Ordering::Release);
         for connection in inner.1.drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until it ends, for `time` at most.
+    pub fn wait(&self, time: Duration) {
+        let end = Instant::now() + time;
+        let mut inner = self.lock();
+        while inner.0.is_none() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            inner = match self.changed.wait_timeout(inner, left) {
+                Ok((inner, _)) => inner,
+                Err(error) => error.into_inner().0,
+            };
         }
     }
 

@@ -11,6 +11,10 @@ const LEVEL: i32 = 1;
 const SAMPLE: usize = 64 << 10;
 /// Fewer bytes are sent as they are.
 const LEAST: usize = 512;
+/// Groups of at least so many bytes are parts of large files, most of which are of one kind.
+const LARGE: usize = 4 * SAMPLE;
+/// The most large groups that are sent as they are after one that did not pay.
+const MOST_SKIPPED: u32 = 15;
 
 /// Compresses groups.
 pub struct Packer {
@@ -90,6 +94,9 @@ pub struct Packing {
     all: f64,
     /// When the last group was sent.
     last: Instant,
+    /// How many large groups in a row are not tried after the next one that does not pay, and how many still now.
+    skips: u32,
+    skipping: u32,
 }
 
 impl Packing {
@@ -101,18 +108,30 @@ impl Packing {
             waited: 0.0,
             all: 0.0,
             last: now,
+            skips: 1,
+            skipping: 0,
         }
     }
 
     /// Returns the compressed bytes of a group, if that pays.
     pub fn pack(&mut self, bytes: &[u8]) -> Option<&[u8]> {
-        if !self.is_path() {
+        let is_large = bytes.len() >= LARGE;
+        if !self.is_path() || is_large && self.skipping > 0 {
+            self.skipping = self.skipping.saturating_sub(u32::from(is_large));
             return None;
         }
         if self.packer.is_none() {
             self.packer = Packer::new().ok();
         }
-        self.packer.as_mut()?.pack(bytes)
+        let packed = self.packer.as_mut()?.pack(bytes);
+        if is_large {
+            // A sample costs time that is lost where files are compressed already.
+            (self.skips, self.skipping) = match packed {
+                Some(_) => (1, 0),
+                None => ((2 * self.skips + 1).min(MOST_SKIPPED), self.skips),
+            };
+        }
+        packed
     }
 
     /// Notes that a group waited for the path from `begun` to `now`.
@@ -197,6 +216,27 @@ mod tests {
             packing.note(at(129 + 30 * turn), at(130 + 30 * turn));
         }
         assert!(packing.pack(&text).is_none());
+    }
+
+    #[test]
+    fn large_groups_that_do_not_pay_are_tried_ever_less() {
+        let begun = Instant::now();
+        let mut packing = Packing::new(begun);
+        packing.note(begun, begun + Duration::from_millis(100));
+        let (noise, text) = (noise(LARGE), b"more or less ".repeat(LARGE / 13 + 1));
+        let mut tries = |bytes: &[u8], count: usize| -> Vec<bool> {
+            let mut try_one = |_| packing.pack(bytes).is_some();
+            (0..count).map(&mut try_one).collect()
+        };
+        assert_eq!(tries(&noise, 1), [false]);
+        assert_eq!(tries(&text, 2), [false, true], "one is not tried");
+        for _ in 0..20 {
+            tries(&noise, MOST_SKIPPED as usize);
+        }
+        let small = &text[..SAMPLE];
+        assert_eq!(tries(small, 2), [true; 2], "small files are tried each");
+        let later = tries(&text, MOST_SKIPPED as usize + 1);
+        assert!(later.contains(&true), "{later:?}");
     }
 
     proptest! {

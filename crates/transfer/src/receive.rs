@@ -486,7 +486,7 @@ impl Session {
         let mut before = [0; 4];
         let mut watch = Watch::new(said);
         while !self.live.stop().is_set() {
-            thread::sleep(SAMPLE / 5);
+            self.live.stop().wait(SAMPLE / 5);
             let now = Instant::now();
             if now >= sampled + SAMPLE {
                 sampled = now;

@@ -169,6 +169,8 @@ pub fn deliver(
         let result = session.listen(stream, scope);
         // Whatever the result is, the other threads end.
         live.stop().stop(Reason::Shutdown);
+        session.queue.wake();
+        session.window.wake();
         result
     });
     match (result, live.stop().reason()) {
@@ -314,7 +316,7 @@ impl Session<'_> {
         let mut watch = Watch::new(said);
         let mut limited = false;
         while !self.live.stop().is_set() {
-            thread::sleep(SAMPLE.min(Duration::from_millis(100)));
+            self.live.stop().wait(SAMPLE / 5);
             let now = Instant::now();
             if now >= asked + SAMPLE * 4 {
                 asked = now;

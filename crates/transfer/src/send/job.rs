@@ -122,6 +122,12 @@ impl Queue {
         self.changed.notify_all();
     }
 
+    /// Wakes the workers, which look whether the transfer has ended.
+    pub(super) fn wake(&self) {
+        let _waits_or_looks = self.lock();
+        self.changed.notify_all();
+    }
+
     /// Takes the next piece of work; `None` at the end of the transfer.
     pub(super) fn take(&self, stop: &Stop) -> Option<Taken> {
         let mut inner = self.lock();
@@ -205,6 +211,12 @@ impl Window {
 
     pub(super) fn remove(&self, index: u64) {
         self.lock().remove(&index);
+        self.room.notify_all();
+    }
+
+    /// Wakes the thread that waits for room, which looks whether the transfer has ended.
+    pub(super) fn wake(&self) {
+        let _waits_or_looks = self.lock();
         self.room.notify_all();
     }
 
