@@ -21,7 +21,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use weft_transfer::api::{
     Amount, Answer, BrowseRequest, Direction, ForwardStatus, GetRequest, LISTING, ListedKind, ListedName, Listing,
-    Note, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SERVICES, SHARES, SendRequest,
+    Note, Progress, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SERVICES, SHARES, SendRequest,
     ServiceList, ServiceRequest, ServiceStatus, ShareRequest, ShareStatus, Shares, TRANSFERS, TransferId,
     TransferState, TransferStatus, Transfers,
 };
@@ -46,20 +46,17 @@ fn transfer(state: TransferState) -> TransferStatus {
         names: vec!["photos".to_owned()],
         into: String::new(),
         overwrite: false,
-        entries: Amount {
-            total: Some(3),
-            done: 3,
+        progress: Progress {
+            entries: Amount {
+                total: Some(3),
+                done: 3,
+            },
+            bytes: Amount {
+                total: Some(2_000),
+                done: 2_000,
+            },
+            ..Progress::default()
         },
-        bytes: Amount {
-            total: Some(2_000),
-            done: 2_000,
-        },
-        moved: 0,
-        saved: 0,
-        read: 0,
-        had: 0,
-        notes: Vec::new(),
-        more_notes: 0,
         begun: 0,
         ended: None,
         next_try_s: None,
@@ -437,8 +434,11 @@ fn each_state_is_a_line_until_all_is_stored() {
         what: "left out: it is no file".to_owned(),
     };
     let end = TransferStatus {
-        notes: vec![note],
-        more_notes: 3,
+        progress: Progress {
+            notes: vec![note],
+            more_notes: 3,
+            ..transfer(TransferState::Done).progress
+        },
         ..transfer(TransferState::Done)
     };
     let moving = TransferStatus {

@@ -369,6 +369,30 @@ pub struct TransferStatus {
     pub into: String,
     /// Whether files that exist at the receiving end are replaced.
     pub overwrite: bool,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// When it was begun, in seconds since 1970.
+    #[serde(rename = "begun_unix")]
+    pub begun: u64,
+    /// When it ended, likewise.
+    #[serde(rename = "ended_unix")]
+    pub ended: Option<u64>,
+    /// When the next try is, in seconds from now.
+    pub next_try_s: Option<u64>,
+    /// Bytes a second at present.
+    pub rate: Option<u64>,
+    /// The seconds that are left, if known.
+    pub eta_s: Option<u64>,
+    /// The path to the peer.
+    pub path: Option<String>,
+    /// What holds it up: `disk-here`, `disk-there`, `path`, `cpu`, `limit`.
+    pub held_up_by: Option<String>,
+}
+
+/// How far a transfer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Progress {
     /// Files, folders and links.
     pub entries: Amount,
     /// Bytes of files; `done` are verified and stored at the receiving end.
@@ -386,22 +410,6 @@ pub struct TransferStatus {
     pub notes: Vec<Note>,
     /// How many more notes there are.
     pub more_notes: u64,
-    /// When it was begun, in seconds since 1970.
-    #[serde(rename = "begun_unix")]
-    pub begun: u64,
-    /// When it ended, likewise.
-    #[serde(rename = "ended_unix")]
-    pub ended: Option<u64>,
-    /// When the next try is, in seconds from now.
-    pub next_try_s: Option<u64>,
-    /// Bytes a second at present.
-    pub rate: Option<u64>,
-    /// The seconds that are left, if known.
-    pub eta_s: Option<u64>,
-    /// The path to the peer.
-    pub path: Option<String>,
-    /// What holds it up: `disk-here`, `disk-there`, `path`, `cpu`, `limit`.
-    pub held_up_by: Option<String>,
 }
 
 /// How much of something there is, and how much is done.

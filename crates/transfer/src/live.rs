@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::api::{Amount, Note, TransferState};
+use crate::api::{Amount, Note, Progress, TransferState};
 use crate::least::{Least, Motion, Watch};
 use crate::pace::Paces;
 
@@ -226,6 +226,39 @@ impl Live {
             amount(&self.total_entries, entries, &self.entries),
             amount(&self.total_bytes, bytes, &self.bytes),
         ]
+    }
+
+    /// Goes on with the counts of the tries before it.
+    pub fn go_on_from(&self, before: &Progress) {
+        self.moved.set(before.moved);
+        self.saved.set(before.saved);
+        self.read.set(before.read);
+    }
+
+    /// Notes how far it is now. A try that came to nothing tells less than those before it, unless it `has_ended`.
+    pub fn keep_in(&self, progress: &mut Progress, has_ended: bool) {
+        let amounts = self.amounts();
+        let is_newer = has_ended || amounts[1].done >= progress.bytes.done;
+        *progress = self.progress(if is_newer {
+            amounts
+        } else {
+            [progress.entries, progress.bytes]
+        });
+    }
+
+    /// Returns how far it is now, with these entries and bytes.
+    pub fn progress(&self, [entries, bytes]: [Amount; 2]) -> Progress {
+        let state = self.state();
+        Progress {
+            entries,
+            bytes,
+            moved: self.moved.value(),
+            saved: self.saved.value(),
+            read: self.read.value(),
+            had: self.had.value(),
+            notes: state.notes,
+            more_notes: state.more_notes,
+        }
     }
 
     /// Sets whether the path goes through a relay.

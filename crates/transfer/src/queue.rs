@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use weft_os::file::with_suffix;
 
-use crate::api::{Amount, Direction, Note, RawPath, TransferId, TransferState};
+use crate::api::{Direction, Progress, RawPath, TransferId, TransferState};
 use crate::document;
 
 /// Transfers that have ended and are kept, of both directions. The one that ended first goes first.
@@ -78,23 +78,9 @@ pub struct Outgoing {
     /// Until when the receiving end is to be told that it is cancelled, in seconds since 1970.
     #[serde(default)]
     pub tell_until: Option<u64>,
-    /// Files, folders and links.
-    pub entries: Amount,
-    /// Bytes of files.
-    pub bytes: Amount,
-    /// Bytes that have gone through connections, of all tries.
-    pub moved: u64,
-    /// Bytes that compression has saved on the way, of all tries.
-    #[serde(default)]
-    pub saved: u64,
-    /// Bytes of files that were read, of all tries.
-    pub read: u64,
-    /// Entries that the receiving end had already.
-    pub had: u64,
-    /// Entries that were left out, or came under another name.
-    pub notes: Vec<Note>,
-    /// How many more notes there are.
-    pub more_notes: u64,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
 }
 
 /// What is fetched of a share.
@@ -158,10 +144,6 @@ pub struct Incoming {
     pub only: Vec<String>,
     /// The folder of the user into which files came when it was accepted: absolute.
     pub folder: RawPath,
-    /// Files, folders and links.
-    pub entries: Amount,
-    /// Bytes of files.
-    pub bytes: Amount,
     /// What it does. In the file it waits for the user, runs (it is accepted), is paused, or has ended.
     pub state: TransferState,
     /// The reason for the state, for people.
@@ -170,19 +152,36 @@ pub struct Incoming {
     pub begun: u64,
     /// When it ended.
     pub ended: Option<u64>,
-    /// Bytes that have gone through connections, of all tries.
-    pub moved: u64,
-    /// Bytes that compression has saved on the way, of all tries.
-    #[serde(default)]
-    pub saved: u64,
-    /// Bytes of files that were read, of all tries.
-    pub read: u64,
-    /// Entries that were here already.
-    pub had: u64,
-    /// Entries that were left out, or came under another name.
-    pub notes: Vec<Note>,
-    /// How many more notes there are.
-    pub more_notes: u64,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
+}
+
+impl Incoming {
+    /// Creates one of which nothing is known yet, and which runs. `begun` is in seconds since 1970.
+    #[must_use]
+    pub fn new(id: TransferId, peer: String, folder: RawPath, begun: u64) -> Self {
+        Self {
+            id,
+            fetch: None,
+            npub: String::new(),
+            peer,
+            user: None,
+            names: Vec::new(),
+            into: String::new(),
+            overwrite: false,
+            offer: String::new(),
+            offered: None,
+            tops: Vec::new(),
+            only: Vec::new(),
+            folder,
+            state: TransferState::Running,
+            why: None,
+            begun,
+            ended: None,
+            progress: Progress::default(),
+        }
+    }
 }
 
 /// What both directions have in common.
@@ -201,6 +200,32 @@ trait Kept: Clone + Serialize + DeserializeOwned {
 }
 
 impl Outgoing {
+    /// Creates one of which nothing is known yet, and which is queued. `begun` is in seconds since 1970.
+    #[must_use]
+    pub fn new(id: TransferId, peer: String, paths: Vec<RawPath>, begun: u64) -> Self {
+        Self {
+            id,
+            paths,
+            peer,
+            npub: None,
+            share: None,
+            user: None,
+            into: String::new(),
+            exclude: Vec::new(),
+            overwrite: false,
+            limit: None,
+            limit_relay: None,
+            state: TransferState::Queued,
+            why: None,
+            begun,
+            ended: None,
+            tries: 0,
+            reached: false,
+            tell_until: None,
+            progress: Progress::default(),
+        }
+    }
+
     /// Notes that the receiving end has to be told of the end, if it knows of the transfer.
     pub fn tell_of_cancel(&mut self, now: u64) {
         self.tell_until = self.reached.then(|| now.saturating_add(TELL));

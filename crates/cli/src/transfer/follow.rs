@@ -137,12 +137,12 @@ impl View {
                         bar.println(&line);
                     }
                 }
-                let total = one.bytes.total.filter(|_| one.state == TransferState::Running);
+                let total = one.progress.bytes.total.filter(|_| one.state == TransferState::Running);
                 bar.set_style(style(total.is_some_and(|total| total > 0)));
                 bar.set_message(line);
                 if let Some(total) = total {
                     bar.set_length(total);
-                    bar.set_position(one.bytes.done);
+                    bar.set_position(one.progress.bytes.done);
                 }
                 bar.tick();
                 Ok(())
@@ -171,7 +171,11 @@ impl View {
         let width = human::width();
         let line = text::doing(one);
         let is_done = one.state == TransferState::Done;
-        let is_all = one.entries.total.is_none_or(|total| one.entries.done >= total);
+        let is_all = one
+            .progress
+            .entries
+            .total
+            .is_none_or(|total| one.progress.entries.done >= total);
         if !matches!(self, Self::Documents) {
             let first = if is_done {
                 human::paragraph(&line, width)

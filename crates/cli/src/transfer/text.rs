@@ -54,7 +54,7 @@ pub(super) fn inbox(all: &Transfers, width: usize) -> String {
         false => format!("{:<8}  {:<22}  {:>10}  WHAT\n", "ID", "FROM", "SIZE"),
     };
     for one in &all.transfers {
-        let size = one.bytes.total.map_or_else(String::new, bytes);
+        let size = one.progress.bytes.total.map_or_else(String::new, bytes);
         let row = format!(
             "{:<8}  {:<22}  {size:>10}  {}",
             one.id.short(),
@@ -86,6 +86,7 @@ pub(super) fn list(all: &Transfers, width: usize) -> String {
 
 /// One transfer in detail.
 pub(super) fn one(one: &TransferStatus, width: usize) -> String {
+    let progress = &one.progress;
     let amount = |amount: Amount, unit: &dyn Fn(u64) -> String| match amount.total {
         Some(total) => format!("{} of {}", unit(amount.done), unit(total)),
         None => format!("{} so far", unit(amount.done)),
@@ -99,15 +100,19 @@ pub(super) fn one(one: &TransferStatus, width: usize) -> String {
         ),
         ("into", shown(&one.into)),
         ("state", doing(one)),
-        ("entries", amount(one.entries, &|number| number.to_string())),
-        ("bytes", amount(one.bytes, &bytes)),
+        ("entries", amount(progress.entries, &|number| number.to_string())),
+        ("bytes", amount(progress.bytes, &bytes)),
         (
             "all tries",
-            format!("{} through connections, {} read", bytes(one.moved), bytes(one.read)),
+            format!(
+                "{} through connections, {} read",
+                bytes(progress.moved),
+                bytes(progress.read)
+            ),
         ),
     ];
-    lines.extend((one.saved > 0).then(|| ("compression", format!("{} saved on the way", bytes(one.saved)))));
-    lines.extend((one.had > 0).then(|| ("there before", one.had.to_string())));
+    lines.extend((progress.saved > 0).then(|| ("compression", format!("{} saved on the way", bytes(progress.saved)))));
+    lines.extend((progress.had > 0).then(|| ("there before", progress.had.to_string())));
     columns(&lines, width) + &notes(one, width)
 }
 
@@ -162,8 +167,8 @@ pub(super) fn cleaned(cleaned: &Cleaned, width: usize) -> String {
 /// What was left out, or came under another name.
 pub(super) fn notes(one: &TransferStatus, width: usize) -> String {
     let line = |note: &Note| paragraph(&format!("  {}: {}", shown(&note.name), shown(&note.what)), width);
-    let mut text: String = one.notes.iter().take(NOTES).map(line).collect();
-    let more = (one.notes.len().saturating_sub(NOTES) as u64).saturating_add(one.more_notes);
+    let mut text: String = one.progress.notes.iter().take(NOTES).map(line).collect();
+    let more = (one.progress.notes.len().saturating_sub(NOTES) as u64).saturating_add(one.progress.more_notes);
     if more > 0 {
         text += &format!("  and {more} more\n");
     }
@@ -194,14 +199,14 @@ pub(super) fn doing(one: &TransferStatus) -> String {
 
 /// The end of one that has all, in words.
 fn done(one: &TransferStatus) -> String {
-    let files = match (one.entries.done, one.entries.total) {
+    let files = match (one.progress.entries.done, one.progress.entries.total) {
         (done, Some(total)) if done < total => format!("{done} of {total} files and folders"),
         (1, _) => names(one),
         (number, _) => format!("{number} files and folders"),
     };
-    let had = (one.had > 0).then(|| format!(", {} of them there before", one.had));
+    let had = (one.progress.had > 0).then(|| format!(", {} of them there before", one.progress.had));
     let had = had.unwrap_or_default();
-    let size = bytes(one.bytes.done);
+    let size = bytes(one.progress.bytes.done);
     match one.direction {
         Direction::Send => format!("sent {files}{had}, {size} {}: stored and synced there", with(one)),
         Direction::Receive => format!(
@@ -235,7 +240,7 @@ fn holder(by: &str) -> String {
 
 /// The bytes that are done, and the share.
 fn progress(one: &TransferStatus) -> String {
-    let Amount { total, done } = one.bytes;
+    let Amount { total, done } = one.progress.bytes;
     match total {
         Some(total) if total > 0 => {
             let share = (u128::from(done) * 100 / u128::from(total)).min(100);

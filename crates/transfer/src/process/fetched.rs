@@ -17,7 +17,7 @@ use super::outgoing::CONNECTIONS;
 use super::requests::{Refused, answer};
 use super::shared::{below, refusal};
 use super::{Process, nodes};
-use crate::api::{Amount, Direction, RawPath, TransferId, TransferState};
+use crate::api::{Direction, RawPath, TransferId, TransferState};
 use crate::least::Least;
 use crate::link::Far;
 use crate::live::{Failure, Live, Reason};
@@ -209,32 +209,16 @@ impl Process {
             .map_or_else(|| path.clone(), |below| path.join(below.as_path()));
         let slash = if asked.path.is_empty() { "" } else { "/" };
         let one = Outgoing {
-            id: asked.id,
-            paths: vec![RawPath::from(whole.as_path())],
-            peer: grant.name.clone(),
             npub: Some(grant.npub.clone()),
             share: Some(format!("{}{slash}{}", share.name, display(&asked.path))),
-            user: None,
-            into: String::new(),
             exclude: asked.exclude.clone(),
-            overwrite: false,
-            limit: None,
-            limit_relay: None,
             state: TransferState::Running,
-            why: None,
-            begun: unix_s(),
-            ended: None,
-            tries: 0,
-            reached: false,
-            tell_until: None,
-            entries: Amount::default(),
-            bytes: Amount::default(),
-            moved: 0,
-            saved: 0,
-            read: 0,
-            had: 0,
-            notes: Vec::new(),
-            more_notes: 0,
+            ..Outgoing::new(
+                asked.id,
+                grant.name.clone(),
+                vec![RawPath::from(whole.as_path())],
+                unix_s(),
+            )
         };
         Ok((share, below, one))
     }

@@ -15,7 +15,7 @@ use super::ask::{ask, check, choose, each, hear, odd};
 use super::incoming::identity;
 use super::outgoing::CONNECTIONS;
 use super::verbs::{random_id, refuse, unsaved};
-use crate::api::{Amount, Direction, GetRequest, Refusal, RefusalCode, TransferId, TransferState, Transfers};
+use crate::api::{Direction, GetRequest, Refusal, RefusalCode, TransferId, TransferState, Transfers};
 use crate::link::{self, Opened};
 use crate::live::{Failure, Live};
 use crate::names::{RelPath, display};
@@ -55,31 +55,12 @@ impl Process {
             tries: 0,
         };
         let transfer = Incoming {
-            id: TransferId(random_id()?),
-            npub: String::new(),
-            peer: request.peer,
             user: request.user,
             names: vec![display(&fetch.last())],
-            tops: Vec::new(),
-            only: Vec::new(),
             fetch: Some(fetch),
-            into: String::new(),
             overwrite: request.overwrite,
-            offer: String::new(),
-            offered: None,
-            folder: request.folder,
-            entries: Amount::default(),
-            bytes: Amount::default(),
-            state: TransferState::Running,
             why,
-            begun: unix_s(),
-            ended: None,
-            moved: 0,
-            saved: 0,
-            read: 0,
-            had: 0,
-            notes: Vec::new(),
-            more_notes: 0,
+            ..Incoming::new(TransferId(random_id()?), request.peer, request.folder, unix_s())
         };
         self.store.save_incoming(&transfer).map_err(|error| unsaved(&error))?;
         self.note_change();
@@ -105,8 +86,7 @@ impl Process {
 
     /// Tries to fetch a transfer.
     pub(super) fn get(self: &Arc<Self>, transfer: &Incoming, live: &Arc<Live>) {
-        live.moved.set(transfer.moved);
-        live.saved.set(transfer.saved);
+        live.go_on_from(&transfer.progress);
         let result = match &transfer.fetch {
             Some(fetch) => self.try_get(transfer, fetch, live),
             None => Ok(()),

@@ -13,7 +13,7 @@ use weft_os::clock::unix_s;
 use super::Process;
 use super::get::dial_all;
 use super::grants::{Bulk, Grant};
-use crate::api::{Amount, Direction, RawPath, ReceiveMode, TransferId, TransferState};
+use crate::api::{Amount, Direction, Progress, RawPath, ReceiveMode, TransferId, TransferState};
 use crate::hash::Hash;
 use crate::least::Least;
 use crate::link::Opened;
@@ -85,8 +85,7 @@ impl Process {
             let _ = receive::tell(stream, &FromReceiver::Done);
             return;
         }
-        live.moved.set(known.as_ref().map_or(0, |known| known.moved));
-        live.saved.set(known.map_or(0, |known| known.saved));
+        live.go_on_from(&known.map(|known| known.progress).unwrap_or_default());
         live.set_totals(hello.entries, hello.bytes);
         let result = match self.wait_for_consent(stream, &hello.id, &live) {
             Ok(offer) => match self.admit_now(&hello, &offer, &live) {
@@ -125,7 +124,7 @@ impl Process {
         };
         // Holes take no room.
         let bytes = hello.disk.or(hello.bytes);
-        let left = bytes.map(|bytes| bytes.saturating_sub(offer.bytes.done));
+        let left = bytes.map(|bytes| bytes.saturating_sub(offer.progress.bytes.done));
         // Of what is there already, or not wanted, nothing may come.
         let left = left.filter(|_| offer.only.is_empty() && !hello.names.iter().any(is_there));
         let free = root.free_bytes().map_err(unusable)?;
@@ -267,11 +266,7 @@ impl Process {
         };
         let known = |total| Amount { total, done: 0 };
         Ok(Incoming {
-            id: hello.id,
-            fetch: None,
             npub: grant.npub.clone(),
-            peer: grant.name.clone(),
-            user: None,
             names: names(hello),
             into,
             overwrite: hello.overwrite,
@@ -282,24 +277,16 @@ impl Process {
                 .iter()
                 .map(|name| RawPath::from(Path::new(OsStr::from_bytes(name))))
                 .collect(),
-            only: Vec::new(),
-            folder: RawPath::from(folder.as_path()),
-            entries: known(hello.entries),
-            bytes: known(hello.bytes),
-            state: if accepted {
-                TransferState::Running
-            } else {
-                TransferState::Waiting
+            state: match accepted {
+                true => TransferState::Running,
+                false => TransferState::Waiting,
             },
-            why: None,
-            begun: unix_s(),
-            ended: None,
-            moved: 0,
-            saved: 0,
-            read: 0,
-            had: 0,
-            notes: Vec::new(),
-            more_notes: 0,
+            progress: Progress {
+                entries: known(hello.entries),
+                bytes: known(hello.bytes),
+                ..Progress::default()
+            },
+            ..Incoming::new(hello.id, grant.name.clone(), RawPath::from(folder.as_path()), unix_s())
         })
     }
 
@@ -384,7 +371,7 @@ impl Process {
 
     /// Notes when what is fetched is tried again.
     fn plan_get(&self, offer: &mut Incoming, live: &Live) {
-        let has_moved = live.moved.value() > offer.moved;
+        let has_moved = live.moved.value() > offer.progress.moved;
         if let Some(fetch) = &mut offer.fetch
             && offer.state == TransferState::Running
         {
@@ -395,15 +382,7 @@ impl Process {
     }
 
     fn fill(&self, offer: &mut Incoming, live: &Live) {
-        let [entries, bytes] = live.amounts();
-        // A try that came to nothing tells less than those before it.
-        if offer.state.has_ended() || bytes.done >= offer.bytes.done {
-            (offer.entries, offer.bytes) = (entries, bytes);
-        }
-        (offer.moved, offer.saved) = (live.moved.value(), live.saved.value());
-        offer.had = live.had.value();
-        let now = live.state();
-        (offer.notes, offer.more_notes) = (now.notes, now.more_notes);
+        live.keep_in(&mut offer.progress, offer.state.has_ended());
         if offer.state.has_ended() {
             offer.ended = offer.ended.or(Some(unix_s()));
         }

@@ -176,9 +176,7 @@ impl Process {
             self.lives().remove(&(Direction::Send, transfer.id));
             return self.note_change();
         }
-        live.moved.set(transfer.moved);
-        live.read.set(transfer.read);
-        live.saved.set(transfer.saved);
+        live.go_on_from(&transfer.progress);
         let order = Order {
             id: transfer.id,
             paths: send::paths(&transfer.paths),
@@ -241,15 +239,7 @@ impl Process {
             Some(decided) => (decided.state, decided.why),
             None => (state, why),
         };
-        let [entries, bytes] = live.amounts();
-        // A try that came to nothing tells less than those before it.
-        if state.has_ended() || bytes.done >= transfer.bytes.done {
-            (transfer.entries, transfer.bytes) = (entries, bytes);
-        }
-        (transfer.moved, transfer.read) = (live.moved.value(), live.read.value());
-        (transfer.saved, transfer.had) = (live.saved.value(), live.had.value());
-        let now = live.state();
-        (transfer.notes, transfer.more_notes) = (now.notes, now.more_notes);
+        live.keep_in(&mut transfer.progress, state.has_ended());
         transfer.tries = match state {
             TransferState::Queued => transfer.tries + 1,
             _ => 0,

@@ -109,14 +109,7 @@ impl Process {
             why: one.why,
             into: display(one.into.as_bytes()),
             overwrite: one.overwrite,
-            entries: one.entries,
-            bytes: one.bytes,
-            moved: one.moved,
-            saved: one.saved,
-            read: one.read,
-            had: one.had,
-            notes: one.notes,
-            more_notes: one.more_notes,
+            progress: one.progress,
             begun: one.begun,
             ended: one.ended,
             next_try_s: next.map(|at| at.saturating_duration_since(Instant::now()).as_secs()),
@@ -157,14 +150,7 @@ impl Process {
             names: one.names,
             into: display(into.to_string_lossy().as_bytes()),
             overwrite: one.overwrite,
-            entries: one.entries,
-            bytes: one.bytes,
-            moved: one.moved,
-            saved: one.saved,
-            read: one.read,
-            had: one.had,
-            notes: one.notes,
-            more_notes: one.more_notes,
+            progress: one.progress,
             begun: one.begun,
             ended: one.ended,
             next_try_s: next.map(|at| at.saturating_duration_since(Instant::now()).as_secs()),
@@ -196,7 +182,10 @@ fn of_live(live: &Live, status: TransferStatus) -> TransferStatus {
         _ => None,
     };
     // Before the first verdicts of a try, what earlier ones have done is known better.
-    let begun = moves && (entries.done > 0 || bytes.done > 0);
+    let amounts = match moves && (entries.done > 0 || bytes.done > 0) {
+        true => [entries, bytes],
+        false => [status.progress.entries, status.progress.bytes],
+    };
     TransferStatus {
         state: state.state,
         why: state
@@ -204,14 +193,7 @@ fn of_live(live: &Live, status: TransferStatus) -> TransferStatus {
             .or(status.why)
             .filter(|_| !moves && state.state != TransferState::Connecting),
         next_try_s: None,
-        entries: if begun { entries } else { status.entries },
-        bytes: if begun { bytes } else { status.bytes },
-        moved: live.moved.value(),
-        saved: live.saved.value(),
-        read: live.read.value(),
-        had: live.had.value(),
-        notes: state.notes,
-        more_notes: state.more_notes,
+        progress: live.progress(amounts),
         rate,
         eta_s: eta,
         path: state.path,

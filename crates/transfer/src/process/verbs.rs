@@ -14,8 +14,8 @@ use weft_os::random::random_bytes;
 use super::Process;
 use super::outgoing::CANCELLED_HERE;
 use crate::api::{
-    Amount, Answer, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, SendRequest, TransferId,
-    TransferState, Transfers,
+    Answer, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, SendRequest, TransferId, TransferState,
+    Transfers,
 };
 use crate::live::Reason;
 use crate::names::{RelPath, display};
@@ -136,39 +136,17 @@ impl Process {
     /// Queues what is to be sent.
     fn queue(&self, request: SendRequest) -> Result<Transfers, Refusal> {
         let id = TransferId(random_id()?);
-        let transfer = Outgoing {
-            id,
-            paths: request.paths,
-            peer: request.peer,
-            npub: None,
-            share: None,
+        let mut transfer = Outgoing {
             user: request.user,
             into: request.into,
             exclude: request.exclude,
             overwrite: request.overwrite,
             limit: request.limit,
             limit_relay: request.limit_relay,
-            state: TransferState::Queued,
-            why: None,
-            begun: unix_s(),
-            ended: None,
-            tries: 0,
-            reached: false,
-            tell_until: None,
-            entries: Amount::default(),
-            bytes: Amount::default(),
-            moved: 0,
-            saved: 0,
-            read: 0,
-            had: 0,
-            notes: Vec::new(),
-            more_notes: 0,
+            ..Outgoing::new(id, request.peer, request.paths, unix_s())
         };
         self.check(&transfer)?;
-        let transfer = Outgoing {
-            why: self.look_up(&transfer.peer)?,
-            ..transfer
-        };
+        transfer.why = self.look_up(&transfer.peer)?;
         self.store.save_outgoing(&transfer).map_err(|error| unsaved(&error))?;
         self.note_change();
         self.one((Direction::Send, id))

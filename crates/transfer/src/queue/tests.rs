@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::{Amount, Note};
 
 fn id(number: u16) -> TransferId {
     let mut bytes = [7; 16];
@@ -14,63 +15,17 @@ fn id(number: u16) -> TransferId {
 }
 
 fn outgoing(number: u16) -> Outgoing {
-    Outgoing {
-        id: id(number),
-        paths: vec![RawPath::Text("/srv/photos".to_owned())],
-        peer: "nas".to_owned(),
-        npub: None,
-        share: None,
-        user: None,
-        into: String::new(),
-        exclude: Vec::new(),
-        overwrite: false,
-        limit: None,
-        limit_relay: None,
-        state: TransferState::Queued,
-        why: None,
-        begun: number.into(),
-        ended: None,
-        tries: 0,
-        reached: false,
-        tell_until: None,
-        entries: Amount::default(),
-        bytes: Amount::default(),
-        moved: 0,
-        saved: 0,
-        read: 0,
-        had: 0,
-        notes: Vec::new(),
-        more_notes: 0,
-    }
+    let paths = vec![RawPath::Text("/srv/photos".to_owned())];
+    Outgoing::new(id(number), "nas".to_owned(), paths, number.into())
 }
 
 fn incoming(number: u16) -> Incoming {
+    let folder = RawPath::Text("/home/a/Downloads".to_owned());
     Incoming {
-        id: id(number),
-        fetch: None,
         npub: "npub1x".to_owned(),
-        peer: "nas".to_owned(),
-        user: None,
         names: vec!["photos".to_owned()],
-        into: String::new(),
-        overwrite: false,
-        offer: String::new(),
-        offered: None,
-        tops: Vec::new(),
-        only: Vec::new(),
-        folder: RawPath::Text("/home/a/Downloads".to_owned()),
-        entries: Amount::default(),
-        bytes: Amount::default(),
         state: TransferState::Waiting,
-        why: None,
-        begun: number.into(),
-        ended: None,
-        moved: 0,
-        saved: 0,
-        read: 0,
-        had: 0,
-        notes: Vec::new(),
-        more_notes: 0,
+        ..Incoming::new(id(number), "nas".to_owned(), folder, number.into())
     }
 }
 
@@ -124,6 +79,65 @@ fn transfers_outlive_the_process_in_the_state_of_a_restart() {
     store.remove(Direction::Send, id(1)).unwrap();
     assert!(!file.exists());
     assert_eq!((store.outgoing().len(), store.incoming().len()), (2, 5));
+}
+
+#[test]
+fn files_of_earlier_versions_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Store::open(directory.path()).unwrap());
+    let counts = r#""entries":{"total":3,"done":1},"bytes":{"total":null,"done":7},"moved":9,"read":8,"had":2,
+        "notes":[{"name":"a","what":"left out"}],"more_notes":4"#;
+    let write = |folder: &str, fields: &str| {
+        let file = directory.path().join(folder).join(format!("{}.json", id(1)));
+        fs::write(file, format!("{{{fields},{counts}}}")).unwrap();
+    };
+    let id = id(1);
+    write(
+        "queue",
+        &format!(
+            r#""schema":"weft.transfer-outgoing/1","id":"{id}","paths":["/srv/photos"],"peer":"nas","npub":null,
+            "user":null,"into":"","exclude":[],"overwrite":false,"limit":5,"state":"queued","why":null,"begun":1,
+            "ended":null,"tries":6"#
+        ),
+    );
+    write(
+        "inbox",
+        &format!(
+            r#""schema":"weft.transfer-incoming/1","id":"{id}","npub":"npub1x","peer":"nas","user":null,
+            "names":["photos"],"into":"","folder":"/home/a/Downloads","state":"waiting","why":null,"begun":1,
+            "ended":null"#
+        ),
+    );
+    let store = Store::open(directory.path()).unwrap();
+    assert_eq!(store.damaged(), &[] as &[PathBuf]);
+    let progress = Progress {
+        entries: Amount {
+            total: Some(3),
+            done: 1,
+        },
+        bytes: Amount { total: None, done: 7 },
+        moved: 9,
+        saved: 0,
+        read: 8,
+        had: 2,
+        notes: vec![Note {
+            name: "a".to_owned(),
+            what: "left out".to_owned(),
+        }],
+        more_notes: 4,
+    };
+    let sent = Outgoing {
+        limit: Some(5),
+        tries: 6,
+        progress: progress.clone(),
+        ..outgoing(1)
+    };
+    assert_eq!(store.outgoing(), [sent]);
+    let come = Incoming {
+        progress,
+        ..incoming(1)
+    };
+    assert_eq!(store.incoming(), [come]);
 }
 
 #[test]
@@ -223,7 +237,7 @@ prop_compose! {
         user in any::<Option<String>>(),
         bits in any::<(u8, bool, Option<u64>, Option<u64>, u32)>(),
         amounts in (amount(), amount()),
-        counts in any::<[u64; 5]>(),
+        counts in any::<[u64; 6]>(),
         state in prop_oneof![
             Just(TransferState::Queued), Just(TransferState::Paused), Just(TransferState::Done),
             Just(TransferState::Failed), Just(TransferState::Cancelled), Just(TransferState::Rejected),
@@ -233,9 +247,12 @@ prop_compose! {
         let (number, overwrite, limit, ended, tries) = bits;
         Outgoing {
             paths, peer, npub: user.clone(), user, into, exclude: vec![name.clone()], overwrite, limit, state,
-            why: Some(what.clone()), ended, tries, entries: amounts.0, bytes: amounts.1, moved: counts[0],
-            read: counts[1], had: counts[2], more_notes: counts[3], begun: counts[4],
-            notes: vec![Note { name, what }], ..outgoing(number.into())
+            why: Some(what.clone()), ended, tries, begun: counts[5],
+            progress: Progress {
+                entries: amounts.0, bytes: amounts.1, moved: counts[0], read: counts[1], had: counts[2],
+                more_notes: counts[3], saved: counts[4], notes: vec![Note { name, what }],
+            },
+            ..outgoing(number.into())
         }
     }
 }

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
-use weft_transfer::api::{TRANSFERS, TransferId};
+use weft_transfer::api::{Progress, TRANSFERS, TransferId};
 
 use super::*;
 
@@ -16,20 +16,19 @@ fn status() -> TransferStatus {
         names: vec!["photos".to_owned()],
         into: "2026".to_owned(),
         overwrite: false,
-        entries: Amount {
-            total: Some(3),
-            done: 3,
+        progress: Progress {
+            entries: Amount {
+                total: Some(3),
+                done: 3,
+            },
+            bytes: Amount {
+                total: Some(45_600_000),
+                done: 12_300_000,
+            },
+            moved: 13_000_000,
+            read: 14_000_000,
+            ..Progress::default()
         },
-        bytes: Amount {
-            total: Some(45_600_000),
-            done: 12_300_000,
-        },
-        moved: 13_000_000,
-        saved: 0,
-        read: 14_000_000,
-        had: 0,
-        notes: Vec::new(),
-        more_notes: 0,
         begun: 1,
         ended: None,
         next_try_s: None,
@@ -93,9 +92,12 @@ fn states_are_words() {
     let received = TransferStatus {
         direction: Direction::Receive,
         user: Some("anna".to_owned()),
-        entries: Amount {
-            total: Some(1),
-            done: 1,
+        progress: Progress {
+            entries: Amount {
+                total: Some(1),
+                done: 1,
+            },
+            ..status().progress
         },
         state: Done,
         ..status()
@@ -144,13 +146,19 @@ fn notes_are_bounded() {
         what: "left out: no file".to_owned(),
     };
     let few = TransferStatus {
-        notes: vec![note.clone(); 2],
+        progress: Progress {
+            notes: vec![note.clone(); 2],
+            ..Progress::default()
+        },
         ..status()
     };
     assert_eq!(notes(&few, 100), "  fifo: left out: no file\n".repeat(2));
     let many = TransferStatus {
-        notes: vec![note; 25],
-        more_notes: 7,
+        progress: Progress {
+            notes: vec![note; 25],
+            more_notes: 7,
+            ..Progress::default()
+        },
         ..status()
     };
     let text = notes(&many, 100);
@@ -173,10 +181,13 @@ fn text_of_others_moves_no_cursor() {
         overwrite: false,
         path: Some(bad.to_owned()),
         held_up_by: Some(bad.to_owned()),
-        notes: vec![Note {
-            name: bad.to_owned(),
-            what: bad.to_owned(),
-        }],
+        progress: Progress {
+            notes: vec![Note {
+                name: bad.to_owned(),
+                what: bad.to_owned(),
+            }],
+            ..status().progress
+        },
         ..status()
     };
     let mut texts = Vec::new();

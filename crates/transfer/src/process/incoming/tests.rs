@@ -14,34 +14,12 @@ fn hello() -> Hello {
 
 pub(in crate::process) fn offer() -> Incoming {
     Incoming {
-        id: hello().id,
-        fetch: None,
         npub: "npub".to_owned(),
-        peer: "peer".to_owned(),
-        user: None,
         names: names(&hello()),
         into: "in".to_owned(),
-        overwrite: false,
         offer: identity(&hello()),
         offered: Some(1_000),
-        tops: Vec::new(),
-        only: Vec::new(),
-        folder: RawPath::Text("/".to_owned()),
-        entries: Amount::default(),
-        bytes: Amount {
-            total: Some(1_000),
-            done: 0,
-        },
-        state: TransferState::Running,
-        why: None,
-        begun: 0,
-        ended: None,
-        moved: 0,
-        saved: 0,
-        read: 0,
-        had: 0,
-        notes: Vec::new(),
-        more_notes: 0,
+        ..Incoming::new(hello().id, "peer".to_owned(), RawPath::Text("/".to_owned()), 0)
     }
 }
 
