@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use weft_os::file::{open_plain, with_suffix};
 
+use crate::settings::SettingsError;
+
 /// The longest file that is read, in bytes. One of a transfer is far shorter.
 const MAX_LEN: u64 = 16 << 20;
 
@@ -25,6 +27,55 @@ pub(crate) enum Unusable {
     /// Another version of weft has written it.
     #[error("its schema is {0}, which this version of weft does not know")]
     Schema(String),
+}
+
+/// What a user has set, in a file of its own.
+pub(crate) trait Setting: Clone + Default + Serialize + DeserializeOwned {
+    /// The schema of the file.
+    const SCHEMA: &'static str;
+    /// The command that sets it.
+    const COMMAND: &'static str;
+
+    /// Reads the file `path`; the default if there is none.
+    ///
+    /// # Errors
+    /// [`SettingsError::Unusable`] for a file that is damaged, or of another version: the default would then let in
+    /// what the user does not want, or keep out what is wanted.
+    fn load(path: &Path) -> Result<Self, SettingsError> {
+        let read = read(path, Self::SCHEMA).map_err(|why| SettingsError::Unusable {
+            of: Self::COMMAND,
+            path: path.to_owned(),
+            why: why.to_string(),
+        });
+        Ok(read?.unwrap_or_default())
+    }
+
+    /// Writes the file `path` as a whole, and to the disk.
+    ///
+    /// # Errors
+    /// [`SettingsError::Unsaved`]; the old file stays.
+    fn save(&self, path: &Path) -> Result<(), SettingsError> {
+        write(path, Self::SCHEMA, self).map_err(|source| SettingsError::Unsaved {
+            path: path.to_owned(),
+            source,
+        })
+    }
+
+    /// Makes a change that is on the disk when this returns.
+    ///
+    /// # Errors
+    /// That of the change, or of [`Setting::save`]; nothing has changed.
+    fn change<R, E: From<SettingsError>>(
+        &mut self,
+        path: &Path,
+        change: impl FnOnce(&mut Self) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let mut changed = self.clone();
+        let result = change(&mut changed)?;
+        changed.save(path)?;
+        *self = changed;
+        Ok(result)
+    }
 }
 
 #[derive(Serialize)]

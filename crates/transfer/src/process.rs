@@ -36,11 +36,11 @@ use self::notify::Notifier;
 use self::services::OfServices;
 use crate::api::{Direction, TransferId};
 use crate::client::{self, ClientError};
+use crate::document::Setting as _;
 use crate::limits::Keeper;
 use crate::live::{Live, Reason};
 use crate::queue::{Outgoing, Store};
 use crate::server::Server;
-use crate::services::ServicesError;
 use crate::settings::{Settings, SettingsError};
 use crate::shares::Shares;
 
@@ -66,12 +66,9 @@ pub enum ProcessError {
     /// Another one runs.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// Its settings are unusable.
+    /// Its settings, shares or services are unusable.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Its list of services is unusable.
-    #[error(transparent)]
-    Services(#[from] ServicesError),
     /// Its socket has no place.
     #[error(transparent)]
     Client(#[from] ClientError),

@@ -1,21 +1,19 @@
 //! Services of this machine that members use, and those of members that are brought here: `services.json`.
 
 use std::fmt;
-use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use crate::api::RawPath;
 use crate::audience::{Audience, MAX_PARTIES};
-use crate::document;
+use crate::document::Setting;
 use crate::names::display;
+use crate::settings::SettingsError;
 use crate::wire::request::MAX_NAME;
 
-/// The schema of the file.
-const SCHEMA: &str = "weft.transfer-services/1";
 /// The most services of a user.
 pub const MAX_SERVICES: usize = 64;
 /// The most forwards of a user.
@@ -87,22 +85,9 @@ pub struct Services {
 /// The reason why services cannot be used. Its text is one line for the user.
 #[derive(Debug, thiserror::Error)]
 pub enum ServicesError {
-    /// The file cannot be read, or is not what it should be.
-    #[error("the list of services is unusable: {}: {why}; repair the file, or move it away and set them again", .path.display())]
-    Unusable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The file cannot be written.
-    #[error("the list of services cannot be saved ({source}): {}; check the disk", .path.display())]
-    Unsaved {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        source: io::Error,
-    },
+    /// Their file is unusable, or cannot be written.
+    #[error(transparent)]
+    File(#[from] SettingsError),
     /// It makes no sense.
     #[error("{0}")]
     Refused(String),
@@ -215,32 +200,12 @@ pub fn check_name(name: &str) -> Result<(), ServicesError> {
     }
 }
 
+impl Setting for Services {
+    const SCHEMA: &'static str = "weft.transfer-services/1";
+    const COMMAND: &'static str = "weft serve";
+}
+
 impl Services {
-    /// Reads the file `path`; none if there is no file.
-    ///
-    /// # Errors
-    /// [`ServicesError::Unusable`] for a file that is damaged, or of another version.
-    pub fn load(path: &Path) -> Result<Self, ServicesError> {
-        match document::read(path, SCHEMA) {
-            Ok(services) => Ok(services.unwrap_or_default()),
-            Err(why) => Err(ServicesError::Unusable {
-                path: path.to_owned(),
-                why: why.to_string(),
-            }),
-        }
-    }
-
-    /// Writes the file `path` as a whole, and to the disk.
-    ///
-    /// # Errors
-    /// [`ServicesError::Unsaved`]; the old file stays.
-    pub fn save(&self, path: &Path) -> Result<(), ServicesError> {
-        document::write(path, SCHEMA, self).map_err(|source| ServicesError::Unsaved {
-            path: path.to_owned(),
-            source,
-        })
-    }
-
     /// Adds a service.
     ///
     /// # Errors

@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::api::{RawPath, ReceiveMode};
-use crate::document;
+use crate::document::Setting;
 use crate::limits::Limits;
-
-/// The schema of the file.
-const SCHEMA: &str = "weft.transfer-settings/1";
 
 /// The settings of a user.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,34 +60,12 @@ impl Default for Settings {
     }
 }
 
+impl Setting for Settings {
+    const SCHEMA: &'static str = "weft.transfer-settings/1";
+    const COMMAND: &'static str = "weft receive";
+}
+
 impl Settings {
-    /// Reads the file `path`; the defaults if there is none.
-    ///
-    /// # Errors
-    /// [`SettingsError::Unusable`] for a file that is damaged, or of another version: the defaults would then let more
-    /// files in than the user wants, or fewer.
-    pub fn load(path: &Path) -> Result<Self, SettingsError> {
-        match document::read(path, SCHEMA) {
-            Ok(settings) => Ok(settings.unwrap_or_default()),
-            Err(why) => Err(SettingsError::Unusable {
-                of: "weft receive",
-                path: path.to_owned(),
-                why: why.to_string(),
-            }),
-        }
-    }
-
-    /// Writes the file `path` as a whole, and to the disk.
-    ///
-    /// # Errors
-    /// [`SettingsError::Unsaved`]; the old file stays.
-    pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
-        document::write(path, SCHEMA, self).map_err(|source| SettingsError::Unsaved {
-            path: path.to_owned(),
-            source,
-        })
-    }
-
     /// The mode that holds at `now`, in seconds since 1970.
     #[must_use]
     pub fn effective(&self, now: u64) -> ReceiveMode {

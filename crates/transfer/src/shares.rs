@@ -1,20 +1,15 @@
 //! The files and folders that peers may read: `shares.json`. Nothing here asks a peer or opens what is shared.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::api::RawPath;
 use crate::audience::{Audience, MAX_PARTIES};
-use crate::document;
+use crate::document::Setting;
 use crate::names::display;
-use crate::settings::SettingsError;
 use crate::wire::request::MAX_NAME;
 
 /// The most shares of a user.
 pub const MAX_SHARES: usize = 256;
-/// The schema of the file.
-const SCHEMA: &str = "weft.transfer-shares/1";
 
 /// A file or folder that peers may read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,33 +82,12 @@ impl Share {
     }
 }
 
+impl Setting for Shares {
+    const SCHEMA: &'static str = "weft.transfer-shares/1";
+    const COMMAND: &'static str = "weft share";
+}
+
 impl Shares {
-    /// Reads the file `path`; no shares if there is none.
-    ///
-    /// # Errors
-    /// [`SettingsError::Unusable`]
-    pub fn load(path: &Path) -> Result<Self, SettingsError> {
-        match document::read(path, SCHEMA) {
-            Ok(shares) => Ok(shares.unwrap_or_default()),
-            Err(why) => Err(SettingsError::Unusable {
-                of: "weft share",
-                path: path.to_owned(),
-                why: why.to_string(),
-            }),
-        }
-    }
-
-    /// Writes the file `path` as a whole, and to the disk.
-    ///
-    /// # Errors
-    /// [`SettingsError::Unsaved`]; the old file stays.
-    pub fn save(&self, path: &Path) -> Result<(), SettingsError> {
-        document::write(path, SCHEMA, self).map_err(|source| SettingsError::Unsaved {
-            path: path.to_owned(),
-            source,
-        })
-    }
-
     /// Returns all of them, by name.
     #[must_use]
     pub fn all(&self) -> &[Share] {

@@ -1,7 +1,6 @@
 //! The limits of transfers: what is set, what is used, and who has a turn.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use weft_os::clock::unix_s;
 
@@ -20,15 +19,10 @@ impl Process {
     /// Changes limits, and returns all.
     pub(super) fn set_limits(&self, request: &LimitsRequest) -> Result<LimitsStatus, Refusal> {
         if *request != LimitsRequest::default() {
-            let mut settings = self.settings();
-            let mut changed = settings.clone();
-            changed.limits = changed_by(&changed.limits, request)?;
-            let saved = changed.save(&self.options.directory.join("settings.json"));
-            saved.map_err(|error| refuse(RefusalCode::Unsaved, error.to_string()))?;
-            self.keeper.set(changed.limits.clone(), Instant::now());
-            *settings = changed;
-            drop(settings);
-            self.note_change();
+            self.change_settings(|settings| {
+                settings.limits = changed_by(&settings.limits, request)?;
+                Ok(())
+            })?;
         }
         Ok(self.limits())
     }

@@ -11,12 +11,14 @@ use weft_control::{ControlCommand, ControlError, ErrorCode, TransferPurpose};
 
 use super::{Options, Process, nodes};
 use crate::api::{ForwardStatus, Refusal, RefusalCode, SERVICES, ServiceList, ServiceRequest, ServiceStatus};
+use crate::document::Setting as _;
 use crate::forward::{Dial, Forwarding, Way};
 use crate::keep::Beat;
 use crate::link;
 use crate::names::display;
 use crate::serve::{Mesh, Serving, User};
 use crate::services::{Forward, Local, Service, Services, ServicesError};
+use crate::settings::SettingsError;
 
 /// The pause between two looks at who may use services, and at the addresses of the node.
 const LOOK: Duration = Duration::from_secs(10);
@@ -47,7 +49,7 @@ fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
 impl From<ServicesError> for Refusal {
     fn from(error: ServicesError) -> Self {
         let code = match &error {
-            ServicesError::Unusable { .. } | ServicesError::Unsaved { .. } => RefusalCode::Unsaved,
+            ServicesError::File(_) => RefusalCode::Unsaved,
             ServicesError::Refused(_) => RefusalCode::Service,
         };
         refuse(code, error.to_string())
@@ -56,7 +58,7 @@ impl From<ServicesError> for Refusal {
 
 impl OfServices {
     /// Reads the list, and starts what it has.
-    pub(super) fn load(options: &Options) -> Result<Self, ServicesError> {
+    pub(super) fn load(options: &Options) -> Result<Self, SettingsError> {
         let file = options.directory.join("services.json");
         let services = Services::load(&file)?;
         let control = options.control.clone();
@@ -160,12 +162,7 @@ impl OfServices {
 
     /// Changes the list, if it can be kept.
     fn change<T>(&self, change: impl FnOnce(&mut Services) -> Result<T, ServicesError>) -> Result<T, ServicesError> {
-        let mut kept = self.kept();
-        let mut changed = kept.services.clone();
-        let result = change(&mut changed)?;
-        changed.save(&self.file)?;
-        kept.services = changed;
-        Ok(result)
+        self.kept().services.change(&self.file, change)
     }
 
     /// Adds a forward, whose place is free.

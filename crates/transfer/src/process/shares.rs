@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::verbs::refuse;
 use super::{Process, nodes};
 use crate::api::{RawPath, Refusal, RefusalCode, SHARES, ShareRequest, ShareStatus, Shares};
+use crate::document::Setting as _;
 use crate::live::Reason;
 use crate::names::display;
 use crate::shares::{Share, Shares as Kept, check_name};
@@ -73,13 +74,8 @@ impl Process {
     }
 
     fn change_shares(&self, change: impl FnOnce(&mut Kept) -> Result<(), Refusal>) -> Result<(), Refusal> {
-        let mut shares = self.shares();
-        let mut changed = shares.clone();
-        change(&mut changed)?;
-        let saved = changed.save(&self.options.directory.join("shares.json"));
-        saved.map_err(|error| refuse(RefusalCode::Unsaved, error.to_string()))?;
-        *shares = changed;
-        Ok(())
+        self.shares()
+            .change(&self.options.directory.join("shares.json"), change)
     }
 }
 

@@ -17,11 +17,13 @@ use crate::api::{
     Answer, Direction, RawPath, ReceiveMode, Refusal, RefusalCode, Request, SendRequest, TransferId, TransferState,
     Transfers,
 };
+use crate::document::Setting as _;
 use crate::live::Reason;
 use crate::names::{RelPath, display};
 use crate::queue::{Incoming, Outgoing};
 use crate::receive::Only;
 use crate::server::Handler;
+use crate::settings::{Settings, SettingsError};
 use crate::walk::Source;
 use crate::wire::message::{MAX_NAMES, NAMES_BYTES};
 
@@ -34,6 +36,12 @@ pub(super) fn refuse(code: RefusalCode, message: impl Into<String>) -> Refusal {
     Refusal {
         code,
         message: message.into(),
+    }
+}
+
+impl From<SettingsError> for Refusal {
+    fn from(error: SettingsError) -> Self {
+        refuse(RefusalCode::Unsaved, error.to_string())
     }
 }
 
@@ -375,15 +383,27 @@ impl Process {
         self.one(key)
     }
 
+    /// Changes the settings, if the change can be kept.
+    pub(super) fn change_settings(
+        &self,
+        change: impl FnOnce(&mut Settings) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut settings = self.settings();
+        settings.change(&self.options.directory.join("settings.json"), change)?;
+        self.keeper.set(settings.limits.clone(), Instant::now());
+        drop(settings);
+        self.note_change();
+        Ok(())
+    }
+
     fn set_receive(
         &self,
         mode: Option<ReceiveMode>,
         folder: Option<RawPath>,
         for_s: Option<u64>,
     ) -> Result<Transfers, Refusal> {
-        if mode.is_some() || folder.is_some() {
-            let mut settings = self.settings();
-            let mut changed = settings.clone();
+        let changes = mode.is_some() || folder.is_some();
+        let change = |settings: &mut Settings| {
             if let Some(folder) = folder {
                 let path = PathBuf::from(&folder);
                 if !path.is_absolute() {
@@ -393,16 +413,15 @@ impl Process {
                     let message = format!("the folder {} cannot be used ({error})", path.display());
                     refuse(RefusalCode::File, message)
                 })?;
-                changed.folder = Some(folder);
+                settings.folder = Some(folder);
             }
             if let Some(mode) = mode {
-                changed.set_mode(mode, for_s, unix_s());
+                settings.set_mode(mode, for_s, unix_s());
             }
-            let saved = changed.save(&self.options.directory.join("settings.json"));
-            saved.map_err(|error| refuse(RefusalCode::Unsaved, error.to_string()))?;
-            *settings = changed;
-            drop(settings);
-            self.note_change();
+            Ok(())
+        };
+        if changes {
+            self.change_settings(change)?;
         }
         Ok(self.document(Vec::new()))
     }

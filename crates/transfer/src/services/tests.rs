@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
 use std::fs;
+use std::path::Path;
 
 use super::*;
 use crate::audience::Party;
