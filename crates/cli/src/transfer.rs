@@ -236,7 +236,7 @@ pub(crate) fn run(place: &Place, command: Command) -> Result<(), Failure> {
         Command::Send(args) => send(place, args),
         Command::Share(action) => share::share(place, action),
         Command::Browse(args) => share::browse(place, args),
-        Command::Get(args) => share::get(place, &args),
+        Command::Get(args) => share::get(place, args),
         Command::Inbox(print) => inbox(place, &print),
         Command::Accept(AcceptArgs { id, only, follow }) => begin(place, &Request::Accept { id, only }, &follow),
         Command::Reject(OneArgs { id, json }) => change(place, &Request::Reject { id }, json),

@@ -20,10 +20,10 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::Value;
 use weft_transfer::api::{
-    Amount, Answer, BrowseRequest, Direction, ForwardStatus, GetRequest, LISTING, ListedKind, ListedName, Listing,
-    Note, Progress, RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SERVICES, SHARES, SendRequest,
-    ServiceList, ServiceRequest, ServiceStatus, ShareRequest, ShareStatus, Shares, TRANSFERS, TransferId,
-    TransferState, TransferStatus, Transfers,
+    Amount, Answer, Direction, ForwardStatus, GetRequest, LISTING, ListedKind, ListedName, Listing, Note, Progress,
+    RawPath, ReceiveMode, ReceiveStatus, Refusal, RefusalCode, Request, SERVICES, SHARES, SendRequest, ServiceList,
+    ServiceRequest, ServiceStatus, ShareRequest, ShareStatus, Shared, Shares, TRANSFERS, TransferId, TransferState,
+    TransferStatus, Transfers,
 };
 use weft_transfer::audience::Party;
 use weft_transfer::server::{Handler, Server, Stopper};
@@ -185,7 +185,7 @@ impl Handler for Double {
             Request::Receive { .. } => all(Vec::new()),
             Request::ShareAdd(_) | Request::ShareList {} | Request::ShareRemove { .. } => return Ok(shares()),
             Request::Browse(_) => return Ok(listing()),
-            Request::Get(_) => all(vec![got()]),
+            Request::Get(request) => all(request.what.iter().map(|_| got()).collect()),
             Request::Services(_) => return Ok(services().into()),
             _ => all(vec![transfer(TransferState::Running)]),
         };
@@ -643,7 +643,7 @@ fn shares_are_added_listed_and_fetched() {
     );
     let text = done(&place.run(&["browse", "anna@nas:photos/2026/./x"]));
     assert!(text.contains("5 B") && text.contains("a?[2J"), "{text:?}");
-    let browse = BrowseRequest {
+    let browse = Shared {
         peer: "nas".to_owned(),
         user: Some("anna".to_owned()),
         share: "photos".to_owned(),
@@ -653,20 +653,21 @@ fn shares_are_added_listed_and_fetched() {
     let text = done(&place.run(&["get", "nas:photos/2026", "nas:b", "--exclude", "*.o", "--limit", "20M"]));
     let line = "queued: photos/2026 from nas, into /home/a; `weft transfers 0f0f0f0f` shows how far it is\n";
     assert_eq!(text, line.repeat(2));
-    let get = |share: &str, path: &str| {
-        Request::Get(GetRequest {
-            peer: "nas".to_owned(),
-            user: None,
-            share: share.to_owned(),
-            path: path.to_owned(),
-            // That of the command.
-            folder: RawPath::from(&*base),
-            exclude: vec!["*.o".to_owned()],
-            overwrite: false,
-            limit: Some(20_000_000),
-        })
+    let shared = |share: &str, path: &str| Shared {
+        peer: "nas".to_owned(),
+        user: None,
+        share: share.to_owned(),
+        path: path.to_owned(),
     };
-    assert_eq!(place.asked(), [get("photos", "2026"), get("b", "")]);
+    let get = GetRequest {
+        what: vec![shared("photos", "2026"), shared("b", "")],
+        // That of the command.
+        folder: RawPath::from(&*base),
+        exclude: vec!["*.o".to_owned()],
+        overwrite: false,
+        limit: Some(20_000_000),
+    };
+    assert_eq!(place.asked(), [Request::Get(get)], "all of it is asked for at once");
     let json: Value = serde_json::from_str(&done(&place.run(&["get", "nas:a", "nas:b", "--json"]))).unwrap();
     assert_eq!(json["transfers"].as_array().unwrap().len(), 2);
 }

@@ -21,7 +21,7 @@ pub use self::clean::{CLEANED, Cleaned};
 pub use self::limits::{LIMITS, LimitsRequest, LimitsStatus};
 pub use self::services::{ForwardStatus, SERVICES, ServiceList, ServiceRequest, ServiceStatus};
 pub use self::share::{
-    BrowseRequest, GetRequest, LISTING, ListedKind, ListedName, Listing, SHARES, ShareRequest, ShareStatus, Shares,
+    GetRequest, LISTING, ListedKind, ListedName, Listing, SHARES, ShareRequest, ShareStatus, Shared, Shares,
 };
 
 /// The schema of [`Transfers`].
@@ -179,8 +179,8 @@ pub enum Request {
         name: String,
     },
     /// What a peer shares: [`Listing`].
-    Browse(BrowseRequest),
-    /// Fetches a file or a folder of a share: [`Transfers`] with that one.
+    Browse(Shared),
+    /// Fetches files and folders of shares: [`Transfers`] with these, or none of them.
     Get(GetRequest),
     /// Services of this machine, and those of peers: [`ServiceList`].
     Services(ServiceRequest),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use weft_os::clock::unix_s;
 use weft_transfer::api::{
-    BrowseRequest, GetRequest, ListedKind, ListedName, Listing, RawPath, Request, ShareRequest, Shares, Transfers,
+    GetRequest, ListedKind, ListedName, Listing, RawPath, Request, ShareRequest, Shared, Shares, Transfers,
 };
 use weft_transfer::audience::Party;
 
@@ -89,6 +89,17 @@ pub(crate) struct GetArgs {
     follow: Follow,
 }
 
+impl From<Remote> for Shared {
+    fn from(remote: Remote) -> Self {
+        Self {
+            peer: remote.peer.to_string(),
+            user: remote.user,
+            share: remote.share,
+            path: remote.path,
+        }
+    }
+}
+
 /// Carries out `weft share`.
 pub(super) fn share(place: &Place, action: ShareAction) -> Result<(), Failure> {
     let (request, json) = match action {
@@ -108,20 +119,7 @@ pub(super) fn share(place: &Place, action: ShareAction) -> Result<(), Failure> {
 
 /// Carries out `weft browse`.
 pub(super) fn browse(place: &Place, args: BrowseArgs) -> Result<(), Failure> {
-    let Remote {
-        user,
-        peer,
-        share,
-        path,
-    } = args.what;
-    let peer = peer.to_string();
-    let request = BrowseRequest {
-        peer,
-        user,
-        share,
-        path,
-    };
-    let listing: Listing = call(place, &Request::Browse(request))?;
+    let listing: Listing = call(place, &Request::Browse(args.what.into()))?;
     match args.json {
         true => Out::new().json(&json!(listing)),
         false => Out::new().text(&names(&listing, unix_s(), human::width())),
@@ -129,39 +127,28 @@ pub(super) fn browse(place: &Place, args: BrowseArgs) -> Result<(), Failure> {
 }
 
 /// Carries out `weft get`.
-pub(super) fn get(place: &Place, args: &GetArgs) -> Result<(), Failure> {
+pub(super) fn get(place: &Place, args: GetArgs) -> Result<(), Failure> {
     if args.what.len() > 1 && args.follow.follow {
         let why = "--follow shows one transfer; name one, or leave it out and use `weft transfers --watch`";
         return Err(Failure::Usage(why.to_owned()));
     }
     let folder = target::folder(args.to.as_deref().unwrap_or(Path::new(".")))?;
-    let mut all: Option<Transfers> = None;
-    for what in &args.what {
-        let request = GetRequest {
-            peer: what.peer.to_string(),
-            user: what.user.clone(),
-            share: what.share.clone(),
-            path: what.path.clone(),
-            folder: RawPath::from(&*folder),
-            exclude: args.exclude.clone(),
-            overwrite: args.overwrite,
-            limit: args.limit,
-        };
-        let begun: Transfers = call(place, &Request::Get(request))?;
-        if args.what.len() == 1 && args.follow.wants() {
-            return follow::follow(place, only(&begun)?, args.follow.json);
-        }
-        if !args.follow.json {
-            Out::new().text(&text::begun(only(&begun)?, human::width()))?;
-        }
-        match &mut all {
-            Some(all) => all.transfers.extend(begun.transfers),
-            None => all = Some(begun),
-        }
+    let is_one = args.what.len() == 1;
+    let request = GetRequest {
+        what: args.what.into_iter().map(Shared::from).collect(),
+        folder: RawPath::from(&*folder),
+        exclude: args.exclude,
+        overwrite: args.overwrite,
+        limit: args.limit,
+    };
+    let begun: Transfers = call(place, &Request::Get(request))?;
+    if is_one && args.follow.wants() {
+        return follow::follow(place, only(&begun)?, args.follow.json);
     }
+    let line = |one| text::begun(one, human::width());
     match args.follow.json {
-        true => Out::new().json(&json!(all)),
-        false => Ok(()),
+        true => Out::new().json(&json!(begun)),
+        false => Out::new().text(&begun.transfers.iter().map(line).collect::<String>()),
     }
 }
 

@@ -25,19 +25,19 @@ pub struct ShareRequest {
     pub to: Vec<Party>,
 }
 
-/// What is to be listed.
+/// What peers share, or something in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BrowseRequest {
+pub struct Shared {
     /// The peer, in a form that the daemon understands.
     pub peer: String,
-    /// The user there; `None` for all.
+    /// The user there; `None` for the only one with the share, or for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// The share; empty for the list of shares.
     #[serde(default)]
     pub share: String,
-    /// The folder below the share; empty for that itself.
+    /// What is below the share; empty for that itself.
     #[serde(default)]
     pub path: String,
 }
@@ -46,17 +46,9 @@ pub struct BrowseRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GetRequest {
-    /// The peer, in a form that the daemon understands.
-    pub peer: String,
-    /// The user there; `None` for the only one with this share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// The share.
-    pub share: String,
-    /// What is below the share; empty for that itself.
-    #[serde(default)]
-    pub path: String,
-    /// The absolute path of the folder into which it comes.
+    /// Files and folders of shares, each for a transfer of its own.
+    pub what: Vec<Shared>,
+    /// The absolute path of the folder into which they come.
     pub folder: RawPath,
     /// Patterns of names, as of `.gitignore`, which are left out.
     #[serde(default)]

@@ -11,7 +11,7 @@ use weft_control::TransferPurpose;
 use super::Process;
 use super::shared::{MAX_NAMES, NO_SHARE};
 use super::verbs::refuse;
-use crate::api::{BrowseRequest, LISTING, ListedKind, ListedName, Listing, Refusal, RefusalCode};
+use crate::api::{LISTING, ListedKind, ListedName, Listing, Refusal, RefusalCode, Shared};
 use crate::link::{self, Opened, Until};
 use crate::live::Failure;
 use crate::names::{RelPath, display};
@@ -34,7 +34,7 @@ type Names = (Vec<Listed>, bool);
 
 impl Process {
     /// Lists what a peer shares.
-    pub(super) fn browse(&self, asked: BrowseRequest) -> Result<Listing, Refusal> {
+    pub(super) fn browse(&self, asked: Shared) -> Result<Listing, Refusal> {
         let refused = |failure: &Failure| refuse(RefusalCode::Peer, failure.words());
         check(&asked.share, &asked.path, true)?;
         let end = Instant::now() + ALL;

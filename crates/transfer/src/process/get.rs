@@ -15,7 +15,7 @@ use super::ask::{ask, check, choose, each, hear, odd};
 use super::incoming::identity;
 use super::outgoing::CONNECTIONS;
 use super::verbs::{random_id, refuse, unsaved};
-use crate::api::{Direction, GetRequest, Refusal, RefusalCode, TransferId, TransferState, Transfers};
+use crate::api::{Direction, GetRequest, Refusal, RefusalCode, Shared, TransferId, TransferState, Transfers};
 use crate::link::{self, Opened};
 use crate::live::{Failure, Live};
 use crate::names::{RelPath, display};
@@ -28,9 +28,11 @@ use crate::wire::request::{Answer, MAX_PATTERN, MAX_PATTERNS, Request};
 use crate::wire::{Connection, Hello};
 
 impl Process {
-    /// Queues what is to be fetched.
-    pub(super) fn queue_get(&self, request: GetRequest) -> Result<Transfers, Refusal> {
-        check(&request.share, &request.path, false)?;
+    /// Queues what is to be fetched: all of it, or nothing.
+    pub(super) fn queue_get(&self, request: &GetRequest) -> Result<Transfers, Refusal> {
+        for what in &request.what {
+            check(&what.share, &what.path, false)?;
+        }
         let wrong = |message: String| refuse(RefusalCode::BadRequest, message);
         Source::new(&[], &request.exclude).map_err(|error| wrong(error.to_string()))?;
         if request.exclude.len() > MAX_PATTERNS || request.exclude.iter().any(|one| one.len() > MAX_PATTERN) {
@@ -41,30 +43,45 @@ impl Process {
         if !folder.is_absolute() {
             return Err(wrong("the folder is no absolute path".to_owned()));
         }
+        let all = request.what.iter().map(|what| self.of_request(what, request));
+        let all: Vec<Incoming> = all.collect::<Result<_, _>>()?;
         let writable = |_| access(&folder, Access::WRITE_OK | Access::EXEC_OK).map_err(std::io::Error::from);
         Root::create(&folder).and_then(writable).map_err(|error| {
             let message = format!("the folder {} cannot be used ({error})", folder.display());
             refuse(RefusalCode::File, message)
         })?;
-        let why = self.look_up(&request.peer)?;
+        for (at, one) in all.iter().enumerate() {
+            if let Err(error) = self.store.save_incoming(one) {
+                for before in all.iter().take(at) {
+                    // One that cannot be removed either is in the list.
+                    let _ = self.store.remove(Direction::Receive, before.id);
+                }
+                return Err(unsaved(&error));
+            }
+        }
+        self.note_change();
+        let all = all.iter().filter_map(|one| self.status((Direction::Receive, one.id)));
+        Ok(self.document(all.collect()))
+    }
+
+    /// Returns the transfer that fetches a part of what is asked for.
+    fn of_request(&self, what: &Shared, request: &GetRequest) -> Result<Incoming, Refusal> {
         let fetch = Fetch {
-            share: request.share,
-            path: request.path,
-            exclude: request.exclude,
+            share: what.share.clone(),
+            path: what.path.clone(),
+            exclude: request.exclude.clone(),
             limit: request.limit,
             tries: 0,
         };
-        let transfer = Incoming {
-            user: request.user,
+        let (id, folder) = (TransferId(random_id()?), request.folder.clone());
+        Ok(Incoming {
+            user: what.user.clone(),
             names: vec![display(&fetch.last())],
             fetch: Some(fetch),
             overwrite: request.overwrite,
-            why,
-            ..Incoming::new(TransferId(random_id()?), request.peer, request.folder, unix_s())
-        };
-        self.store.save_incoming(&transfer).map_err(|error| unsaved(&error))?;
-        self.note_change();
-        self.one((Direction::Receive, transfer.id))
+            why: self.look_up(&what.peer)?,
+            ..Incoming::new(id, what.peer.clone(), folder, unix_s())
+        })
     }
 
     /// Whether a transfer is to be fetched now.
@@ -203,7 +220,58 @@ impl Fetch {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::super::Options;
+    use super::super::services::OfServices;
     use super::*;
+    use crate::api::RawPath;
+    use crate::queue::Store;
+    use crate::settings::Settings;
+    use crate::shares::Shares;
+
+    #[test]
+    fn of_several_sources_all_are_queued_or_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let options = Options {
+            directory: directory.path().to_owned(),
+            control: directory.path().join("no-daemon"),
+            home: None,
+        };
+        let store = Store::open(&options.directory).unwrap();
+        let services = OfServices::load(&options).unwrap();
+        let process = Process::new(options, store, Settings::default(), Shares::default(), services);
+        let folder = directory.path().join("to");
+        let get = |paths: [&str; 2]| {
+            let shared = |path: &str| Shared {
+                peer: "nas".to_owned(),
+                user: None,
+                share: "photos".to_owned(),
+                path: path.to_owned(),
+            };
+            process.queue_get(&GetRequest {
+                what: paths.map(shared).to_vec(),
+                folder: RawPath::from(&*folder),
+                exclude: Vec::new(),
+                overwrite: false,
+                limit: None,
+            })
+        };
+        let refusal = get(["2026", "../2025"]).unwrap_err();
+        assert!(refusal.message.contains("no path below a share"), "{refusal}");
+        assert_eq!((process.store.incoming().len(), folder.exists()), (0, false));
+        let queued = get(["2026", "2025"]).unwrap().transfers;
+        let names: Vec<_> = queued.iter().map(|one| one.names.concat()).collect();
+        assert_eq!(names, ["2026", "2025"]);
+        let kept = process.store.incoming().into_iter().map(|one| one.id);
+        let mut ids: Vec<_> = queued.iter().map(|one| one.id).collect();
+        ids.sort();
+        assert_eq!(kept.collect::<Vec<_>>(), ids);
+        // Where the second one cannot be kept, the first one is gone again.
+        std::fs::remove_dir_all(directory.path().join("inbox")).unwrap();
+        assert!(get(["2024", "2023"]).is_err());
+        assert_eq!(process.store.incoming().len(), 2);
+    }
 
     #[test]
     fn a_greeting_is_about_what_was_asked_for() {

@@ -70,7 +70,7 @@ impl Handler for Process {
             Request::ShareList {} => return Ok(Answer::Shares(self.list_shares())),
             Request::ShareRemove { name } => return self.remove_share(&name).map(Answer::Shares),
             Request::Browse(request) => return self.browse(request).map(Answer::Listing),
-            Request::Get(request) => self.queue_get(request)?,
+            Request::Get(request) => self.queue_get(&request)?,
             Request::Services(request) => {
                 return self.services.handle(request, self.why_not().clone()).map(Answer::from);
             }
