@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -155,8 +155,14 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
+    let connected = || -> io::Result<()> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        // A listener whose queue is full does not hold it up (connect(2)).
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && UnixStream::connect(path).err().is_some_and(refused)
+    is_socket && connected().err().is_some_and(refused)
 }
 
 #[cfg(test)]
@@ -164,6 +170,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
 
     use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
 
     use super::*;
@@ -192,6 +199,27 @@ mod tests {
         fs::write(&path, "x").unwrap();
         assert!(Listeners::open(&local, &take).is_err());
         assert_eq!(fs::read(&path).unwrap(), b"x", "a file is not replaced");
+    }
+
+    #[test]
+    fn a_listener_that_is_busy_holds_nothing_up() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let busy = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        busy.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        busy.listen(0).unwrap();
+        let connect = || {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket.connect(&SockAddr::unix(&path).unwrap()).map(|()| socket)
+        };
+        let waiting: Vec<Socket> = std::iter::from_fn(|| connect().ok()).collect();
+        assert!(!waiting.is_empty());
+        let (tell, told) = mpsc::channel();
+        let local = Local::Unix(RawPath::from(&*path));
+        thread::spawn(move || tell.send(Listeners::open(&local, &take().0).is_err()));
+        assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
+        assert!(path.exists(), "it is not replaced");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::net::TcpStream;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -267,7 +267,7 @@ impl Process {
         let known = |total| Amount { total, done: 0 };
         Ok(Incoming {
             npub: grant.npub.clone(),
-            names: names(hello),
+            names: names(&hello.names),
             into,
             overwrite: hello.overwrite,
             offer: identity(hello),
@@ -435,16 +435,10 @@ impl Process {
 }
 
 /// The names of an offer, as they are shown.
-fn names(hello: &Hello) -> Vec<String> {
-    let more = hello.names.len().saturating_sub(SHOWN);
+fn names(all: &[Vec<u8>]) -> Vec<String> {
+    let more = all.len().saturating_sub(SHOWN);
     let more = (more > 0).then(|| format!("and {more} more"));
-    hello
-        .names
-        .iter()
-        .take(SHOWN)
-        .map(|name| display(name))
-        .chain(more)
-        .collect()
+    all.iter().take(SHOWN).map(|name| display(name)).chain(more).collect()
 }
 
 /// What identifies an offer: its names, folder and flags.
@@ -458,6 +452,18 @@ pub(super) fn identity(hello: &Hello) -> String {
 }
 
 impl Incoming {
+    /// The names of what comes, as they are shown: those that the user wants.
+    pub(super) fn wanted(&self) -> Vec<String> {
+        let tops = self
+            .tops
+            .iter()
+            .map(|top| PathBuf::from(top).into_os_string().into_vec());
+        match Only::new(&self.only) {
+            Ok(only) if !self.only.is_empty() => names(&tops.filter(|top| only.has(top)).collect::<Vec<_>>()),
+            _ => self.names.clone(),
+        }
+    }
+
     /// Whether a greeting offers what was offered, and accepted, before.
     pub(super) fn is_of(&self, hello: &Hello) -> bool {
         self.offer == identity(hello) && hello.bytes.unwrap_or(0) <= receive::most(self.offered)

@@ -122,6 +122,7 @@ impl Process {
     }
 
     fn of_incoming(&self, one: Incoming) -> TransferStatus {
+        let names = one.wanted();
         let mut into = PathBuf::from(&one.folder);
         if !one.into.is_empty() {
             into.push(&one.into);
@@ -147,7 +148,7 @@ impl Process {
             state,
             why,
             share: one.fetch.as_ref().map(Fetch::name),
-            names: one.names,
+            names,
             into: display(into.to_string_lossy().as_bytes()),
             overwrite: one.overwrite,
             progress: one.progress,
