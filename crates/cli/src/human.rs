@@ -17,7 +17,7 @@ pub(crate) use peer::peer;
 pub(crate) use public::{public_peers, public_status};
 
 use words::{Page, milliseconds};
-pub(crate) use words::{bytes, clip, duration, width};
+pub(crate) use words::{bytes, clip, duration, row_width, width};
 
 /// Columns of indent below a line about a peer.
 const BELOW: usize = 4;

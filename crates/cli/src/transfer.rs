@@ -301,7 +301,7 @@ fn inbox(place: &Place, print: &Print) -> Result<(), Failure> {
         .retain(|one| one.direction == Direction::Receive && one.state == TransferState::Waiting);
     match print.json {
         true => Out::new().json(&json!(all)),
-        false => Out::new().text(&text::inbox(&all, human::width())),
+        false => Out::new().text(&text::inbox(&all, human::row_width())),
     }
 }
 
@@ -335,7 +335,7 @@ fn transfers(place: &Place, args: &TransfersArgs) -> Result<(), Failure> {
             (true, None) => out.json(&json!(found))?,
             (true, Some(_)) => out.json_line(&json!(found))?,
             (false, _) if args.id.is_some() => out.text(&text::one(only(&found)?, human::width()))?,
-            (false, _) => out.text(&text::list(&found, human::width()))?,
+            (false, _) => out.text(&text::list(&found, human::row_width()))?,
         }
         shown = true;
         if !interrupt.as_mut().is_some_and(|interrupt| interrupt.pause(REDRAW)) {

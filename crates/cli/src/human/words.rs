@@ -14,6 +14,14 @@ pub(crate) fn width() -> usize {
     size.map_or(WIDTH, |size| columns(size.ws_col))
 }
 
+/// The width of tables: of the terminal at standard output. Elsewhere a row is one line, however long.
+pub(crate) fn row_width() -> usize {
+    match rustix::termios::isatty(stdout()) {
+        true => width(),
+        false => usize::MAX,
+    }
+}
+
 fn columns(told: u16) -> usize {
     match usize::from(told) {
         // A terminal that does not know its width.

@@ -66,20 +66,21 @@ pub(super) fn inbox(all: &Transfers, width: usize) -> String {
     text + &why_not(&all.receive, width)
 }
 
-/// All transfers, a row for each.
+/// All transfers, a row for each. Where rows have no limit, the reasons are in them.
 pub(super) fn list(all: &Transfers, width: usize) -> String {
     let mut text = match all.transfers.is_empty() {
         true => "No transfer is under way; `weft transfers --history` lists those that have ended.\n".to_owned(),
-        false => format!("{:<8}  {:<22}  {:<10}  {:<24}  WHAT\n", "ID", "WITH", "STATE", "DONE"),
+        false => format!("{:<8}  {:<22}  {:<10}  {:<27}  WHAT\n", "ID", "WITH", "STATE", "DONE"),
     };
     for one in &all.transfers {
         let (id, done) = (one.id.short(), progress(one));
         let (peer, state) = (clip(&with(one), 22), word(one.state));
-        let row = format!("{id:<8}  {peer:<22}  {state:<10}  {done:<24}  {}", names(one));
-        text += &paragraph(&row, width);
-        if let Some(why) = reason(one) {
-            text += &paragraph(&format!("          {why}"), width);
-        }
+        let row = format!("{id:<8}  {peer:<22}  {state:<10}  {done:<27}  {}", names(one));
+        text += &match reason(one) {
+            Some(why) if width == usize::MAX => paragraph(&format!("{row}  ({why})"), width),
+            Some(why) => paragraph(&row, width) + &paragraph(&format!("          {why}"), width),
+            None => paragraph(&row, width),
+        };
     }
     text + &why_not(&all.receive, width)
 }

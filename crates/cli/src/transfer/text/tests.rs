@@ -118,11 +118,15 @@ fn lists_have_a_row_each_and_reasons_below() {
     let mut both = all(vec![status(), failed]);
     assert_eq!(
         list(&both, 100),
-        "ID        WITH                    STATE       DONE                      WHAT\n\
-         0f0f0f0f  to nas                  running     12.3 MB of 45.6 MB, 26 %  photos\n\
-         0f0f0f0f  to nas                  failed      12.3 MB of 45.6 MB, 26 %  photos\n          \
+        "ID        WITH                    STATE       DONE                         WHAT\n\
+         0f0f0f0f  to nas                  running     12.3 MB of 45.6 MB, 26 %     photos\n\
+         0f0f0f0f  to nas                  failed      12.3 MB of 45.6 MB, 26 %     photos\n          \
          the peer is not reached\n"
     );
+    let text = list(&both, usize::MAX);
+    let last = text.lines().last().unwrap();
+    assert!(last.ends_with("26 %     photos  (the peer is not reached)"), "{last:?}");
+    assert_eq!(text.lines().count(), 3, "a line for each");
     both.receive.why_not = Some("no daemon runs".to_owned());
     assert!(list(&both, 100).ends_with("\nNothing can come at present: no daemon runs\n"));
     assert!(list(&all(Vec::new()), 100).starts_with("No transfer is under way"));
@@ -137,6 +141,35 @@ fn lists_have_a_row_each_and_reasons_below() {
         "ID        FROM                          SIZE  WHAT\n\
          0f0f0f0f  nas                        45.6 MB  a, b, c and 2 more\n"
     );
+}
+
+#[test]
+fn columns_stay_with_long_sizes_and_names() {
+    let most = Amount {
+        total: Some(999_900_000_000),
+        done: 999_900_000_000,
+    };
+    let long = TransferStatus {
+        peer: "a-machine-with-a-long-name".to_owned(),
+        user: Some("anna".to_owned()),
+        names: vec!["a folder with a name that is long".to_owned(), "x".repeat(60)],
+        state: TransferState::Connecting,
+        progress: Progress {
+            bytes: most,
+            ..status().progress
+        },
+        ..status()
+    };
+    let both = all(vec![long, status()]);
+    assert_eq!(
+        list(&both, 100),
+        "ID        WITH                    STATE       DONE                         WHAT\n\
+         0f0f0f0f  to anna@a-machine-wit\u{2026}  connecting  999.9 GB of 999.9 GB, 100 %  a folder with a name that\n  \
+         is long, xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n\
+         0f0f0f0f  to nas                  running     12.3 MB of 45.6 MB, 26 %     photos\n"
+    );
+    assert_eq!(list(&both, usize::MAX).lines().count(), 3);
+    assert!(inbox(&both, 100).contains("0f0f0f0f  anna@a-machine-with-a\u{2026}    999.9 GB  a folder"));
 }
 
 #[test]
