@@ -139,6 +139,7 @@ fn services() -> ServiceList {
             port: Some(8080),
             at: vec!["[fd00::1]:8080".to_owned()],
             why: None,
+            silent: None,
             connections: 1,
         }],
         forwards: vec![ForwardStatus {

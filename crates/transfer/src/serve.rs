@@ -26,6 +26,8 @@ const OF_ALL: usize = 256;
 const OF_PEER: usize = 32;
 /// Time limit of a connection to the target.
 const CONNECT: Duration = Duration::from_secs(10);
+/// Time limit of a look whether the target answers.
+const PROBE: Duration = Duration::from_secs(1);
 /// How long an answer of the daemon counts.
 const KNOWN: Duration = Duration::from_secs(5);
 /// The most answers of the daemon that are kept.
@@ -314,15 +316,25 @@ fn words(error: &io::Error) -> String {
 }
 
 fn connect(target: &Target) -> io::Result<Stream> {
+    connect_within(target, CONNECT)
+}
+
+/// Returns why a service does not answer now, in words; `None` if it does. It sees a connection that ends at once.
+pub fn why_silent(target: &Target) -> Option<String> {
+    let error = connect_within(target, PROBE).err()?;
+    Some(format!("nothing answers at {target} at present ({})", words(&error)))
+}
+
+fn connect_within(target: &Target, limit: Duration) -> io::Result<Stream> {
     match target {
         Target::Tcp(address) => {
-            let stream = TcpStream::connect_timeout(address, CONNECT)?;
+            let stream = TcpStream::connect_timeout(address, limit)?;
             Ok(Stream::Tcp(Arc::new(stream)))
         }
         Target::Unix(path) => {
             let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
             // Also the limit of the wait for a place in a full queue (unix(7)).
-            socket.set_write_timeout(Some(CONNECT))?;
+            socket.set_write_timeout(Some(limit))?;
             socket.connect(&SockAddr::unix(PathBuf::from(path))?)?;
             Ok(Stream::Unix(UnixStream::from(socket)))
         }
@@ -419,6 +431,31 @@ mod tests {
         assert!(!other.pass_to("npub1") && other.pass_to("npub2"));
         drop((held, other));
         assert!(places.lock().is_empty());
+    }
+
+    #[test]
+    fn a_target_without_a_listener_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let unix = Target::Unix(crate::api::RawPath::from(&*path));
+        let why = why_silent(&unix).unwrap();
+        assert!(
+            why.starts_with("nothing answers at /") && why.ends_with("(no such file or directory)"),
+            "{why}"
+        );
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        assert!(why_silent(&unix).unwrap().ends_with("(connection refused)"));
+        listener.listen(0).unwrap();
+        assert_eq!(why_silent(&unix), None);
+        // Nothing accepts, so its queue gets full.
+        let held: Vec<_> = std::iter::from_fn(|| connect_within(&unix, Duration::from_millis(1)).ok()).collect();
+        assert!(why_silent(&unix).is_some(), "{}", held.len());
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Tcp(tcp.local_addr().unwrap());
+        assert_eq!(why_silent(&target), None);
+        drop(tcp);
+        assert!(why_silent(&target).is_some());
     }
 
     #[test]

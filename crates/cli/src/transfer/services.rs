@@ -221,7 +221,7 @@ fn served(list: &ServiceList, width: usize) -> String {
             true => by_name,
             false => format!("{by_name}, or TCP port {} of this node", one.port.unwrap_or_default()),
         };
-        paragraph(&served, width) + &note(Some(&how), width) + &note(one.why.as_deref(), width)
+        paragraph(&served, width) + &note(Some(&how), width) + &notes(one, width)
     };
     list.services.iter().map(line).collect::<String>() + &why_not(list, width)
 }
@@ -254,9 +254,14 @@ fn services(list: &ServiceList, width: usize) -> String {
         let (name, target) = (clip(&shown(&one.name), 16), clip(&shown(&one.target), 22));
         let (at, used, to) = (published(one), one.connections, audience(one));
         text += &paragraph(&format!("{name:<16}  {target:<22}  {at:<16}  {used:>5}  {to}"), width);
-        text += &note(one.why.as_deref(), width);
+        text += &notes(one, width);
     }
     text + &why_not(list, width)
+}
+
+/// What is wrong with a service.
+fn notes(one: &ServiceStatus, width: usize) -> String {
+    note(one.why.as_deref(), width) + &note(one.silent.as_deref(), width)
 }
 
 fn forwards(list: &ServiceList, width: usize) -> String {
@@ -339,7 +344,8 @@ mod tests {
             "services": [
                 {"name": "web", "target": "127.0.0.1:8080", "to": ["tag:family"], "port": 8080,
                  "at": ["[fd00::1]:8080"], "why": null, "connections": 2},
-                {"name": "db", "target": "/run/db\u{1b}[2J", "to": [], "port": null, "at": [], "why": null, "connections": 0},
+                {"name": "db", "target": "/run/db\u{1b}[2J", "to": [], "port": null, "at": [], "why": null,
+                 "silent": "nothing answers at /run/db at present", "connections": 0},
                 {"name": "low", "target": "127.0.0.1:80", "to": [], "port": 80, "at": [], "why": "no\nright", "connections": 0}
             ],
             "forwards": [
@@ -355,6 +361,7 @@ mod tests {
             "NAME              TARGET                  AT THE NODE        USED  FOR\n\
              web               127.0.0.1:8080          TCP port 8080         2  tag:family\n\
              db                /run/db?[2J             by name alone         0  members\n\
+             \x20   nothing answers at /run/db at present\n\
              low               127.0.0.1:80            not TCP port 80       0  members\n\
              \x20   no?right\n"
         );

@@ -81,6 +81,9 @@ pub struct ServiceStatus {
     pub at: Vec<String>,
     /// Why they do not reach it at each mesh address.
     pub why: Option<String>,
+    /// Why it does not answer at its target at present.
+    #[serde(default)]
+    pub silent: Option<String>,
     /// The connections at present.
     pub connections: u64,
 }

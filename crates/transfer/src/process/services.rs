@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use weft_config::peer::NodeRef;
@@ -16,7 +17,7 @@ use crate::forward::{Dial, Forwarding, Way};
 use crate::keep::Beat;
 use crate::link;
 use crate::names::display;
-use crate::serve::{Mesh, Serving, User};
+use crate::serve::{self, Mesh, Serving, User};
 use crate::services::{Forward, Local, Service, Services, ServicesError};
 use crate::settings::SettingsError;
 
@@ -108,8 +109,11 @@ impl OfServices {
         match request {
             ServiceRequest::List {} => {
                 let kept = self.kept();
-                list.services = kept.services.services.iter().map(|one| self.of_service(one)).collect();
                 list.forwards = kept.services.forwards.iter().map(|one| kept.of_forward(one)).collect();
+                let services = kept.services.services.clone();
+                // A target may let a look wait.
+                drop(kept);
+                list.services = self.of_services(&services);
             }
             ServiceRequest::Serve { target, to, name, port } => {
                 let (default_name, default_port) = target.defaults()?;
@@ -127,12 +131,12 @@ impl OfServices {
                     // It was removed meanwhile.
                     self.serving.remove(&service.name);
                 }
-                list.services.push(self.of_service(&service));
+                list.services = self.of_services(&[service]);
             }
             ServiceRequest::RemoveService { name } => {
                 let service = self.change(|services| services.unserve(&name))?;
                 self.serving.remove(&name);
-                list.services.push(self.of_service(&service));
+                list.services.push(self.of_service(&service, None));
             }
             ServiceRequest::Forward {
                 local,
@@ -194,7 +198,21 @@ impl OfServices {
         Forwarding::start(forward.local.clone(), forward.service.clone(), dial, Beat::default())
     }
 
-    fn of_service(&self, service: &Service) -> ServiceStatus {
+    /// Looks at the targets of services, all at the same time.
+    fn of_services(&self, services: &[Service]) -> Vec<ServiceStatus> {
+        thread::scope(|scope| {
+            let look = |one: &Service| {
+                let target = one.target.clone();
+                thread::Builder::new().spawn_scoped(scope, move || serve::why_silent(&target))
+            };
+            let looks: Vec<_> = services.iter().map(look).collect();
+            let silent = looks.into_iter().map(|look| look.ok()?.join().ok()?);
+            let all = services.iter().zip(silent);
+            all.map(|(one, silent)| self.of_service(one, silent)).collect()
+        })
+    }
+
+    fn of_service(&self, service: &Service, silent: Option<String>) -> ServiceStatus {
         let state = self.serving.state(&service.name);
         ServiceStatus {
             name: service.name.clone(),
@@ -203,6 +221,7 @@ impl OfServices {
             port: service.port,
             at: state.at.iter().map(ToString::to_string).collect(),
             why: state.why,
+            silent,
             connections: state.connections as u64,
         }
     }
