@@ -120,6 +120,7 @@ fn listing() -> Answer {
         path: String::new(),
         names: vec![ListedName {
             name: "a\x1b[2J".to_owned(),
+            user: None,
             kind: ListedKind::File,
             size: 5,
             changed: 0,

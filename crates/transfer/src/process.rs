@@ -105,6 +105,8 @@ struct Process {
     deciding: Mutex<()>,
     /// Why nothing can come at present.
     why_not: Mutex<Option<String>>,
+    /// The name of the user, once the daemon has said it.
+    user: Mutex<String>,
     plan: Mutex<Plan>,
     changed: Condvar,
     stopping: AtomicBool,
@@ -187,6 +189,7 @@ impl Process {
             services,
             deciding: Mutex::default(),
             why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),
+            user: Mutex::default(),
             plan: Mutex::default(),
             changed: Condvar::new(),
             stopping: AtomicBool::new(false),
@@ -226,6 +229,11 @@ impl Process {
     fn why_not(&self) -> MutexGuard<'_, Option<String>> {
         // No code panics while it holds the lock.
         self.why_not.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn user(&self) -> MutexGuard<'_, String> {
+        // No code panics while it holds the lock.
+        self.user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn live(&self, direction: Direction, id: TransferId) -> Option<Arc<Live>> {

@@ -183,7 +183,9 @@ fn names(listing: &Listing, now: u64, width: usize) -> String {
             ListedKind::Link => ("link".to_owned(), ""),
         };
         let age = u64::try_from(one.changed).map_or(0, |changed| now.saturating_sub(changed));
-        format!("{size:>10}  {:>12}  {}{mark}\n", duration(age), text::shown(&one.name))
+        let user = one.user.as_deref().map(|user| format!("{}@", text::shown(user)));
+        let name = user.unwrap_or_default() + &text::shown(&one.name) + mark;
+        format!("{size:>10}  {:>12}  {name}\n", duration(age))
     };
     let mut text = match (listing.names.is_empty(), listing.share.is_empty()) {
         (true, true) => format!("{} shares nothing with this node.\n", text::shown(&listing.peer)),
@@ -191,6 +193,13 @@ fn names(listing: &Listing, now: u64, width: usize) -> String {
         (false, _) => format!("{:>10}  {:>12}  NAME\n", "SIZE", "CHANGED AGO"),
     };
     text.extend(listing.names.iter().map(row));
+    if let Some((user, one)) = listing.names.iter().find_map(|one| Some((one.user.as_deref()?, one))) {
+        let (user, peer, name) = (text::shown(user), text::shown(&listing.peer), text::shown(&one.name));
+        text += &paragraph(
+            &format!("Several users share one name: write {user}@{peer}:{name}, say."),
+            width,
+        );
+    }
     if listing.more {
         text += "There are more names, which the peer does not list.\n";
     }
@@ -210,6 +219,7 @@ mod tests {
     fn names_of_a_peer_move_no_cursor() {
         let one = |name: &str, kind, size| ListedName {
             name: name.to_owned(),
+            user: None,
             kind,
             size,
             changed: 940,
@@ -230,6 +240,21 @@ mod tests {
             names(&listing, 1_000, 100),
             "      SIZE   CHANGED AGO  NAME\n    folder         1 min  2026/\n    1.5 kB         1 min  a?[2J\n\
              There are more names, which the peer does not list.\n"
+        );
+        let of_user = |user: &str| ListedName {
+            user: Some(user.to_owned()),
+            ..one("photos", ListedKind::Folder, 0)
+        };
+        let both = Listing {
+            names: vec![of_user("anna"), of_user("bob")],
+            more: false,
+            share: String::new(),
+            ..listing.clone()
+        };
+        assert_eq!(
+            names(&both, 1_000, 100),
+            "      SIZE   CHANGED AGO  NAME\n    folder         1 min  anna@photos/\n    folder         1 min  bob@photos/\n\
+             Several users share one name: write anna@nas:photos, say.\n"
         );
         let empty = Listing {
             names: Vec::new(),

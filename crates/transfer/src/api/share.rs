@@ -109,6 +109,9 @@ pub struct Listing {
 pub struct ListedName {
     /// The name; bytes outside of UTF-8 are escaped.
     pub name: String,
+    /// The user whose share it is, where several users of the peer share one of this name.
+    #[serde(default)]
+    pub user: Option<String>,
     /// What it is.
     pub kind: ListedKind,
     /// The size of a file in bytes, else 0.

@@ -1,5 +1,6 @@
 //! Requests to the users of a peer, and what they share.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -29,8 +30,13 @@ pub(super) const ALL: Duration = Duration::from_secs(20);
 
 /// The users of a peer that serve what is asked for, each with an answer.
 type Asked<T> = Vec<(Opened, Result<T, Failure>)>;
-/// Names, and whether there are more.
-type Names = (Vec<Listed>, bool);
+/// The names that a user of a peer sends.
+#[derive(Debug, Default)]
+struct Names {
+    all: Vec<Listed>,
+    more: bool,
+    user: String,
+}
 
 impl Process {
     /// Lists what a peer shares.
@@ -49,24 +55,18 @@ impl Process {
         let peer = all
             .first()
             .map_or_else(|| asked.peer.clone(), |(one, _)| one.name.clone());
-        let (found, missing) = match asked.share.is_empty() {
-            true => join(all).map_err(|failure| refused(&failure))?,
-            false => (
-                choose(&asked.share, &asked.peer, all)
-                    .map_err(|failure| refused(&failure))?
-                    .1,
-                None,
-            ),
+        let found = match asked.share.is_empty() {
+            true => join(all),
+            false => choose(&asked.share, &asked.peer, all).map(|(_, names)| (vec![names], None)),
         };
-        let (mut names, more) = found;
-        names.sort_by(|one, other| one.name.cmp(&other.name));
+        let (found, missing) = found.map_err(|failure| refused(&failure))?;
         Ok(Listing {
             schema: LISTING.to_owned(),
             peer: display(peer.as_bytes()),
             share: asked.share,
             path: asked.path,
-            names: names.iter().map(listed).collect(),
-            more,
+            more: found.iter().any(|names| names.more),
+            names: listed(&found),
             missing,
         })
     }
@@ -141,34 +141,30 @@ pub(super) fn odd() -> Failure {
 /// Reads the names that a user of the peer sends.
 fn names(stream: &TcpStream, end: Instant) -> Result<Names, Failure> {
     let is_name = |one: &Listed| RelPath::own(&one.name).is_ok_and(|path| path.parent().is_none());
-    let mut all = Vec::new();
+    let mut all: Vec<Listed> = Vec::new();
     loop {
         match hear(stream, end)? {
             Answer::Listed(more) if all.len() + more.len() <= MAX_NAMES && more.iter().all(is_name) => all.extend(more),
             Answer::Listed(_) => return Err(Failure::Fatal(WireError::new("names that no folder has").to_string())),
-            Answer::End(more) => return Ok((all, more)),
+            Answer::End { more, user } => return Ok(Names { all, more, user }),
             _ => return Err(odd()),
         }
     }
 }
 
-/// Puts the shares of all users together. One that does not answer is told beside them.
-fn join<U>(all: Vec<(U, Result<Names, Failure>)>) -> Result<(Names, Option<String>), Failure> {
-    let (mut found, mut failed) = (None, None);
+/// Takes the shares of all users. One that does not answer is told beside them.
+fn join<U>(all: Vec<(U, Result<Names, Failure>)>) -> Result<(Vec<Names>, Option<String>), Failure> {
+    let (mut found, mut failed) = (Vec::new(), None);
     for (_, answer) in all {
         match answer {
-            Ok((names, more)) => {
-                let (all, any_more) = found.get_or_insert_with(|| (Vec::new(), false));
-                all.extend(names);
-                *any_more |= more;
-            }
+            Ok(names) => found.push(names),
             Err(failure) => failed = Some(failure),
         }
     }
-    match (found, failed) {
-        (Some(found), failed) => Ok((found, failed.map(|failure| failure.words().to_owned()))),
-        (None, Some(failure)) => Err(failure),
-        (None, None) => Err(Failure::Retry("no user of the peer answers".to_owned())),
+    match (found.is_empty(), failed) {
+        (false, failed) => Ok((found, failed.map(|failure| failure.words().to_owned()))),
+        (true, Some(failure)) => Err(failure),
+        (true, None) => Err(Failure::Retry("no user of the peer answers".to_owned())),
     }
 }
 
@@ -183,7 +179,7 @@ pub(super) fn choose<U, T>(share: &str, peer: &str, all: Vec<(U, Result<T, Failu
             Ok(_) if found.is_some() => {
                 let (peer, share) = (display(peer.as_bytes()), display(share.as_bytes()));
                 return Err(Failure::Fatal(format!(
-                    "several users of {peer} share {share}; write USER@{peer}:{share}"
+                    "several users of {peer} share {share}; write USER@{peer}:{share}, `weft browse {peer}` names them"
                 )));
             }
             Ok(answer) => found = Some((one, answer)),
@@ -201,9 +197,21 @@ pub(super) fn choose<U, T>(share: &str, peer: &str, all: Vec<(U, Result<T, Failu
     found.ok_or_else(|| failed.unwrap_or_else(|| Failure::Retry("no user of the peer answers".to_owned())))
 }
 
-fn listed(one: &Listed) -> ListedName {
-    ListedName {
+/// The names of all users in order. Those that several users have are told apart by these.
+fn listed(found: &[Names]) -> Vec<ListedName> {
+    let of_users = found
+        .iter()
+        .flat_map(|names| names.all.iter().map(|one| (one, &*names.user)));
+    let mut all: Vec<(&Listed, &str)> = of_users.collect();
+    all.sort_by(|(one, user), (other, other_user)| (&one.name, user).cmp(&(&other.name, other_user)));
+    let mut often: BTreeMap<&[u8], usize> = BTreeMap::new();
+    for (one, _) in &all {
+        *often.entry(&one.name).or_default() += 1;
+    }
+    let is_one_of_several = |one: &Listed| often.get(&*one.name).is_some_and(|count| *count > 1);
+    let name = |(one, user): &(&Listed, &str)| ListedName {
         name: display(&one.name),
+        user: (is_one_of_several(one) && !user.is_empty()).then(|| display(user.as_bytes())),
         kind: match one.kind {
             EntryKind::Dir => ListedKind::Folder,
             EntryKind::File => ListedKind::File,
@@ -211,7 +219,8 @@ fn listed(one: &Listed) -> ListedName {
         },
         size: one.size,
         changed: one.mtime_s,
-    }
+    };
+    all.iter().map(name).collect()
 }
 
 #[cfg(test)]

@@ -138,6 +138,7 @@ impl Process {
         match event.kind {
             TransferEventKind::Registered => {
                 *self.why_not() = None;
+                *self.user() = event.user.unwrap_or_default();
                 self.note_change();
             }
             TransferEventKind::Granted => {

@@ -49,7 +49,10 @@ impl Process {
             false => self.share_for(share, grant).and_then(|share| list(&share, path)),
         };
         match listed {
-            Ok((names, more)) => send(stream, names, more, Instant::now() + LISTING),
+            Ok((names, more)) => {
+                let user = self.user().clone();
+                send(stream, names, &Answer::End { more, user }, Instant::now() + LISTING)
+            }
             Err((ended, why)) => answer(stream, &Answer::Refused(ended, why)),
         }
     }
@@ -157,8 +160,8 @@ fn one(meta: &Meta, name: &[u8]) -> Option<Listed> {
     })
 }
 
-/// Sends names, as many in a message as it takes.
-fn send(stream: &TcpStream, names: Vec<Listed>, more: bool, end: Instant) -> io::Result<()> {
+/// Sends names, as many in a message as it takes, and the `last` answer.
+fn send(stream: &TcpStream, names: Vec<Listed>, last: &Answer, end: Instant) -> io::Result<()> {
     let (mut batch, mut bytes) = (Vec::new(), 0);
     for name in names {
         bytes += 32 + name.name.len();
@@ -174,5 +177,5 @@ fn send(stream: &TcpStream, names: Vec<Listed>, more: bool, end: Instant) -> io:
     if !batch.is_empty() {
         answer(stream, &Answer::Listed(batch))?;
     }
-    answer(stream, &Answer::End(more))
+    answer(stream, last)
 }

@@ -15,6 +15,8 @@ pub const MAX_PATTERN: usize = 1_000;
 pub const MAX_LISTED: usize = 512;
 /// The longest name of a share or a service, in bytes.
 pub const MAX_NAME: usize = 64;
+/// The longest name of a user, in bytes.
+const MAX_USER: usize = 32;
 /// The longest text for people, in bytes.
 const MAX_TEXT: usize = 1_000;
 
@@ -68,8 +70,13 @@ pub enum Answer {
     Granted,
     /// 2: names, [`MAX_LISTED`] at most.
     Listed(Vec<Listed>),
-    /// 3: the end of the names, and whether there are more.
-    End(bool),
+    /// 3: the end of the names.
+    End {
+        /// Whether there are more.
+        more: bool,
+        /// The user that answers; empty if that is not known.
+        user: String,
+    },
     /// 4: it is refused, and why.
     Refused(Ended, String),
     /// 9: the connection is alive.
@@ -183,7 +190,10 @@ impl Answer {
                 to.extend(u16::try_from(all.len()).unwrap_or(0).to_le_bytes());
                 all.iter().for_each(|one| one.put(&mut to));
             }
-            Self::End(more) => to.extend([3, (*more).into()]),
+            Self::End { more, user } => {
+                to.extend([3, (*more).into()]);
+                put_text(&mut to, user, MAX_USER);
+            }
             Self::Refused(ended, why) => {
                 to.extend([4, ended.byte()]);
                 put_text(&mut to, why, MAX_TEXT);
@@ -209,7 +219,13 @@ impl Answer {
                 let all = (0..count).map(|_| Listed::read(&mut from)).collect::<Result<_, _>>()?;
                 Self::Listed(all)
             }
-            3 => Self::End(from.u8()? != 0),
+            3 => {
+                let (more, user) = (from.u8()? != 0, from.text()?);
+                if user.len() > MAX_USER {
+                    return Err(WireError::new("a name that no user has"));
+                }
+                Self::End { more, user }
+            }
             4 => Self::Refused(Ended::of_byte(from.u8()?), from.text()?),
             9 => Self::Alive,
             other => return Err(WireError::new(format!("an answer of kind {other}"))),

@@ -248,7 +248,7 @@ fn any_answer() -> impl Strategy<Value = request::Answer> {
     prop_oneof![
         Just(Answer::Granted),
         proptest::collection::vec(listed, 0..9).prop_map(Answer::Listed),
-        any::<bool>().prop_map(Answer::End),
+        (any::<bool>(), "[a-z]{0,32}").prop_map(|(more, user)| Answer::End { more, user }),
         "[ -~]{0,40}".prop_map(|why| Answer::Refused(Ended::Rejected, why)),
         Just(Answer::Alive),
     ]

@@ -126,7 +126,11 @@ fn the_user_that_has_the_service_is_found() {
     say(&first, &Answer::Refused(Ended::Rejected, "not for you".to_owned()));
     // This one answers with what is no answer.
     let second = scene.next(1, Connection::Request);
-    say(&second, &Answer::End(true));
+    let end = Answer::End {
+        more: true,
+        user: String::new(),
+    };
+    say(&second, &end);
     let _third = scene.grant(2);
     let _local = scene.connect();
     scene.next(2, Connection::Data);

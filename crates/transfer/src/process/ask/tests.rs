@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use super::*;
 use crate::wire::message::Ended;
 
-fn listed(name: &[u8]) -> Listed {
+fn listed_name(name: &[u8]) -> Listed {
     Listed {
         kind: EntryKind::File,
         size: 1,
@@ -13,6 +13,11 @@ fn listed(name: &[u8]) -> Listed {
         name: name.to_vec(),
     }
 }
+
+const END: Answer = Answer::End {
+    more: false,
+    user: String::new(),
+};
 
 /// Plays a peer that answers so, and goes.
 fn answered(answers: &[Answer]) -> Result<Names, Failure> {
@@ -34,21 +39,24 @@ fn answered(answers: &[Answer]) -> Result<Names, Failure> {
 fn names_that_no_folder_has_are_refused() {
     let right = [
         Answer::Alive,
-        Answer::Listed(vec![listed(b"a"), listed(b"\xff")]),
-        Answer::Listed(vec![listed(b"b")]),
-        Answer::End(true),
+        Answer::Listed(vec![listed_name(b"a"), listed_name(b"\xff")]),
+        Answer::Listed(vec![listed_name(b"b")]),
+        Answer::End {
+            more: true,
+            user: "anna".to_owned(),
+        },
     ];
-    let (names, more) = answered(&right).unwrap();
-    assert_eq!((names.len(), more), (3, true));
+    let names = answered(&right).unwrap();
+    assert_eq!((names.all.len(), names.more, &*names.user), (3, true, "anna"));
     for name in [&b"a/b"[..], b"..", b".", b"", b"/", b"a\0", &[b'x'; 256]] {
-        let failure = answered(&[Answer::Listed(vec![listed(name)]), Answer::End(false)]).unwrap_err();
+        let failure = answered(&[Answer::Listed(vec![listed_name(name)]), END]).unwrap_err();
         assert!(failure.words().contains("names that no folder has"), "{failure:?}");
     }
-    let many = Answer::Listed(vec![listed(b"a"); 500]);
+    let many = Answer::Listed(vec![listed_name(b"a"); 500]);
     assert_eq!(
-        answered(&[vec![many.clone(); 20], vec![Answer::End(false)]].concat())
+        answered(&[vec![many.clone(); 20], vec![END]].concat())
             .unwrap()
-            .0
+            .all
             .len(),
         MAX_NAMES
     );
@@ -87,10 +95,25 @@ fn a_share_of_one_user_is_found_among_those_of_others() {
 #[test]
 fn the_shares_of_all_users_are_joined() {
     let away = || Err(Failure::Retry("away".to_owned()));
-    let some = |name: &[u8], more| Ok((vec![listed(name)], more));
-    let joined = join(vec![(0, some(b"a", false)), (1, away()), (2, some(b"b", true))]).unwrap();
-    let names: Vec<_> = joined.0.0.iter().map(|one| one.name.clone()).collect();
-    assert_eq!((names, joined.0.1), (vec![b"a".to_vec(), b"b".to_vec()], true));
-    assert_eq!(joined.1.as_deref(), Some("away"));
+    let some = |user: &str, names: &[&str], more| {
+        Ok(Names {
+            all: names.iter().map(|name| listed_name(name.as_bytes())).collect(),
+            more,
+            user: user.to_owned(),
+        })
+    };
+    let bob = some("bob\n", &["b", "c"], true);
+    let all = vec![
+        (0, bob),
+        (1, away()),
+        (2, some("anna", &["a", "b"], false)),
+        (3, some("", &["b"], false)),
+    ];
+    let (found, missing) = join(all).unwrap();
+    let names = listed(&found);
+    let names: Vec<_> = names.iter().map(|one| (&*one.name, one.user.as_deref())).collect();
+    let of_b = [("b", None), ("b", Some("anna")), ("b", Some("bob\\x0a"))];
+    assert_eq!(names, [&[("a", None)][..], &of_b, &[("c", None)]].concat());
+    assert_eq!(missing.as_deref(), Some("away"));
     assert_eq!(join(vec![(0, away())]).unwrap_err().words(), "away");
 }
