@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use weft_control::status::WhoisNode;
 use weft_os::clock::unix_s;
 
 use super::grants::{Bulk, Grant};
@@ -264,7 +265,6 @@ impl Process {
         }
     }
 
-    /// Keeps how a transfer that was fetched has ended. One that may go on is the peer's to begin again.
     /// Whether one more transfer is served. One on which nothing moves leaves its place to others.
     fn has_place(&self, fetched: &BTreeMap<TransferId, Outgoing>, one: &Outgoing) -> bool {
         let moves = |id: &TransferId| {
@@ -286,30 +286,41 @@ impl Process {
                 continue;
             };
             let name = share.split('/').next().unwrap_or_default();
+            let Ok(node) = npub.parse() else { continue };
             // Without an answer of the daemon it goes on: the path ends with the daemon, too.
-            let Ok(node) = nodes::one(&self.options.control, npub) else {
+            let Ok(node) = nodes::known(&self.options.control, node) else {
                 continue;
             };
-            let networks: Vec<String> = node.networks.iter().filter_map(|one| one.network.clone()).collect();
-            let tags: Vec<String> = node.networks.into_iter().flat_map(|one| one.tags).collect();
-            let asker = Asker {
-                npub,
-                networks: &networks,
-                tags: &tags,
+            let may_read = |node: WhoisNode| {
+                let networks = node.networks.into_iter().map(|one| (one.network, one.tags));
+                let (networks, tags): (Vec<_>, Vec<_>) = networks.unzip();
+                let asker = Asker {
+                    npub,
+                    networks: &networks.into_iter().flatten().collect::<Vec<_>>(),
+                    tags: &tags.concat(),
+                };
+                self.shares().find(name, asker).is_some()
             };
-            if self.shares().find(name, asker).is_none()
-                && let Some(live) = self.live(Direction::Send, one.id)
-            {
-                live.stop().stop(Reason::Shutdown);
+            if !node.is_some_and(may_read) {
+                self.stop_fetched(&one, format!("{} may no longer read {name}", one.peer));
             }
         }
     }
 
+    /// Ends what is fetched, for a reason that the user here sees in the history.
+    pub(super) fn stop_fetched(&self, one: &Outgoing, why: String) {
+        if let Some(live) = self.live(Direction::Send, one.id) {
+            live.stop().stop(Reason::Failed(Failure::Fatal(why)));
+        }
+    }
+
+    /// Keeps how a transfer that was fetched has ended. One that may go on is the peer's to begin again.
     fn end_fetched(&self, mut one: Outgoing, live: &Live, result: Result<(), Failure>) {
         let state = match (result, live.stop().reason()) {
             (Ok(()), _) => Some((TransferState::Done, None)),
             (Err(_), Some(Reason::Cancel)) => Some((TransferState::Cancelled, Some("cancelled here".to_owned()))),
             (Err(Failure::Cancelled(why)), _) => Some((TransferState::Cancelled, Some(why))),
+            (Err(_), Some(Reason::Failed(Failure::Fatal(why)))) => Some((TransferState::Failed, Some(why))),
             (Err(failure), _) => {
                 tracing::debug!(peer = one.peer, why = failure.words(), "what is fetched stops");
                 None

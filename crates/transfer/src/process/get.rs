@@ -267,7 +267,6 @@ mod tests {
         let mut ids: Vec<_> = queued.iter().map(|one| one.id).collect();
         ids.sort();
         assert_eq!(kept.collect::<Vec<_>>(), ids);
-        // Where the second one cannot be kept, the first one is gone again.
         std::fs::remove_dir_all(directory.path().join("inbox")).unwrap();
         assert!(get(["2024", "2023"]).is_err());
         assert_eq!(process.store.incoming().len(), 2);

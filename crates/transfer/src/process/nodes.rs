@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use weft_config::peer::NodeRef;
-use weft_control::ControlCommand;
 use weft_control::status::{Whois, WhoisNode};
+use weft_control::{ControlCommand, ControlError, ErrorCode};
 
 use super::verbs::refuse;
 use crate::api::{Refusal, RefusalCode};
@@ -29,6 +29,21 @@ pub(super) fn one(control: &Path, name: &str) -> Result<WhoisNode, Refusal> {
         Err(_) => Err(refused(format!(
             "{shown} is the name of several nodes; write it as NAME.NETWORK.weft"
         ))),
+    }
+}
+
+/// Finds the node that an address or a key is of; `None` if it is of none, or of this one. A host behind a node is none.
+///
+/// # Errors
+/// Why that is not known at present, in words.
+pub(super) fn known(control: &Path, node: NodeRef) -> Result<Option<WhoisNode>, String> {
+    match weft_control::call::<Whois>(control, &ControlCommand::Whois { node }) {
+        Ok(whois) => {
+            let found = <[WhoisNode; 1]>::try_from(whois.nodes).ok();
+            Ok(found.and_then(|[node]| (!node.own && node.subnet.is_none()).then_some(node)))
+        }
+        Err(ControlError::Refused(refusal)) if refusal.code == ErrorCode::UnknownPeer => Ok(None),
+        Err(error) => Err(error.to_string()),
     }
 }
 

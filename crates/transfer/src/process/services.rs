@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use weft_config::peer::NodeRef;
-use weft_control::status::{TransferPlace, Whois, WhoisNode};
-use weft_control::{ControlCommand, ControlError, ErrorCode, TransferPurpose};
+use weft_control::status::{TransferPlace, Whois};
+use weft_control::{ControlCommand, TransferPurpose};
 
 use super::{Options, Process, nodes};
 use crate::api::{ForwardStatus, Refusal, RefusalCode, SERVICES, ServiceList, ServiceRequest, ServiceStatus};
@@ -303,19 +303,9 @@ impl Kept {
 
 /// Asks the daemon who has an address.
 fn who(control: &std::path::Path, address: IpAddr) -> Result<Option<User>, String> {
-    let node = NodeRef::Address(address);
-    let whois: Whois = match weft_control::call(control, &ControlCommand::Whois { node }) {
-        Ok(whois) => whois,
-        Err(ControlError::Refused(refusal)) if refusal.code == ErrorCode::UnknownPeer => return Ok(None),
-        Err(error) => return Err(error.to_string()),
-    };
-    let Ok([node]) = <[WhoisNode; 1]>::try_from(whois.nodes) else {
+    let Some(node) = nodes::known(control, NodeRef::Address(address))? else {
         return Ok(None);
     };
-    // A host behind a member is no member.
-    if node.own || node.subnet.is_some() {
-        return Ok(None);
-    }
     let tags = node.networks.iter().flat_map(|network| network.tags.clone());
     Ok(Some(User {
         address,

@@ -7,8 +7,8 @@ use super::verbs::refuse;
 use super::{Process, nodes};
 use crate::api::{RawPath, Refusal, RefusalCode, SHARES, ShareRequest, ShareStatus, Shares};
 use crate::document::Setting as _;
-use crate::live::Reason;
 use crate::names::display;
+use crate::queue::Outgoing;
 use crate::shares::{Share, Shares as Kept, check_name};
 use crate::walk::{Source, WalkError};
 
@@ -62,13 +62,10 @@ impl Process {
     pub(super) fn remove_share(&self, name: &str) -> Result<Shares, Refusal> {
         let unknown = |error: crate::shares::ShareError| refuse(RefusalCode::BadRequest, error.to_string());
         self.change_shares(|kept| kept.remove(name).map(drop).map_err(unknown))?;
-        for one in self.fetched().values() {
-            let share = one.share.as_deref().and_then(|share| share.split('/').next());
-            if let Some(live) = self.live(crate::api::Direction::Send, one.id)
-                && share == Some(name)
-            {
-                live.stop().stop(Reason::Shutdown);
-            }
+        let all: Vec<Outgoing> = self.fetched().values().cloned().collect();
+        let is_of_it = |one: &&Outgoing| one.share.as_deref().and_then(|share| share.split('/').next()) == Some(name);
+        for one in all.iter().filter(is_of_it) {
+            self.stop_fetched(one, format!("{name} is shared no longer"));
         }
         Ok(self.list_shares())
     }

@@ -1,10 +1,12 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests fail by panic")]
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv6Addr, Shutdown, SocketAddr, TcpListener};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc;
 
 use weft_control::TransferPurpose;
 
@@ -322,6 +324,44 @@ fn own(sharer: &Sharer) -> Outgoing {
         exclude: Vec::new(),
     };
     sharer.process.find_asked(&grant, &asked).unwrap().2
+}
+
+/// Plays a daemon that knows no node, and says what it was asked.
+fn ignorant_daemon(sharer: &Sharer) -> mpsc::Receiver<String> {
+    let listener = UnixListener::bind(sharer.path("none")).unwrap();
+    let (tell, asked) = mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            let refusal = r#"{"ok":false,"error":{"code":"unknown-peer","message":"no such node"}}"#;
+            // Who asks may have gone.
+            let _ = writeln!(stream, "{refusal}");
+            if tell.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    asked
+}
+
+#[test]
+fn a_node_that_the_daemon_does_not_know_reads_no_longer() {
+    let sharer = Sharer::new();
+    let asked = ignorant_daemon(&sharer);
+    // The share names it by its key.
+    let npub = "carol";
+    let (mut stream, answer) = sharer.get(npub, 1, "closed", b"");
+    assert_eq!(answer, Answer::Granted);
+    sharer.wait_for(1);
+    sharer.process.sweep_fetched();
+    assert!(asked.recv_timeout(PATIENCE).unwrap().contains(npub));
+    rest(&mut stream);
+    sharer.wait_for(0);
+    let kept = sharer.process.store.find_outgoing(TransferId([1; 16])).unwrap();
+    let why = format!("{npub} may no longer read closed");
+    assert_eq!((kept.state, kept.why), (TransferState::Failed, Some(why)));
 }
 
 #[test]
