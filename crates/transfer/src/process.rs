@@ -34,6 +34,7 @@ use weft_os::lock::{FileLock, LockError};
 use self::grants::Grants;
 use self::notify::Notifier;
 use self::services::OfServices;
+use self::shared::Listings;
 use crate::api::{Direction, TransferId};
 use crate::client::{self, ClientError};
 use crate::document::Setting as _;
@@ -100,6 +101,7 @@ struct Process {
     /// What peers fetch at present. Who holds it may lock `lives`, and not the other way round.
     fetched: Mutex<BTreeMap<TransferId, Outgoing>>,
     grants: Grants,
+    listings: Listings,
     services: OfServices,
     /// Held by who changes what is kept of an incoming transfer, from reading on.
     deciding: Mutex<()>,
@@ -186,6 +188,7 @@ impl Process {
             lives: Mutex::default(),
             fetched: Mutex::default(),
             grants: Grants::default(),
+            listings: Listings::default(),
             services,
             deciding: Mutex::default(),
             why_not: Mutex::new(Some("the daemon has not answered yet".to_owned())),

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Process;
@@ -20,10 +22,61 @@ use crate::wire::request::{Answer, Listed, MAX_LISTED};
 pub(super) const MAX_NAMES: usize = 10_000;
 /// Time limit of all answers to a question for names.
 const LISTING: Duration = Duration::from_secs(60);
+/// The most folders that are listed at a time, and those of one peer: their names are in memory until the peer has them.
+const MAX_LISTINGS: (usize, usize) = (8, 2);
+/// How long a question for names waits for others.
+const TURN: Duration = Duration::from_secs(2);
+/// The pause between two looks whether it has its turn.
+const LOOK: Duration = Duration::from_millis(20);
 /// The answer about a share that does not exist, and about one of others.
 pub(super) const NO_SHARE: &str = "no such share, or not for this node";
 /// The answer about a path.
 pub(super) const NOT_THERE: &str = "no such file or folder in this share";
+
+/// The peers that folders are being listed for.
+#[derive(Debug, Default)]
+pub(super) struct Listings(Mutex<Vec<String>>);
+
+/// A listing, until it is dropped.
+pub(super) struct Place<'a>(&'a Listings, String);
+
+impl Listings {
+    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+        // No code panics while it holds the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a peer, if there is one.
+    pub(super) fn take(&self, npub: &str) -> Option<Place<'_>> {
+        let mut all = self.lock();
+        let own = all.iter().filter(|one| *one == npub).count();
+        (all.len() < MAX_LISTINGS.0 && own < MAX_LISTINGS.1).then(|| {
+            all.push(npub.to_owned());
+            Place(self, npub.to_owned())
+        })
+    }
+
+    /// Waits for a place, but not for long.
+    fn wait(&self, npub: &str) -> Result<Place<'_>, Refused> {
+        let end = Instant::now() + TURN;
+        loop {
+            match self.take(npub) {
+                Some(place) => return Ok(place),
+                None if Instant::now() < end => thread::sleep(LOOK),
+                None => return Err((Ended::NotNow, "too many read names there at present".to_owned())),
+            }
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut all = self.0.lock();
+        if let Some(at) = all.iter().position(|one| *one == self.1) {
+            all.swap_remove(at);
+        }
+    }
+}
 
 impl Grant {
     fn asker(&self) -> Asker<'_> {
@@ -44,12 +97,16 @@ impl Process {
 
     /// Answers a question for names.
     pub(super) fn serve_browse(&self, stream: &TcpStream, grant: &Grant, share: &str, path: &[u8]) -> io::Result<()> {
-        let listed = match share.is_empty() {
-            true => Ok(self.shares_of(grant)),
-            false => self.share_for(share, grant).and_then(|share| list(&share, path)),
+        let listed = || {
+            let place = self.listings.wait(&grant.npub)?;
+            let (names, more) = match share.is_empty() {
+                true => self.shares_of(grant),
+                false => list(&self.share_for(share, grant)?, path)?,
+            };
+            Ok((names, more, place))
         };
-        match listed {
-            Ok((names, more)) => {
+        match listed() {
+            Ok((names, more, _place)) => {
                 let user = self.user().clone();
                 send(stream, names, &Answer::End { more, user }, Instant::now() + LISTING)
             }
@@ -129,7 +186,7 @@ fn list(share: &Share, path: &[u8]) -> Result<(Vec<Listed>, bool), Refused> {
         let meta = root.stat(&below)?.ok_or(io::ErrorKind::NotFound)?;
         match meta.kind {
             Kind::Dir => folder(&root.enter(&below)?),
-            _ => Ok((one(&meta, below.name()).into_iter().collect(), false)),
+            _ => Ok((one(&meta, below.name().to_vec()).into_iter().collect(), false)),
         }
     };
     listed().map_err(|error| refusal(&error))
@@ -137,15 +194,15 @@ fn list(share: &Share, path: &[u8]) -> Result<(Vec<Listed>, bool), Refused> {
 
 fn folder(folder: &Root) -> io::Result<(Vec<Listed>, bool)> {
     let (names, more) = folder.names_up_to(MAX_NAMES)?;
-    let look = |name: &Vec<u8>| {
-        let path = RelPath::own(name).ok().filter(|_| !name.starts_with(STAGED))?;
+    let look = |name: Vec<u8>| {
+        let path = RelPath::own(&name).ok().filter(|_| !name.starts_with(STAGED))?;
         // What is gone again, or cannot be looked at, has no line.
         one(&folder.stat(&path).ok()??, name)
     };
-    Ok((names.iter().filter_map(look).collect(), more))
+    Ok((names.into_iter().filter_map(look).collect(), more))
 }
 
-fn one(meta: &Meta, name: &[u8]) -> Option<Listed> {
+fn one(meta: &Meta, name: Vec<u8>) -> Option<Listed> {
     let kind = match meta.kind {
         Kind::Dir => EntryKind::Dir,
         Kind::File => EntryKind::File,
@@ -156,7 +213,7 @@ fn one(meta: &Meta, name: &[u8]) -> Option<Listed> {
         kind,
         size: if kind == EntryKind::File { meta.size } else { 0 },
         mtime_s: meta.mtime_s,
-        name: name.to_vec(),
+        name,
     })
 }
 

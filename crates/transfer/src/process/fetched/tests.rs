@@ -326,6 +326,37 @@ fn own(sharer: &Sharer) -> Outgoing {
     sharer.process.find_asked(&grant, &asked).unwrap().2
 }
 
+#[test]
+fn names_of_folders_are_read_for_few_at_a_time() {
+    let sharer = Sharer::new();
+    let browse = |npub: &str| {
+        let browse = Request::Browse {
+            share: "open".to_owned(),
+            path: Vec::new(),
+        };
+        sharer.ask(sharer.grant(npub), &browse).1
+    };
+    let take = |npub: &str| sharer.process.listings.take(npub);
+    let mut held: Vec<_> = std::iter::from_fn(|| take("bob")).collect();
+    assert_eq!(held.len(), 2);
+    let busy = refused(Ended::NotNow, "too many read names there at present");
+    assert_eq!(browse("bob"), busy);
+    assert!(
+        matches!(browse("carol"), Answer::Listed(_)),
+        "another node has its turn"
+    );
+    let end = Instant::now() + PATIENCE;
+    while held.len() < 8 {
+        // That of carol may not have ended.
+        assert!(Instant::now() < end);
+        held.extend(take(&format!("peer{}", held.len())));
+    }
+    assert!(take("one more").is_none());
+    assert_eq!(browse("carol"), busy);
+    held.clear();
+    assert!(matches!(browse("bob"), Answer::Listed(_)));
+}
+
 /// Plays a daemon that knows no node, and says what it was asked.
 fn ignorant_daemon(sharer: &Sharer) -> mpsc::Receiver<String> {
     let listener = UnixListener::bind(sharer.path("none")).unwrap();
