@@ -40,7 +40,7 @@ use crate::client::{self, ClientError};
 use crate::document::Setting as _;
 use crate::limits::Keeper;
 use crate::live::{Live, Reason};
-use crate::queue::{Outgoing, Store};
+use crate::queue::{Outgoing, Store, backoff};
 use crate::server::Server;
 use crate::settings::{Settings, SettingsError};
 use crate::shares::Shares;
@@ -251,6 +251,26 @@ impl Process {
     fn note_change(&self) {
         self.plan().version += 1;
         self.changed.notify_all();
+    }
+
+    /// Notes when a transfer is tried again. Returns the tries in vain since something that may have ended the wait.
+    fn plan_try(&self, id: TransferId, tries: u32) -> u32 {
+        let mut plan = self.plan();
+        // The event has taken away what was planned.
+        let tries = if plan.next.contains_key(&id) {
+            tries.saturating_add(1)
+        } else {
+            1
+        };
+        plan.next.insert(id, Instant::now() + backoff(tries));
+        tries
+    }
+
+    /// Tries all that waits at once.
+    fn try_all(&self) {
+        self.plan().next.clear();
+        self.services.nudge();
+        self.note_change();
     }
 
     /// Waits for a change, or until the time is over. Returns the present version.

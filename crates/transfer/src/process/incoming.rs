@@ -20,7 +20,7 @@ use crate::link::Opened;
 use crate::live::{Failure, Live, Reason};
 use crate::names::{RelPath, display};
 use crate::pace::Pace;
-use crate::queue::{Incoming, backoff};
+use crate::queue::Incoming;
 use crate::receive::{self, Only, Session, Terms};
 use crate::root::Root;
 use crate::send::ALIVE;
@@ -375,9 +375,7 @@ impl Process {
         if let Some(fetch) = &mut offer.fetch
             && offer.state == TransferState::Running
         {
-            fetch.tries = if has_moved { 1 } else { fetch.tries.saturating_add(1) };
-            let at = Instant::now() + backoff(fetch.tries);
-            self.plan().next.insert(offer.id, at);
+            fetch.tries = self.plan_try(offer.id, if has_moved { 0 } else { fetch.tries });
         }
     }
 

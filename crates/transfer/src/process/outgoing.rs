@@ -152,11 +152,10 @@ impl Process {
         while !self.is_stopping() {
             if let Ok(mut events) = EventStream::open_with(&self.options.control, &ControlCommand::Events {}) {
                 while let Ok(Some(event)) = events.next_event() {
-                    let kind = event.get("event").or_else(|| event.get("kind"));
-                    if kind.and_then(serde_json::Value::as_str) == Some("peer-up") {
-                        self.plan().next.clear();
-                        self.services.nudge();
-                        self.note_change();
+                    // The first one: what came before it is not known.
+                    let kind = event.get("event").and_then(serde_json::Value::as_str);
+                    if let Some("peer-up" | "listening") = kind {
+                        self.try_all();
                     }
                 }
             }
@@ -241,13 +240,9 @@ impl Process {
         };
         live.keep_in(&mut transfer.progress, state.has_ended());
         transfer.tries = match state {
-            TransferState::Queued => transfer.tries + 1,
+            TransferState::Queued => self.plan_try(transfer.id, transfer.tries),
             _ => 0,
         };
-        if state == TransferState::Queued {
-            let at = Instant::now() + backoff(transfer.tries);
-            self.plan().next.insert(transfer.id, at);
-        }
         transfer.reached |= live.greeted.value() > 0;
         if state == TransferState::Cancelled && why.as_deref() == Some(CANCELLED_HERE) && transfer.share.is_none() {
             transfer.tell_of_cancel(unix_s());
@@ -270,3 +265,6 @@ impl Process {
 fn is_decided(transfer: &Outgoing) -> bool {
     transfer.state.has_ended() || transfer.state == TransferState::Paused
 }
+
+#[cfg(test)]
+mod tests;
