@@ -189,10 +189,8 @@ fn of_live(live: &Live, status: TransferStatus) -> TransferStatus {
     };
     TransferStatus {
         state: state.state,
-        why: state
-            .why
-            .or(status.why)
-            .filter(|_| !moves && state.state != TransferState::Connecting),
+        // That of an earlier try holds no more.
+        why: state.why.filter(|_| !moves && state.state != TransferState::Connecting),
         next_try_s: None,
         progress: live.progress(amounts),
         rate,

@@ -62,3 +62,27 @@ fn all_is_tried_at_once_when_a_peer_or_the_daemon_comes() {
     process.changed.notify_all();
     hears.join().unwrap();
 }
+
+#[test]
+fn a_try_under_way_has_no_reason_of_the_one_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = process(&directory);
+    let key = (Direction::Send, TransferId([1; 16]));
+    let before = Outgoing {
+        why: Some("nas is not reached".to_owned()),
+        ..Outgoing::new(key.1, "nas".to_owned(), Vec::new(), 0)
+    };
+    process.store.save_outgoing(&before).unwrap();
+    let shown = || process.status(key).map(|status| (status.state, status.why)).unwrap();
+    assert_eq!(shown(), (TransferState::Queued, before.why.clone()));
+    let live = Arc::new(Live::default());
+    process.lives().insert(key, Arc::clone(&live));
+    for state in [
+        TransferState::Connecting,
+        TransferState::Waiting,
+        TransferState::Running,
+    ] {
+        live.set(state, None);
+        assert_eq!(shown(), (state, None));
+    }
+}
