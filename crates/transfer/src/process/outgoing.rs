@@ -238,8 +238,11 @@ impl Process {
             Some(decided) => (decided.state, decided.why),
             None => (state, why),
         };
+        let has_moved = live.moved.value() > transfer.progress.moved;
         live.keep_in(&mut transfer.progress, state.has_ended());
         transfer.tries = match state {
+            // A try that moves something begins the pauses anew.
+            TransferState::Queued if has_moved => self.plan_try(transfer.id, 0),
             TransferState::Queued => self.plan_try(transfer.id, transfer.tries),
             _ => 0,
         };
