@@ -12,7 +12,7 @@ mod stage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::thread;
@@ -27,7 +27,7 @@ use crate::hash::Hash;
 use crate::journal::{GroupSet, Journal, KeptFile, boot_id};
 use crate::least::{Least, Watch};
 use crate::limits::Keeper;
-use crate::link::Until;
+use crate::link::{self, Until};
 use crate::live::{Failure, LIMIT, Live, Reason};
 use crate::names::{self, RelPath, STAGED};
 use crate::pace::Paces;
@@ -63,6 +63,8 @@ pub struct Terms {
     pub keeper: Option<(Arc<Keeper>, String)>,
     /// The names at the top that are wanted; `None` for all.
     pub only: Option<Only>,
+    /// The socket of the daemon, which knows the path, and the npub of the peer.
+    pub path: Option<(PathBuf, String)>,
 }
 
 /// How much more than was announced may come in any case, in bytes.
@@ -483,11 +485,17 @@ impl Session {
         let mut said = Instant::now();
         let mut checked = (said, 0);
         let mut sampled = said;
+        let mut asked = said;
         let mut before = [0; 4];
         let mut watch = Watch::new(said);
+        self.note_path();
         while !self.live.stop().is_set() {
             self.live.stop().wait(SAMPLE / 5);
             let now = Instant::now();
+            if now >= asked + SAMPLE * 4 {
+                asked = now;
+                self.note_path();
+            }
             if now >= sampled + SAMPLE {
                 sampled = now;
                 self.live.sample(now);
@@ -506,6 +514,14 @@ impl Session {
                     self.fail(failed("the disk cannot be written", &error));
                 }
             }
+        }
+    }
+
+    /// Asks the daemon for the path.
+    fn note_path(&self) {
+        if let Some((control, npub)) = &self.terms.path {
+            let path = link::path(control, npub).map(|(path, _)| path);
+            self.live.change(|state| state.path = path);
         }
     }
 

@@ -140,9 +140,6 @@ impl Process {
         let hello = receive::greet(&stream).map_err(|error| send::lost(&error))?;
         let kept = self.greeted(transfer, fetch, &opened, hello);
         let (offer, hello) = kept.inspect_err(|failure| receive::tell_end(&stream, failure))?;
-        let control = &self.options.control;
-        let path = link::path(control, &opened.npub).map(|(path, _)| path);
-        live.change(|state| state.path = path);
         self.admit_now(&hello, &offer, live)
             .inspect_err(|failure| receive::tell_end(&stream, failure))?;
         self.run_session(&stream, &hello, &offer, live, &|session| dial_all(&opened, session))

@@ -165,6 +165,7 @@ impl Process {
             least: Least::default(),
             keeper: Some((Arc::clone(&self.keeper), offer.npub.clone())),
             only,
+            path: Some((self.options.control.clone(), offer.npub.clone())),
         }));
         connect(&session).inspect_err(refuse)?;
         receive::tell(stream, &FromReceiver::Accepted)
