@@ -112,6 +112,7 @@ mod beside {
     mod transfer;
     mod transfer_grants;
     mod transfer_limits;
+    mod transfer_memory;
     mod transfer_services;
     mod transfer_shares;
     mod two_networks;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -48,12 +49,26 @@ impl<'a> User<'a> {
             .unwrap();
         let settings = serde_json::json!({"schema": "weft.transfer-settings/1", "mode": mode, "folder": folder});
         fs::write(state.join("transfer/settings.json"), settings.to_string()).unwrap();
-        let process = start(node);
-        let user = Self { node, process, folder };
-        wait_until(PATIENCE, "it can receive", || {
-            user.list(&[])["receive"]["why_not"].is_null()
-        });
+        Self::again(node)
+    }
+
+    /// Starts the process of a user who has settings already.
+    pub(crate) fn again(node: &'a Daemon) -> Self {
+        let folder = node.identity().state.join("files");
+        let user = Self {
+            node,
+            process: start(node),
+            folder,
+        };
+        user.wait_ready();
         user
+    }
+
+    /// The most bytes of memory that its process has used.
+    pub(crate) fn most_memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        most.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
     }
 
     pub(crate) const fn node(&self) -> &Daemon {
@@ -118,16 +133,37 @@ impl<'a> User<'a> {
         read
     }
 
+    /// Bounds what its sockets hold, as that comes again after a kill: the system gives them megabytes where it has room.
+    pub(crate) fn bound_sockets(&self) {
+        for buffer in ["tcp_rmem", "tcp_wmem"] {
+            let set = move || fs::write(format!("/proc/sys/net/ipv4/{buffer}"), "4096 65536 262144");
+            self.node.host().run(set).unwrap().unwrap();
+        }
+    }
+
+    /// Waits until the process that was started last can receive and serve.
+    pub(crate) fn wait_ready(&self) {
+        wait_until(PATIENCE, "it can receive", || {
+            self.list(&[])["receive"]["why_not"].is_null()
+        });
+    }
+
     /// The bytes that its process has read from files and sockets.
     pub(crate) fn bytes_read(&self) -> u64 {
         bytes_read(self.process.pid())
     }
 }
 
+/// Starts a process. A verb before it listens would start another one.
 fn start(node: &Daemon) -> LoggedChild {
+    let state = &node.identity().state;
     let mut weft = Command::new(WEFT);
-    weft.arg("--state").arg(&node.identity().state).arg("transferd");
-    LoggedChild::start(node.host(), weft, &node.identity().state.join("transferd.log")).unwrap()
+    weft.arg("--state").arg(state).arg("transferd");
+    let child = LoggedChild::start(node.host(), weft, &state.join("transferd.log")).unwrap();
+    wait_until(PATIENCE, "it listens", || {
+        UnixStream::connect(state.join("transfer/socket")).is_ok()
+    });
+    child
 }
 
 fn bytes_read(pid: u32) -> u64 {
@@ -297,9 +333,7 @@ fn a_kill_of_either_end_repeats_nothing() {
                 0 => read += desk.kill(),
                 _ => drop(nas.kill()),
             }
-            wait_until(PATIENCE, "nas can receive", || {
-                nas.list(&[])["receive"]["why_not"].is_null()
-            });
+            nas.wait_ready();
             desk.run(&["resume", &id]);
         }
         assert_ne!(desk.transfer(&id)["state"], "done", "all kills came before the end");

@@ -140,13 +140,7 @@ fn a_kill_of_either_end_fetches_nothing_twice() {
     beside(|| {
         let net = Net::start(&["a", "b"]);
         let [mut desk, mut nas] = two(&net).map(User::start);
-        // What sockets hold at a kill comes again. The system gives them megabytes where it has room.
-        for user in [&desk, &nas] {
-            for buffer in ["tcp_rmem", "tcp_wmem"] {
-                let set = move || fs::write(format!("/proc/sys/net/ipv4/{buffer}"), "4096 65536 262144");
-                user.node().host().run(set).unwrap().unwrap();
-            }
-        }
+        [&desk, &nas].iter().for_each(|user| user.bound_sockets());
         let size = 40 * GROUP + 5;
         let (file, bytes) = (nas.folder.join("film"), content(size, 7));
         fs::write(&file, &bytes).unwrap();
@@ -165,9 +159,7 @@ fn a_kill_of_either_end_fetches_nothing_twice() {
                 0 => read += nas.kill(),
                 _ => drop(desk.kill()),
             }
-            wait_until(PATIENCE, "nas can serve", || {
-                nas.list(&[])["receive"]["why_not"].is_null()
-            });
+            nas.wait_ready();
             desk.run(&["resume", &id]);
         }
         assert_ne!(desk.transfer(&id)["state"], "done", "all kills came before the end");
