@@ -110,6 +110,7 @@ mod beside {
     mod states;
     pub(crate) mod stun;
     mod transfer;
+    mod transfer_faults;
     mod transfer_grants;
     mod transfer_limits;
     mod transfer_memory;

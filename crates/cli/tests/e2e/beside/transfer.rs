@@ -64,6 +64,11 @@ impl<'a> User<'a> {
         user
     }
 
+    /// Kills its process for good.
+    pub(crate) fn crash(mut self) {
+        self.process.kill().unwrap();
+    }
+
     /// The most bytes of memory that its process has used.
     pub(crate) fn most_memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
