@@ -343,7 +343,7 @@ fn set_time(file: &File, seconds: i64, nanoseconds: u32) -> io::Result<()> {
 }
 
 /// Makes a range zero, as a hole where the file system can.
-fn clear(file: &File, at: u64, len: u64) -> io::Result<()> {
+pub(super) fn clear(file: &File, at: u64, len: u64) -> io::Result<()> {
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     match fallocate(file, hole, at, len) {
         Ok(()) => Ok(()),

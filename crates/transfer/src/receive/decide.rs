@@ -3,13 +3,14 @@
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use super::data::clear;
 use super::{Item, ItemState, MAX_CHANGES, MAX_WAITING, NOT_WANTED, Session, failed};
-use crate::hash::{GROUP, Hash};
+use crate::hash::{GROUP, Hash, group_len};
 use crate::journal::{GroupSet, KeptFile, Record};
 use crate::live::Failure;
 use crate::names::RelPath;
 use crate::root::{Kind, Meta};
-use crate::walk::EntryKind;
+use crate::walk::{DataGroups, EntryKind};
 use crate::wire::message::MAX_RANGES;
 use crate::wire::{FromReceiver, Verdict, WireEntry};
 
@@ -35,6 +36,11 @@ impl From<Verdict> for Decision {
             groups: GroupSet::default(),
         }
     }
+}
+
+/// The size and time of what is kept.
+const fn times(kept: &KeptFile) -> (u64, i64, u32) {
+    (kept.size, kept.mtime_s, kept.mtime_ns)
 }
 
 /// Whether something has the size and time of an entry.
@@ -279,7 +285,8 @@ impl Session {
         };
         let is_whole = is_same(&staged, entry)
             && match kept {
-                Some((_, kept)) => kept.stored.is_some(),
+                // What it became later may have reached the disk without its records.
+                Some((_, kept)) => kept.stored.is_some() && times(kept) == (entry.size, entry.mtime_s, entry.mtime_ns),
                 None => entry.size <= GROUP && same_boot,
             };
         let goes_on = entry.size > GROUP && kept.is_some() && staged.kind == Kind::File;
@@ -339,7 +346,7 @@ impl Session {
                 })?,
             }
         }
-        let is_changed = (kept.size, kept.mtime_s, kept.mtime_ns) != (entry.size, entry.mtime_s, entry.mtime_ns);
+        let is_changed = times(kept) != (entry.size, entry.mtime_s, entry.mtime_ns);
         if is_changed {
             journal.append(&record(entry, number))?;
         }
@@ -349,6 +356,10 @@ impl Session {
             file.set_len(entry.size)?;
         }
         drop(journal);
+        // Data without a record, as an interruption leaves them: the sender passes over what is zero there now.
+        for index in DataGroups::new(&file, entry.size)?.filter(|index| !groups.contains(*index)) {
+            clear(&file, index * GROUP, group_len(entry.size, index) as u64)?;
+        }
         let ranges = groups.ranges().take(MAX_RANGES).collect();
         let verdict = Verdict::Resume(ranges);
         Ok(Decision {

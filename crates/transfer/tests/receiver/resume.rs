@@ -147,3 +147,72 @@ fn leftovers_of_a_source_that_is_gone_get_no_name() {
     second.finish(2, 4);
     assert_eq!(root.names(), ["d", "kept"]);
 }
+
+/// Plays two tries: in the first one a file comes whole, with a hole, and in the second one it has become another one
+/// with data there. Then the journal loses what the second one has written, as a loss of power may leave it. Returns
+/// both contents.
+fn second_try_without_records(root: &Folder) -> [Vec<u8>; 2] {
+    let mut before = content(3 * GROUP, 1);
+    before[GROUP as usize..2 * GROUP as usize].fill(0);
+    let after = content(3 * GROUP, 1);
+    let journal = || {
+        let name = root.names().into_iter().find(|name| name.ends_with("/journal"));
+        root.path(&name.unwrap())
+    };
+    let mut kept = Vec::new();
+    for (number, bytes) in [&before, &after].into_iter().enumerate() {
+        let mut entry = file("big", bytes.len() as u64);
+        entry.mtime_ns += number as u32;
+        let mut sender = Sender::start(root.0.path());
+        sender.announce(0, &[entry, file("small", 4)]);
+        let (all, hash) = groups(bytes);
+        let wanted: Vec<_> = all.iter().filter(|(group, _)| number == 0 || *group == 1).collect();
+        wanted.iter().for_each(|(group, bytes)| sender.group(0, *group, bytes));
+        sender.say(&FromSender::Finished(0, wanted.len() as u64, hash));
+        let live = std::sync::Arc::clone(&sender.live);
+        weft_os::test_support::wait_until(std::time::Duration::from_secs(60), "the file is whole", || {
+            live.entries.value() == 1
+        });
+        sender.vanish();
+        if number == 0 {
+            kept = std::fs::read(journal()).unwrap();
+        }
+    }
+    std::fs::write(journal(), kept).unwrap();
+    [before, after]
+}
+
+#[test]
+fn a_file_whose_records_are_lost_is_not_taken_for_whole() {
+    let root = Folder::new();
+    let [_, after] = second_try_without_records(&root);
+    // Its data are lost, too, and its time is not.
+    let staged = root.names().into_iter().rfind(|name| name.ends_with("/big")).unwrap();
+    let staged = std::fs::File::options().write(true).open(root.path(&staged)).unwrap();
+    let time = staged.metadata().unwrap().modified().unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&staged, &vec![0; GROUP as usize], GROUP).unwrap();
+    staged.set_modified(time).unwrap();
+    let mut entry = file("big", after.len() as u64);
+    entry.mtime_ns += 1;
+    let mut third = Sender::start(root.0.path());
+    assert_eq!(third.announce(0, &[entry]), [Verdict::Resume(vec![0..1, 2..3])]);
+    let (all, hash) = groups(&after);
+    third.group(0, 1, &all[1].1);
+    third.say(&FromSender::Finished(0, 1, hash));
+    third.finish(1, after.len() as u64);
+    assert_eq!(std::fs::read(root.path("big")).unwrap(), after);
+}
+
+#[test]
+fn data_without_records_do_not_stay_where_zeros_are() {
+    let root = Folder::new();
+    let [before, _] = second_try_without_records(&root);
+    let mut entry = file("big", before.len() as u64);
+    entry.mtime_ns += 2;
+    let mut third = Sender::start(root.0.path());
+    assert_eq!(third.announce(0, &[entry]), [Verdict::Resume(vec![0..1, 2..3])]);
+    let (_, hash) = groups(&before);
+    third.say(&FromSender::Finished(0, 0, hash));
+    third.finish(1, before.len() as u64);
+    assert_eq!(std::fs::read(root.path("big")).unwrap(), before);
+}
