@@ -134,7 +134,7 @@ fn a_transfer_goes_on_through_a_relay_and_back() {
         {
             let ends = ["a", "b"].map(|name| User::start(net.node(name)));
             let [a, b] = &ends;
-            ends.iter().for_each(|user| user.bound_sockets());
+            ends.iter().for_each(User::bound_sockets);
             let (file, size) = (a.folder.join("film"), 40 * GROUP + 5);
             fs::write(&file, content(size, 7)).unwrap();
             let before = came(b);
