@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_control::TransferPurpose;
+use weft_os::tcp::TcpInfo;
 
 use self::job::{Job, Queue, Window};
 use crate::api::{RawPath, TransferId, TransferState};
@@ -31,6 +32,10 @@ use crate::wire::{Connection, FromReceiver, FromSender, Hello, Verdict, WireErro
 pub(crate) const SILENCE: Duration = Duration::from_secs(30);
 /// The pause between two signs of life.
 pub(crate) const ALIVE: Duration = Duration::from_secs(5);
+/// The path as what holds a transfer up.
+const PATH: &str = "path";
+/// The shortest round trip of a path on which more connections carry more.
+const LONG: Duration = Duration::from_millis(5);
 /// The pause between two samples of the rate.
 pub(crate) const SAMPLE: Duration = Duration::from_millis(500);
 /// How long the list may take until the totals count as unknown in the greeting.
@@ -55,8 +60,8 @@ pub struct Order {
     pub paces: Paces,
     /// The least speed.
     pub least: Least,
-    /// How many connections carry data.
-    pub connections: usize,
+    /// How many connections carry data: at first, and once a long path holds the transfer up.
+    pub connections: [usize; 2],
     /// The file of the hashes of what was sent.
     pub outboard: PathBuf,
 }
@@ -236,6 +241,7 @@ impl Session<'_> {
         stream.set_read_timeout(Some(SILENCE)).map_err(|error| lost(&error))?;
         let mut from = io::BufReader::new(stream);
         let mut accepted = false;
+        let mut workers = 0;
         let mut before = [0; 4];
         loop {
             let bytes = message::read(&mut from).map_err(|error| lost(&error))?;
@@ -252,8 +258,9 @@ impl Session<'_> {
                     accepted = true;
                     self.live.set(TransferState::Running, None);
                     scope.spawn(|| self.announce());
-                    for _ in 0..self.order.connections.max(1) {
+                    while workers < self.order.connections[0].max(1) {
                         scope.spawn(|| self.work());
+                        workers += 1;
                     }
                 }
                 FromReceiver::Accepted => {}
@@ -267,7 +274,13 @@ impl Session<'_> {
                 FromReceiver::Progress(entries, bytes, theirs) => {
                     self.live.entries.set(entries);
                     self.live.bytes.set(bytes);
-                    self.weigh(theirs, &mut before);
+                    let holder = self.weigh(theirs, &mut before);
+                    // On a long path a loss holds a connection up for long, and one alone. Elsewhere more of them than
+                    // processors only cost more.
+                    while accepted && holder == PATH && is_long(stream) && workers < self.order.connections[1] {
+                        scope.spawn(|| self.work());
+                        workers += 1;
+                    }
                 }
                 FromReceiver::Note(name, what) => self.live.note(names::display(&name), plain(&what)),
                 FromReceiver::Syncing => self.live.set(TransferState::Syncing, None),
@@ -343,8 +356,8 @@ impl Session<'_> {
         }
     }
 
-    /// Finds what holds the transfer up: where most of the time of the threads goes, here and there.
-    fn weigh(&self, theirs: [u16; 3], before: &mut [u64; 4]) {
+    /// Finds and returns what holds the transfer up: where most of the time of the threads goes, here and there.
+    fn weigh(&self, theirs: [u16; 3], before: &mut [u64; 4]) -> &'static str {
         let [net, their_cpu, disk] = theirs.map(u64::from);
         let their_limit = receive::limit_of(net + their_cpu + disk);
         let [disk_here, cpu, wait, limit] = self.live.times.shares(before);
@@ -355,7 +368,7 @@ impl Session<'_> {
             if disk > 500 {
                 "disk-there"
             } else if net > 700 {
-                "path"
+                PATH
             } else {
                 "cpu"
             }
@@ -365,6 +378,7 @@ impl Session<'_> {
             "cpu"
         };
         self.live.change(|state| state.held_up_by = Some(by));
+        by
     }
 
     /// Waits for the turn of `bytes` where there is a limit.
@@ -378,6 +392,11 @@ impl Session<'_> {
         self.live.set_relayed(relayed.unwrap_or(false));
         self.live.change(|state| state.path = path);
     }
+}
+
+/// Whether the round trips of a connection are long even where nothing waits.
+fn is_long(stream: &TcpStream) -> bool {
+    TcpInfo::of(stream).is_ok_and(|info| info.min_rtt >= LONG)
 }
 
 /// Escapes a text of the other end.

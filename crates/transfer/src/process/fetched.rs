@@ -14,7 +14,7 @@ use weft_os::clock::unix_s;
 
 use super::grants::{Bulk, Grant};
 use super::incoming::TAKE_OVER;
-use super::outgoing::CONNECTIONS;
+use super::outgoing::connections;
 use super::requests::{Refused, answer};
 use super::shared::{below, refusal};
 use super::{Process, nodes};
@@ -190,7 +190,7 @@ impl Process {
             is_fetched: true,
             paces: self.keeper.of_sending(None, None, Instant::now()),
             least: Least::default(),
-            connections: thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS),
+            connections: connections(),
             outboard: self.outboard(&one),
         };
         let result = answer(stream, &Answer::Granted)

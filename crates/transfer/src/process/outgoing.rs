@@ -31,6 +31,12 @@ const TELLING: Duration = Duration::from_secs(60);
 /// The most data connections of a transfer.
 pub(super) const CONNECTIONS: usize = 4;
 
+/// Data connections at first, one for each processor, and where a long path is the limit.
+pub(super) fn connections() -> [usize; 2] {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    [processors.min(CONNECTIONS), CONNECTIONS]
+}
+
 /// Who gets a transfer: once it is known, the key counts.
 fn addressee(transfer: &Outgoing) -> Addressee {
     Addressee {
@@ -187,7 +193,7 @@ impl Process {
                 .keeper
                 .of_sending(transfer.limit, transfer.limit_relay, Instant::now()),
             least: Least::default(),
-            connections: thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS),
+            connections: connections(),
             outboard: self.outboard(&transfer),
         };
         let to = addressee(&transfer);

@@ -190,7 +190,7 @@ fn a_receiver_that_says_only_that_it_lives_ends_the_try() {
             idle: Duration::from_millis(10),
             end: Duration::from_millis(50),
         },
-        connections: 1,
+        connections: [1; 2],
         outboard: root.path("outboard"),
     };
     let (own, mut theirs) = pair();

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread;
 
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
@@ -26,10 +25,8 @@ pub(crate) fn random() -> SplitMix64 {
     SplitMix64::new(seed)
 }
 
-/// How many connections carry the data of a transfer here.
-fn connections() -> u64 {
-    thread::available_parallelism().map_or(1, |all| all.get() as u64).min(4)
-}
+/// The connections that carry the data of a transfer.
+const CONNECTIONS: u64 = 4;
 
 /// Makes a tree of files of many groups and of many files; returns its bytes.
 fn plant(top: &Path, big: u64, small: u64) -> u64 {
@@ -99,7 +96,7 @@ fn ten_kills_of_each_end_repeat_what_was_under_way() {
         let came = came(&nas) - before;
         // At a kill a connection has a group in the process at each of its ends, and less than another one in its
         // sockets. At the receiving end only the first of them has come.
-        let under_way = KILLS * connections() * GROUP;
+        let under_way = KILLS * CONNECTIONS * GROUP;
         eprintln!(
             "of {size} bytes {of_tree:?} read, {came} received; {} under way at a kill",
             under_way / KILLS
@@ -165,7 +162,7 @@ fn a_transfer_goes_on_through_a_relay_and_back() {
             let sent = a.wait(&id, "done");
             assert_eq!(fs::read(b.folder.join("film")).unwrap(), fs::read(&file).unwrap());
             // Each of two changes of the path may cost a try.
-            let under_way = 2 * connections() * GROUP;
+            let under_way = 2 * CONNECTIONS * GROUP;
             let (came, most) = (came(b) - before, size + 2 * under_way);
             eprintln!("of {size} bytes {came} received; moved {}", sent["moved"]);
             assert!(came >= size && came <= most + most / 10, "{came} for {size}: {sent:#}");

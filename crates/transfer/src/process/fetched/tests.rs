@@ -487,7 +487,7 @@ fn all_of_a_share_arrives_and_stays_in_the_history() {
     let session = Session::new(Arc::clone(&live), Arc::clone(&stream), &hello, &folder, "").unwrap();
     let session = Arc::new(session);
     receive::tell(&stream, &FromReceiver::Accepted).unwrap();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..connections()[1] {
         let (session, data) = (Arc::clone(&session), sharer.connect(token, Connection::Data));
         data.set_read_timeout(None).unwrap();
         thread::spawn(move || session.serve_data(&Arc::new(data)));
