@@ -149,6 +149,7 @@ pub fn run(options: Options) -> Result<(), ProcessError> {
         Process::schedule,
         Process::hear,
         Process::look_after_services,
+        Process::remove_rests,
     ] {
         let process = Arc::clone(&process);
         thread::spawn(move || body(&process));

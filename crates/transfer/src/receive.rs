@@ -6,6 +6,7 @@ mod compare;
 mod data;
 mod decide;
 mod folders;
+mod moves;
 mod only;
 mod stage;
 
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use self::compare::Comparison;
 use self::folders::Folders;
+use self::moves::Moves;
 pub use self::only::Only;
 use self::stage::Stage;
 use crate::api::{TransferId, TransferState};
@@ -152,7 +154,7 @@ pub struct Session {
 #[derive(Debug)]
 struct Memory {
     files: BTreeMap<RelPath, (u32, KeptFile)>,
-    moved: BTreeMap<RelPath, Vec<u8>>,
+    moves: Moves,
     next: u32,
     folders: Folders,
 }
@@ -237,7 +239,7 @@ impl Session {
             let next = kept.files.keys().next_back().map_or(0, |last| last + 1);
             let files = kept.files.into_iter();
             let memory = Memory {
-                moved: kept.moved.into_iter().collect(),
+                moves: Moves::new(kept.moved, &stage.root),
                 files: files
                     .map(|(number, file)| (file.path.clone(), (number, file)))
                     .collect(),
@@ -343,7 +345,10 @@ impl Session {
             // The end of the connection shows in the next step.
             let _ = self.say(&FromReceiver::Syncing);
             self.commit()?;
-            stored().map_err(|error| failed("the state of the transfer cannot be kept", &error))
+            stored().map_err(|error| failed("the state of the transfer cannot be kept", &error))?;
+            // No sooner: a try that does not know that all is there would give second names.
+            self.tidy();
+            Ok(())
         });
         let last = match &done {
             Ok(()) => FromReceiver::Done,

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use weft_os::clock::unix_s;
 
 use super::Process;
 use crate::api::clean::{CLEANED, Cleaned};
-use crate::api::{Direction, Note, TransferId};
+use crate::api::{Direction, Note, TransferId, TransferState};
 use crate::names::{RelPath, STAGED, display};
+use crate::queue::Incoming;
+use crate::receive;
 use crate::root::{Kind, Meta, Root};
 
 /// The folders inside each other that are looked into for their bytes.
@@ -29,6 +32,19 @@ impl Cleaned {
 }
 
 impl Process {
+    /// Removes what a kill has left of transfers to here between the record that they are done and their end.
+    pub(super) fn remove_rests(self: &Arc<Self>) {
+        let done = |one: &Incoming| one.state == TransferState::Done;
+        for one in self.store.incoming().into_iter().filter(done) {
+            match receive::discard(&PathBuf::from(&one.folder), &one.into, &one.id) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::info!(id = %one.id, %error, "what was staged of a transfer is not removed");
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Removes the history, and what no transfer needs that goes on or waits.
     pub(super) fn clean(&self) -> Cleaned {
         let mut cleaned = Cleaned {
@@ -180,4 +196,39 @@ fn bytes_of(root: &Root, folder: &RelPath, depth: usize) -> u64 {
         })
     };
     names.into_iter().filter_map(of_one).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests fail by panic")]
+
+    use super::super::incoming::tests::offer;
+    use super::super::outgoing::tests::process;
+    use super::*;
+    use crate::api::RawPath;
+
+    #[test]
+    fn rests_of_transfers_that_are_done_go_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let process = process(&directory);
+        let staged = |number: u8, state: TransferState| {
+            let id = TransferId([number; 16]);
+            let folder = directory.path().join("got");
+            let staged = folder.join(format!("in/.weft-part-{id}"));
+            fs::create_dir_all(staged.join("tree-0/d")).unwrap();
+            let folder = RawPath::from(folder.as_path());
+            let one = Incoming {
+                id,
+                state,
+                folder,
+                ..offer()
+            };
+            process.store.save_incoming(&one).unwrap();
+            staged
+        };
+        let done = staged(1, TransferState::Done);
+        let running = staged(2, TransferState::Running);
+        process.remove_rests();
+        assert_eq!([done, running].map(|folder| folder.exists()), [false, true]);
+    }
 }

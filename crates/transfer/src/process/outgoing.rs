@@ -276,4 +276,4 @@ fn is_decided(transfer: &Outgoing) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,9 +1,8 @@
 //! The end of a transfer: what is staged is written to the disk, and then gets its names.
 
-use std::collections::BTreeSet;
 use std::io;
 
-use super::{Session, failed};
+use super::{Memory, Session, failed};
 use crate::journal::Record;
 use crate::live::Failure;
 use crate::names::{RelPath, display, numbered};
@@ -13,108 +12,139 @@ use crate::wire::FromReceiver;
 /// The highest number behind a name.
 const MAX_NUMBER: u32 = 9_999;
 
-/// What happened to a name.
-enum Placed {
-    /// It has its name, or another one.
-    As(RelPath),
-    /// Folders have the name at both ends: what is in them is placed one by one.
-    Merge,
-}
-
 impl Session {
-    /// Stores everything for good.
+    /// Stores everything for good: then the process can keep that it is done.
     pub(super) fn commit(&self) -> Result<(), Failure> {
         let storing = |error: io::Error| failed("what has arrived cannot be stored", &error);
         self.stage.tree.sync_fs().map_err(storing)?;
+        // A later try knows by the journal which names are from here. It is on the disk before the first of them.
+        let planned = self.walk(|path| self.plan(path), |_| Ok(()));
+        planned.map_err(storing)?;
         self.journal().sync().map_err(storing)?;
-        let placed = self.place_all().map_err(storing)?;
-        self.finish_folders(&placed).map_err(storing)?;
-        self.stage.root.sync_fs().map_err(storing)?;
-        let staged = super::staging(&self.id).map_err(storing)?;
-        self.stage.root.remove_all(&staged).map_err(storing)?;
-        self.stage.root.sync().map_err(storing)
+        let placed = self.walk(|path| self.place(path), |path| self.stage.tree.remove_dir(path));
+        placed.map_err(storing)?;
+        self.finish_folders().map_err(storing)?;
+        self.stage.root.sync_fs().map_err(storing)
     }
 
-    /// Gives everything its name. Returns folders that were merged, and what came under another name.
-    fn place_all(&self) -> io::Result<Outcome> {
-        let mut outcome = Outcome::default();
+    /// Removes what is staged, once nothing needs it any more.
+    pub(super) fn tidy(&self) {
+        let removed = super::staging(&self.id).and_then(|staged| self.stage.root.remove_all(&staged));
+        if let Err(error) = removed {
+            let what = format!("what was staged of it cannot be removed ({error})");
+            self.live.note(self.stage.root.path().display().to_string(), what);
+        }
+    }
+
+    /// Passes on what is staged to `each`, which says whether folders have the name at both ends: then what is in them
+    /// follows one by one, and then the folder itself goes to `behind`.
+    fn walk(
+        &self,
+        each: impl Fn(&RelPath) -> io::Result<bool>,
+        behind: impl Fn(&RelPath) -> io::Result<()>,
+    ) -> io::Result<()> {
         let top = self.stage.tree.names()?;
         let mut left: Vec<Step> = top
             .iter()
             .rev()
             .filter_map(|name| RelPath::new(name).ok())
-            .map(Step::Place)
+            .map(Step::Each)
             .collect();
         while let Some(step) = left.pop() {
             match step {
-                Step::Remove(path) => self.stage.tree.remove_dir(&path)?,
-                Step::Place(path) => match self.place(&path)? {
-                    Placed::As(name) if name == path => {}
-                    Placed::As(name) => outcome.renamed.push((path, name)),
-                    Placed::Merge => {
-                        left.push(Step::Remove(path.clone()));
+                Step::Behind(path) => behind(&path)?,
+                Step::Each(path) => {
+                    if each(&path)? {
                         let names = self.stage.tree.enter(&path)?.names()?;
-                        let below = names.iter().rev().filter_map(|name| path.join(name).ok());
-                        left.extend(below.map(Step::Place));
-                        outcome.merged.insert(path);
+                        let below: Vec<RelPath> = names.iter().rev().filter_map(|name| path.join(name).ok()).collect();
+                        left.push(Step::Behind(path));
+                        left.extend(below.into_iter().map(Step::Each));
                     }
-                },
+                }
             }
         }
-        Ok(outcome)
+        Ok(())
     }
 
-    /// Gives one thing its name, or the next one that is free.
-    fn place(&self, path: &RelPath) -> io::Result<Placed> {
-        match self.stage.tree.rename_to(path, &self.stage.root, path, false) {
-            Ok(()) => return Ok(Placed::As(path.clone())),
-            Err(error) if is_taken(&error) => {}
-            Err(error) => return Err(error),
-        }
-        let kind = |root: &Root| -> io::Result<Option<Kind>> { Ok(root.stat(path)?.map(|meta| meta.kind)) };
-        let (new, old) = (kind(&self.stage.tree)?, kind(&self.stage.root)?);
-        match (new, old) {
-            (Some(Kind::Dir), Some(Kind::Dir)) => return Ok(Placed::Merge),
-            (Some(Kind::File), Some(Kind::File)) if self.overwrite => {
-                self.stage.tree.rename_to(path, &self.stage.root, path, true)?;
-                return Ok(Placed::As(path.clone()));
-            }
-            _ => {}
-        }
+    /// Chooses the name of one thing, and keeps it where a later try could not know it. Returns whether folders have it
+    /// at both ends.
+    fn plan(&self, path: &RelPath) -> io::Result<bool> {
+        let to = self.memory().moves.now(path);
+        let name = match (kind(&self.stage.tree, path)?, kind(&self.stage.root, &to)?) {
+            (Some(Kind::Dir), None) => to,
+            (_, None) => return Ok(false),
+            (Some(Kind::Dir), Some(Kind::Dir)) => return Ok(true),
+            (Some(Kind::File), Some(Kind::File)) if self.overwrite => return Ok(false),
+            _ => self.free_name(path, to.parent().as_ref())?,
+        };
+        self.journal().append(&Record::Moved {
+            path: path.clone(),
+            name: name.as_bytes().to_vec(),
+        })?;
+        self.memory().moves.insert(path.clone(), name);
+        Ok(false)
+    }
+
+    /// Returns the first name with a number that is free in a folder, and that nothing else is to get.
+    fn free_name(&self, path: &RelPath, folder: Option<&RelPath>) -> io::Result<RelPath> {
         for number in 2..=MAX_NUMBER {
             let name = numbered(path.name(), number);
-            let to = match path.parent() {
-                Some(parent) => parent.join(&name),
+            let below = |folder: Option<&RelPath>| match folder {
+                Some(folder) => folder.join(&name),
                 None => RelPath::new(&name),
             };
-            let to = to.map_err(io::Error::other)?;
-            // Before it happens, so that a later try knows it.
-            self.journal().append(&Record::Moved {
-                path: path.clone(),
-                name: to.as_bytes().to_vec(),
-            })?;
-            match self.stage.tree.rename_to(path, &self.stage.root, &to, false) {
-                Ok(()) => {
-                    let what = format!("stored as {}: the name is taken", display(&name));
-                    self.live.note(path.display(), what.clone());
-                    let _ = self.say(&FromReceiver::Note(path.as_bytes().to_vec(), what));
-                    return Ok(Placed::As(to));
-                }
-                Err(error) if is_taken(&error) => {}
-                Err(error) => return Err(error),
+            let to = below(folder).map_err(io::Error::other)?;
+            let staged = below(path.parent().as_ref()).map_err(io::Error::other)?;
+            if kind(&self.stage.root, &to)?.is_none() && kind(&self.stage.tree, &staged)?.is_none() {
+                return Ok(to);
             }
         }
         Err(io::Error::other(format!("no number is free for {}", path.display())))
     }
 
-    /// Gives new folders their permissions and times.
-    fn finish_folders(&self, outcome: &Outcome) -> io::Result<()> {
-        let mut memory = self.memory();
-        memory.folders.backwards(|folder| {
-            if outcome.merged.contains(&folder.path) {
-                return Ok(());
+    /// Gives one thing its name. Returns whether folders have it at both ends.
+    fn place(&self, path: &RelPath) -> io::Result<bool> {
+        for _ in 0..MAX_NUMBER {
+            let to = self.memory().moves.now(path);
+            match self.stage.tree.rename_to(path, &self.stage.root, &to, false) {
+                Ok(()) => {
+                    self.tell_name(path, &to);
+                    return Ok(false);
+                }
+                Err(error) if is_taken(&error) => {}
+                Err(error) => return Err(error),
             }
-            let path = outcome.now(&folder.path)?;
+            match (kind(&self.stage.tree, path)?, kind(&self.stage.root, &to)?) {
+                (Some(Kind::Dir), Some(Kind::Dir)) => return Ok(true),
+                (Some(Kind::File), Some(Kind::File)) if self.overwrite => {
+                    self.stage.tree.rename_to(path, &self.stage.root, &to, true)?;
+                    return Ok(false);
+                }
+                // Another process has taken the name since it was chosen.
+                _ => self.plan(path)?,
+            };
+        }
+        Err(io::Error::other(format!("no name stays free for {}", path.display())))
+    }
+
+    /// Says that something has come under another name.
+    fn tell_name(&self, path: &RelPath, to: &RelPath) {
+        if path.name() != to.name() {
+            let what = format!("stored as {}: the name is taken", display(to.name()));
+            self.live.note(path.display(), what.clone());
+            // A lost connection shows where messages are read.
+            let _ = self.say(&FromReceiver::Note(path.as_bytes().to_vec(), what));
+        }
+    }
+
+    /// Gives the folders that this transfer has made their permissions and times.
+    fn finish_folders(&self) -> io::Result<()> {
+        let mut memory = self.memory();
+        let Memory { folders, moves, .. } = &mut *memory;
+        folders.backwards(|folder| {
+            let Some(path) = moves.find(&folder.path) else {
+                return Ok(());
+            };
             // Someone may have moved it meanwhile.
             match self.stage.root.set_times(&path, folder.mtime_s, folder.mtime_ns) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -125,6 +155,10 @@ impl Session {
     }
 }
 
+fn kind(root: &Root, path: &RelPath) -> io::Result<Option<Kind>> {
+    Ok(root.stat(path)?.map(|meta| meta.kind))
+}
+
 fn is_taken(error: &io::Error) -> bool {
     use io::ErrorKind::{AlreadyExists, DirectoryNotEmpty, IsADirectory, NotADirectory};
     matches!(
@@ -133,31 +167,9 @@ fn is_taken(error: &io::Error) -> bool {
     )
 }
 
-/// A step of placing.
+/// A step of a walk.
 enum Step {
-    Place(RelPath),
-    /// A folder whose contents were placed.
-    Remove(RelPath),
-}
-
-/// What came otherwise than it was staged.
-#[derive(Default)]
-struct Outcome {
-    merged: BTreeSet<RelPath>,
-    renamed: Vec<(RelPath, RelPath)>,
-}
-
-impl Outcome {
-    /// Where something is now.
-    fn now(&self, path: &RelPath) -> io::Result<RelPath> {
-        let bytes = path.as_bytes();
-        let moved = self.renamed.iter().find_map(|(from, to)| {
-            let rest = bytes.strip_prefix(from.as_bytes())?;
-            (rest.is_empty() || rest.starts_with(b"/")).then(|| [to.as_bytes(), rest].concat())
-        });
-        match moved {
-            Some(moved) => RelPath::new(&moved).map_err(io::Error::other),
-            None => Ok(path.clone()),
-        }
-    }
+    Each(RelPath),
+    /// A folder whose contents have been passed on.
+    Behind(RelPath),
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-use super::Session;
+use super::{Item, Session};
 use crate::hash::{GROUP, Hash, group_len, is_zero};
 use crate::live::{Failure, Work};
 use crate::walk::DataGroups;
@@ -46,6 +46,17 @@ impl Comparison {
 }
 
 impl Session {
+    fn begin_comparison(&self, item: &Item) -> io::Result<Comparison> {
+        let path = self.memory().moves.now(&item.entry.path);
+        let file = self.stage.root.open_read(&path)?;
+        Ok(Comparison {
+            groups: DataGroups::new(&file, item.entry.size)?,
+            file,
+            room: Vec::new(),
+            differs: false,
+        })
+    }
+
     /// Handles hashes of a file, of which one of the same size exists here.
     pub(super) fn compare(&self, index: u64, last: bool, hashes: &[(u64, Hash)]) -> Result<(), Failure> {
         let item = self.item(index)?;
@@ -53,14 +64,7 @@ impl Session {
         let mut state = item.lock();
         let comparison = match state.comparison.take() {
             Some(comparison) => Ok(comparison),
-            None => self.stage.root.open_read(&item.entry.path).and_then(|file| {
-                Ok(Comparison {
-                    groups: DataGroups::new(&file, size)?,
-                    file,
-                    room: Vec::new(),
-                    differs: false,
-                })
-            }),
+            None => self.begin_comparison(&item),
         };
         let noted = comparison.and_then(|mut comparison| {
             self.live.times.of(Work::Disk, || comparison.note(size, last, hashes))?;

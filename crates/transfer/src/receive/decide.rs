@@ -217,19 +217,23 @@ impl Session {
                 return Err(io::ErrorKind::NotADirectory.into());
             }
         }
-        self.memory().folders.note(entry)?;
+        let mut memory = self.memory();
+        memory.folders.note(entry)?;
+        if let Some(ours) = memory.moves.find(&entry.path) {
+            // An earlier try may have closed it, and more may come into it. An error shows when a file gets its name.
+            let _ = self.stage.root.set_mode(&ours, 0o700);
+        }
         Ok(Verdict::Made)
     }
 
     fn decide_link(&self, entry: &WireEntry) -> io::Result<Verdict> {
-        let there = self.stage.root.stat(&entry.path).ok().flatten();
-        let is_link = there.is_some_and(|there| there.kind == Kind::Link);
-        if is_link
-            && self
-                .stage
-                .root
-                .read_link(&entry.path)
-                .is_ok_and(|target| target == entry.target)
+        let there = self.memory().moves.now(&entry.path);
+        // Of anything else it is an error.
+        if self
+            .stage
+            .root
+            .read_link(&there)
+            .is_ok_and(|target| target == entry.target)
         {
             return Ok(Verdict::Have);
         }
@@ -298,10 +302,8 @@ impl Session {
 
     /// What has the name of an entry, or the name that an earlier try gave it.
     fn there(&self, entry: &WireEntry) -> Option<Meta> {
-        let moved = self.memory().moved.get(&entry.path).cloned();
-        let moved = moved.and_then(|name| RelPath::new(&name).ok());
-        let of_moved = moved.and_then(|name| self.stage.root.stat(&name).ok().flatten());
-        of_moved.or_else(|| self.stage.root.stat(&entry.path).ok().flatten())
+        let path = self.memory().moves.now(&entry.path);
+        self.stage.root.stat(&path).ok().flatten()
     }
 
     /// Refuses a name that another entry of this try has: names that differ in case alone are one name on some file

@@ -5,6 +5,7 @@
     reason = "a test ends where its ground is missing"
 )]
 
+mod ends;
 mod hostile;
 mod limits;
 mod resume;

@@ -98,14 +98,20 @@ impl Sender {
     }
 
     pub(crate) fn start_with(folder: &Path, hello: &Hello) -> Self {
-        Self::begin(folder, hello, Terms::default())
+        Self::begin(folder, hello, Terms::default(), || Ok(()))
+    }
+
+    /// Starts one whose end the process cannot keep, as if it ended there.
+    pub(crate) fn start_unkept(folder: &Path) -> Self {
+        let unkept = || Err(io::Error::other("it ends"));
+        Self::begin(folder, &hello(false), Terms::default(), unkept)
     }
 
     pub(crate) fn start_with_terms(folder: &Path, terms: Terms) -> Self {
-        Self::begin(folder, &hello(false), terms)
+        Self::begin(folder, &hello(false), terms, || Ok(()))
     }
 
-    fn begin(folder: &Path, hello: &Hello, terms: Terms) -> Self {
+    fn begin(folder: &Path, hello: &Hello, terms: Terms, stored: fn() -> io::Result<()>) -> Self {
         let (control, theirs) = pair();
         let (data, their_data) = pair();
         let live = Arc::new(Live::default());
@@ -113,7 +119,7 @@ impl Sender {
         let session = Session::new(Arc::clone(&live), theirs, hello, folder, "").unwrap();
         let session = Arc::new(session.with_terms(terms));
         let run = Arc::clone(&session);
-        let receiver = thread::spawn(move || run.run(&|| Ok(())));
+        let receiver = thread::spawn(move || run.run(&stored));
         let serve = Arc::clone(&session);
         thread::spawn(move || serve.serve_data(&Arc::new(their_data)));
         Self {

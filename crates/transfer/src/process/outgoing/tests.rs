@@ -16,7 +16,7 @@ use crate::shares::Shares;
 /// A time limit for what takes seconds at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn process(directory: &tempfile::TempDir) -> Arc<Process> {
+pub(in crate::process) fn process(directory: &tempfile::TempDir) -> Arc<Process> {
     let options = Options {
         directory: directory.path().to_owned(),
         control: directory.path().join("control"),
