@@ -538,17 +538,44 @@ fn a_member_that_is_removed_midway_sends_no_more() {
     });
 }
 
+/// A file system in memory, until this is dropped.
+pub(super) struct Tmpfs(PathBuf);
+
+impl Tmpfs {
+    pub(super) fn mount(folder: &Path, options: &str) -> Self {
+        let mounted = Self(folder.to_owned());
+        mounted.call("mount", &["-t", "tmpfs", "-o", options, "none"]);
+        mounted
+    }
+
+    /// Changes its options.
+    pub(super) fn change(&self, options: &str) {
+        self.call("mount", &["-o", &format!("remount,{options}")]);
+    }
+
+    fn call(&self, program: &str, arguments: &[&str]) {
+        let mut command = Command::new(program);
+        assert!(command.args(arguments).arg(&self.0).status().unwrap().success());
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // Lazily: the process of the user may have files open there.
+        let mut umount = Command::new("umount");
+        let status = umount.arg("--lazy").arg(&self.0).status();
+        if !status.is_ok_and(|status| status.success()) {
+            eprintln!("{} stays mounted", self.0.display());
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_is_named_and_what_has_come_is_kept() {
     beside(|| {
         let net = Net::start(&["a", "b"]);
         let [desk, nas] = two(&net).map(User::start);
-        let mount = |options: &str| {
-            let mut mount = Command::new("mount");
-            mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(&nas.folder);
-            assert!(mount.status().unwrap().success());
-        };
-        mount("size=6m");
+        let disk = Tmpfs::mount(&nas.folder, "size=6m");
         nas.done(&["receive", "members"]);
         nas.done(&["limits", "--floor", "0"]);
         let file = desk.folder.join("film");
@@ -562,7 +589,7 @@ fn a_full_disk_is_named_and_what_has_come_is_kept() {
         assert!(!nas.folder.join("film").exists(), "nothing unfinished has its name");
         let stored = nas.transfer(&id)["bytes"]["done"].as_u64().unwrap();
         assert!(stored >= 3 * GROUP, "{stored}");
-        mount("remount,size=64m");
+        disk.change("size=64m");
         desk.done(&["resume", &id]);
         let sent = desk.wait(&id, "done");
         assert_eq!(fs::read(nas.folder.join("film")).unwrap(), fs::read(&file).unwrap());

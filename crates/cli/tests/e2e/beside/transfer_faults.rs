@@ -8,7 +8,7 @@ use weft_lab::daemon::Daemon;
 use weft_lab::random::SplitMix64;
 
 use super::join::{Net, code, done, members};
-use super::transfer::{User, content, describe, path, two};
+use super::transfer::{Tmpfs, User, content, describe, path, two};
 use crate::common::net::Net as Mesh;
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
 
@@ -449,15 +449,10 @@ fn a_folder_that_is_read_only_is_named_and_then_gets_the_rest() {
     beside(|| {
         let net = Net::start(&["a", "b"]);
         let [desk, nas] = two(&net).map(User::start);
-        let mount = |options: &str| {
-            let mut mount = std::process::Command::new("mount");
-            mount.args(["-t", "tmpfs", "-o", options, "none"]).arg(&nas.folder);
-            assert!(mount.status().unwrap().success());
-        };
-        mount("size=64m");
+        let disk = Tmpfs::mount(&nas.folder, "size=64m");
         nas.done(&["receive", "members"]);
         nas.done(&["limits", "--floor", "0"]);
-        mount("remount,ro,size=64m");
+        disk.change("ro,size=64m");
         let file = desk.folder.join("film");
         fs::write(&file, content(3 * GROUP, 3)).unwrap();
         let id = desk.send(&[path(&file), "nas"]);
@@ -465,7 +460,7 @@ fn a_folder_that_is_read_only_is_named_and_then_gets_the_rest() {
             let why = desk.transfer(&id)["why"].to_string();
             why.contains("read-only") || why.contains("Read-only")
         });
-        mount("remount,rw,size=64m");
+        disk.change("rw,size=64m");
         desk.done(&["resume", &id]);
         desk.wait(&id, "done");
         assert_eq!(fs::read(nas.folder.join("film")).unwrap(), fs::read(&file).unwrap());
