@@ -8,6 +8,7 @@
 mod ends;
 mod hostile;
 mod limits;
+mod power;
 mod resume;
 mod sender;
 mod stores;
