@@ -1,6 +1,6 @@
 //! Losses of power at the receiving end, played on the writes of a real one.
 //!
-//! A process receives a small tree in three tries under strace. Each state that a disk may have at a sync, by the model
+//! A process receives a small tree in three tries under strace; before the last one a file has changed. Each state that a disk may have at a sync, by the model
 //! of [`model`], is then made in a folder of its own, and the transfer goes on there under another boot identity. What
 //! a kill of the process leaves after each single change goes on under the same one, and under another one. The
 //! checkpoint after the first try is made as a session makes it every half minute.
@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 
 use weft_os::test_support::skip;
 use weft_transfer::api::TransferId;
+use weft_transfer::hash::GROUP;
 use weft_transfer::journal::{Journal, boot_id};
 use weft_transfer::names::STAGED;
 use weft_transfer::root::Root;
@@ -48,10 +49,25 @@ fn is_known(problem: &str, moment: Moment) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Moment {
     Staging,
+    /// A group is written over, as the file has changed.
+    Changed,
     /// Something has got its final name.
     Placing,
     /// The sender knows that everything is stored.
     Done,
+}
+
+impl Moment {
+    /// The moment behind a change, which others precede.
+    fn behind(self, op: &Op, before: &[Op]) -> Self {
+        let is_first_group =
+            |op: &Op| matches!(op, Op::Write { at: Some(0), bytes, .. } if bytes.len() as u64 == GROUP);
+        match op {
+            Op::Move { new: (0, _), .. } => Self::Placing,
+            op if is_first_group(op) && before.iter().any(is_first_group) => Self::Changed,
+            _ => self,
+        }
+    }
 }
 
 #[test]
@@ -66,9 +82,7 @@ fn a_transfer_goes_on_after_a_loss_of_power_at_any_point() {
     for event in events {
         match event {
             Event::Op(op) => {
-                if matches!(&op, Op::Move { new: (0, _), .. }) {
-                    moment = Moment::Placing;
-                }
+                moment = moment.behind(&op, &ops);
                 ops.push(op);
                 durable.push(false);
                 check.kill(&ops, moment);
@@ -91,15 +105,15 @@ fn a_transfer_goes_on_after_a_loss_of_power_at_any_point() {
 
 /// Receives, as the process that is traced.
 fn receive(folder: &Path) {
-    let source = Source::new();
-    source.send_some(folder, &[(2, 0), (1, 0), (4, 0)]);
+    let before = Source::new(false);
+    before.send_some(folder, &[(2, 0), (1, 0), (4, 0)]);
     let root = Root::open(folder).unwrap();
     root.sync_fs().unwrap();
     let journal = folder.join(staging()).join("journal");
     let journal = std::fs::File::options().read(true).write(true).open(journal).unwrap();
     Journal::open(journal, boot_id()).unwrap().0.sync().unwrap();
-    source.send_some(folder, &[(2, 2), (8, 0)]);
-    source.send_all(folder);
+    before.send_some(folder, &[(2, 2), (8, 0)]);
+    Source::new(true).send_all(folder, &[0]);
 }
 
 /// The name of the hidden folder.
@@ -140,7 +154,7 @@ fn record() -> Option<(Vec<Op>, Vec<Event>)> {
     assert!(traced.status.success(), "{traced:?}");
     let mut done = Vec::new();
     message::write(&mut done, &FromReceiver::Done.to_bytes()).unwrap();
-    let wrong = wrong_end(&folder, &Source::new().expected());
+    let wrong = wrong_end(&folder, &Source::new(true).expected());
     assert!(wrong.is_empty(), "{wrong:?}");
     let text = std::fs::read_to_string(account).unwrap();
     Some((ops, trace::read(&text, &folder, &done, names)))
@@ -189,7 +203,7 @@ struct Check {
 
 impl Check {
     fn new() -> Self {
-        let source = Source::new();
+        let source = Source::new(true);
         let of = |boot: TransferId| {
             let file = tempfile::NamedTempFile::new().unwrap();
             drop(Journal::open(file.reopen().unwrap(), boot.0).unwrap());
@@ -283,13 +297,18 @@ impl Check {
             }
         });
         let mut wrong = wrong_names(image, &self.expected);
-        if moment != Moment::Done {
-            match catch_unwind(AssertUnwindSafe(|| self.source.send_all(folder.path()))) {
-                Ok(kept) => self.kept += u64::from(kept > 0),
-                Err(cause) => wrong.push(format!("it does not go on: {}", words(&*cause))),
+        let changed: &[u64] = if moment == Moment::Staging { &[0] } else { &[] };
+        let go_on = || match moment {
+            Moment::Done => 0,
+            _ => self.source.send_all(folder.path(), changed),
+        };
+        match catch_unwind(AssertUnwindSafe(go_on)) {
+            Ok(kept) => {
+                self.kept += u64::from(kept > 0);
+                wrong.extend(wrong_end(folder.path(), &self.expected));
             }
+            Err(cause) => wrong.push(format!("it does not go on: {}", words(&*cause))),
         }
-        wrong.extend(wrong_end(folder.path(), &self.expected));
         for problem in wrong {
             self.problems
                 .entry((problem, moment))

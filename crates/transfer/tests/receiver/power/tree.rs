@@ -44,7 +44,8 @@ pub(super) fn prepare(to: &Path) {
 }
 
 impl Source {
-    pub(super) fn new() -> Self {
+    /// With `is_changed` the first group of the large file is another one than before.
+    pub(super) fn new(is_changed: bool) -> Self {
         let of = |path: &str, bytes: &[u8]| (file(path, bytes.len() as u64), bytes.to_vec());
         let dir = |path: &str, mode| WireEntry {
             mode,
@@ -53,11 +54,16 @@ impl Source {
         };
         let mut big = content(3 * GROUP + 17, 1);
         big[GROUP as usize..2 * GROUP as usize].fill(0);
+        big[..GROUP as usize / 2]
+            .iter_mut()
+            .for_each(|byte| *byte ^= u8::from(is_changed));
+        let mut of_big = of("big", &big);
+        of_big.0.mtime_ns += u32::from(is_changed);
         let bare = |entry| (entry, Vec::new());
         Self(vec![
             of("a.txt", b"yours"),
             of("b", b"hello"),
-            of("big", &big),
+            of_big,
             bare(folder("c")),
             of("c/x", b"x"),
             bare(dir("d", 0o750)),
@@ -90,8 +96,9 @@ impl Source {
         sender.vanish();
     }
 
-    /// Plays a try up to its end. Returns how many groups were there before.
-    pub(super) fn send_all(&self, to: &Path) -> u64 {
+    /// Plays a try up to its end, by a sender that knows which groups are others than those that it has sent. Returns
+    /// how many groups were there before.
+    pub(super) fn send_all(&self, to: &Path, changed: &[u64]) -> u64 {
         let mut sender = Sender::start(to);
         let verdicts = sender.announce(0, &self.entries());
         let mut kept = 0;
@@ -104,9 +111,8 @@ impl Source {
                 other => panic!("{} is {other:?}", entry.path.display()),
             };
             kept += held.iter().map(|range| range.end - range.start).sum::<u64>();
-            let missing = all
-                .iter()
-                .filter(|(group, _)| !held.iter().any(|range| range.contains(group)));
+            let is_held = |group: &u64| held.iter().any(|range| range.contains(group)) && !changed.contains(group);
+            let missing = all.iter().filter(|(group, _)| !is_held(group));
             let frames = missing.map(|(group, bytes)| sender.group(index, *group, bytes)).count();
             if entry.size > GROUP {
                 sender.say(&FromSender::Finished(index, frames as u64, hash));
