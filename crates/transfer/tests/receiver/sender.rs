@@ -92,13 +92,20 @@ pub(crate) fn hello(overwrite: bool) -> Hello {
     }
 }
 
+/// Written where it leaves nothing, when the process is to keep that everything is stored.
+pub(crate) const STORED: &[u8] = b"all is stored";
+
+fn keep() -> io::Result<()> {
+    std::fs::write("/dev/null", STORED)
+}
+
 impl Sender {
     pub(crate) fn start(folder: &Path) -> Self {
         Self::start_with(folder, &hello(false))
     }
 
     pub(crate) fn start_with(folder: &Path, hello: &Hello) -> Self {
-        Self::begin(folder, hello, Terms::default(), || Ok(()))
+        Self::begin(folder, hello, Terms::default(), keep)
     }
 
     /// Starts one whose end the process cannot keep, as if it ended there.
@@ -108,7 +115,7 @@ impl Sender {
     }
 
     pub(crate) fn start_with_terms(folder: &Path, terms: Terms) -> Self {
-        Self::begin(folder, &hello(false), terms, || Ok(()))
+        Self::begin(folder, &hello(false), terms, keep)
     }
 
     fn begin(folder: &Path, hello: &Hello, terms: Terms, stored: fn() -> io::Result<()>) -> Self {

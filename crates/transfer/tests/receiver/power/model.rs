@@ -83,7 +83,7 @@ pub(super) enum Scope {
 pub(super) enum Event {
     Op(Op),
     Sync(Scope),
-    /// The sender is told that everything is stored.
+    /// The process keeps that everything is stored.
     Done,
 }
 

@@ -9,12 +9,12 @@ use super::model::{Born, Event, Op, Scope};
 /// test.
 pub(super) const CALLS: &str = "openat,openat2,write,writev,pwrite64,pwritev,ftruncate,fallocate,renameat2,renameat,\
     rename,mkdirat,unlinkat,symlinkat,linkat,fchmod,fchmodat,utimensat,fsync,fdatasync,syncfs,sync_file_range,\
-    copy_file_range,sendto";
+    copy_file_range";
 
 /// The names as all processes see them, and the events so far.
 struct Reader<'a> {
     folder: &'a [u8],
-    /// The message after which the sender counts everything as stored.
+    /// What is written when everything counts as stored.
     done: &'a [u8],
     names: BTreeMap<Vec<u8>, u32>,
     next: u32,
@@ -66,10 +66,8 @@ impl Reader<'_> {
             return;
         }
         let args: Vec<&str> = args.trim_end().trim_end_matches(')').split(", ").collect();
-        if name == "sendto" {
-            if bytes(args[1]) == self.done {
-                self.events.push(Event::Done);
-            }
+        if name == "write" && bytes(args[1]) == self.done {
+            self.events.push(Event::Done);
             return;
         }
         match name {
