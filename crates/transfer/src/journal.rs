@@ -44,8 +44,8 @@ pub struct KeptFile {
 pub struct Kept {
     /// The files, by number.
     pub files: BTreeMap<u32, KeptFile>,
-    /// What got another name, in order.
-    pub moved: Vec<(RelPath, Vec<u8>)>,
+    /// What gets another name, or the same one as a new folder, and the number of the try, in order.
+    pub moved: Vec<(RelPath, Vec<u8>, u32)>,
     /// Whether all of it was written since the last start of the system.
     pub same_boot: bool,
 }
@@ -91,7 +91,7 @@ impl Kept {
                     file.stored = Some(hash);
                 }
             }
-            Record::Moved { path, name } => self.moved.push((path, name)),
+            Record::Moved { path, name, number } => self.moved.push((path, name, number)),
             Record::Forget { number } => drop(self.files.remove(&number)),
             Record::Boot(_) | Record::Synced => {}
         }

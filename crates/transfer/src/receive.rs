@@ -146,6 +146,8 @@ pub struct Session {
     waiting: Mutex<Waiting>,
     changed: Condvar,
     connections: AtomicUsize,
+    /// The files that are being compared.
+    comparing: AtomicUsize,
     /// Whether a limit of the sending end holds it up.
     limited_there: AtomicBool,
 }
@@ -196,7 +198,9 @@ struct ItemState {
     frames: u64,
     /// How many frames there are, and its hash.
     expected: Option<(u64, Hash)>,
-    /// The comparison with a file that exists.
+    /// Whether the other end was asked for hashes, to compare them with a file that exists.
+    awaits_hashes: bool,
+    /// The comparison with that file.
     comparison: Option<Comparison>,
     is_done: bool,
 }
@@ -239,7 +243,7 @@ impl Session {
             let next = kept.files.keys().next_back().map_or(0, |last| last + 1);
             let files = kept.files.into_iter();
             let memory = Memory {
-                moves: Moves::new(kept.moved, &stage.root),
+                moves: Moves::new(kept.moved, &stage)?,
                 files: files
                     .map(|(number, file)| (file.path.clone(), (number, file)))
                     .collect(),
@@ -273,6 +277,7 @@ impl Session {
             waiting: Mutex::default(),
             changed: Condvar::new(),
             connections: AtomicUsize::new(0),
+            comparing: AtomicUsize::new(0),
             limited_there: AtomicBool::new(false),
         })
     }
@@ -479,7 +484,13 @@ impl Session {
         let item = self.item(index)?;
         self.live
             .note(item.entry.path.display(), format!("left out: {}", plain(why)));
-        item.lock().is_done = true;
+        // Waits for what is being stored.
+        *item.is_closed.write().unwrap_or_else(PoisonError::into_inner) = true;
+        let mut state = item.lock();
+        if !std::mem::replace(&mut state.is_done, true) {
+            self.live.bytes.take_back(state.counted);
+        }
+        drop(state);
         self.forget(&item)?;
         self.end_of(index);
         Ok(())

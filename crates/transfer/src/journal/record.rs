@@ -49,6 +49,8 @@ pub enum Record {
         path: RelPath,
         /// Its path below the folder.
         name: Vec<u8>,
+        /// The number of the try in whose tree it is staged until then.
+        number: u32,
     },
     /// 6: everything before is on the disk.
     Synced,
@@ -96,8 +98,9 @@ impl Record {
                 to.extend(number.to_le_bytes());
                 to.extend(hash.0);
             }
-            Self::Moved { path, name } => {
+            Self::Moved { path, name, number } => {
                 to.push(5);
+                to.extend(number.to_le_bytes());
                 let len = u16::try_from(path.as_bytes().len()).unwrap_or(u16::MAX);
                 to.extend(len.to_le_bytes());
                 to.extend(path.as_bytes());
@@ -146,10 +149,11 @@ impl Record {
                 hash: Hash(body.array()?),
             },
             5 => {
+                let number = u32::from_le_bytes(body.array()?);
                 let len = u16::from_le_bytes(body.array()?);
                 let path = RelPath::new(body.bytes(len.into())?).ok()?;
                 let name = body.rest().to_vec();
-                Self::Moved { path, name }
+                Self::Moved { path, name, number }
             }
             6 => Self::Synced,
             7 => Self::Forget {

@@ -59,6 +59,7 @@ fn records_are_kept() {
     let moved = Record::Moved {
         path: RelPath::new(b"f1").unwrap(),
         name: b"f1 (2)".to_vec(),
+        number: 7,
     };
     let stored = Record::Stored {
         number: 2,
@@ -80,7 +81,7 @@ fn records_are_kept() {
     assert!(kept.same_boot);
     assert_eq!(groups(&kept, 1), [8], "zeros are no data");
     assert_eq!(kept.files[&2].stored, Some(Hash([9; 32])));
-    assert_eq!(kept.moved, [(RelPath::new(b"f1").unwrap(), b"f1 (2)".to_vec())]);
+    assert_eq!(kept.moved, [(RelPath::new(b"f1").unwrap(), b"f1 (2)".to_vec(), 7)]);
     assert_eq!(kept.files.len(), 2);
     let hashes = journal.hashes(1, 0, u64::MAX).unwrap();
     assert_eq!(hashes.into_iter().collect::<Vec<_>>(), [(8, Hash([1; 32]))]);

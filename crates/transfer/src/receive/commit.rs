@@ -70,41 +70,71 @@ impl Session {
     /// at both ends.
     fn plan(&self, path: &RelPath) -> io::Result<bool> {
         let to = self.memory().moves.now(path);
+        let is_own = to.name() == path.name();
         let name = match (kind(&self.stage.tree, path)?, kind(&self.stage.root, &to)?) {
-            (Some(Kind::Dir), None) => to,
+            (_, None) if self.memory().moves.is_given(&to) => self.free_name(path, to.parent().as_ref())?,
+            (Some(Kind::Dir), None) => Some(to),
             (_, None) => return Ok(false),
-            (Some(Kind::Dir), Some(Kind::Dir)) => return Ok(true),
-            (Some(Kind::File), Some(Kind::File)) if self.overwrite => return Ok(false),
+            (Some(Kind::Dir), Some(Kind::Dir)) if self.memory().moves.is_old(path) => return Ok(true),
+            (Some(Kind::Dir), Some(Kind::Dir)) if is_own => {
+                // It is the user's, even if it was not there before.
+                self.memory().moves.forget(path);
+                return Ok(true);
+            }
+            (Some(Kind::File), Some(Kind::File)) if self.overwrite && is_own => return Ok(false),
             _ => self.free_name(path, to.parent().as_ref())?,
         };
+        let Some(name) = name else {
+            let why = "left out: no name is free at the receiving end";
+            self.live.note(path.display(), why.to_owned());
+            let _ = self.say(&FromReceiver::Note(path.as_bytes().to_vec(), why.to_owned()));
+            self.stage.tree.remove_all(path)?;
+            return Ok(false);
+        };
+        self.memory().moves.insert(path.clone(), name.clone())?;
         self.journal().append(&Record::Moved {
             path: path.clone(),
             name: name.as_bytes().to_vec(),
+            number: self.stage.number,
         })?;
-        self.memory().moves.insert(path.clone(), name);
         Ok(false)
     }
 
-    /// Returns the first name with a number that is free in a folder, and that nothing else is to get.
-    fn free_name(&self, path: &RelPath, folder: Option<&RelPath>) -> io::Result<RelPath> {
-        for number in 2..=MAX_NUMBER {
+    /// Returns the first name with a number that is free in a folder, and that nothing else is to get, if there is one.
+    fn free_name(&self, path: &RelPath, folder: Option<&RelPath>) -> io::Result<Option<RelPath>> {
+        let below = |folder: Option<&RelPath>, number: u32| {
             let name = numbered(path.name(), number);
-            let below = |folder: Option<&RelPath>| match folder {
-                Some(folder) => folder.join(&name),
-                None => RelPath::new(&name),
+            // A path may be too long.
+            match folder {
+                Some(folder) => folder.join(&name).ok(),
+                None => RelPath::new(&name).ok(),
+            }
+        };
+        let Some(first) = below(folder, 2) else {
+            return Ok(None);
+        };
+        let from = *self.memory().moves.number(&first)?;
+        for number in from..=MAX_NUMBER {
+            let names = (below(folder, number), below(path.parent().as_ref(), number));
+            let (Some(to), Some(staged)) = names else {
+                return Ok(None);
             };
-            let to = below(folder).map_err(io::Error::other)?;
-            let staged = below(path.parent().as_ref()).map_err(io::Error::other)?;
-            if kind(&self.stage.root, &to)?.is_none() && kind(&self.stage.tree, &staged)?.is_none() {
-                return Ok(to);
+            let is_free = !self.memory().moves.is_given(&to) && kind(&self.stage.root, &to)?.is_none();
+            if is_free && kind(&self.stage.tree, &staged)?.is_none() {
+                *self.memory().moves.number(&first)? = number + 1;
+                return Ok(Some(to));
             }
         }
-        Err(io::Error::other(format!("no number is free for {}", path.display())))
+        Ok(None)
     }
 
     /// Gives one thing its name. Returns whether folders have it at both ends.
     fn place(&self, path: &RelPath) -> io::Result<bool> {
         for _ in 0..MAX_NUMBER {
+            let Some(here) = kind(&self.stage.tree, path)? else {
+                // It was left out.
+                return Ok(false);
+            };
             let to = self.memory().moves.now(path);
             match self.stage.tree.rename_to(path, &self.stage.root, &to, false) {
                 Ok(()) => {
@@ -114,15 +144,15 @@ impl Session {
                 Err(error) if is_taken(&error) => {}
                 Err(error) => return Err(error),
             }
-            match (kind(&self.stage.tree, path)?, kind(&self.stage.root, &to)?) {
-                (Some(Kind::Dir), Some(Kind::Dir)) => return Ok(true),
-                (Some(Kind::File), Some(Kind::File)) if self.overwrite => {
-                    self.stage.tree.rename_to(path, &self.stage.root, &to, true)?;
-                    return Ok(false);
-                }
-                // Another process has taken the name since it was chosen.
-                _ => self.plan(path)?,
-            };
+            let is_file = here == Kind::File && kind(&self.stage.root, &to)? == Some(Kind::File);
+            if self.overwrite && is_file && to.name() == path.name() {
+                self.stage.tree.rename_to(path, &self.stage.root, &to, true)?;
+                return Ok(false);
+            }
+            // Another process has taken the name since it was chosen. What it made there is not from here.
+            if self.plan(path)? {
+                return Ok(true);
+            }
         }
         Err(io::Error::other(format!("no name stays free for {}", path.display())))
     }

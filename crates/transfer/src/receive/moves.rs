@@ -1,33 +1,96 @@
 //! Which names this transfer has given, in this try or in an earlier one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
+use super::stage::Stage;
 use crate::names::RelPath;
-use crate::root::Root;
+use crate::wire::WireError;
+
+/// The most bytes of paths and names that are kept.
+const MAX_BYTES: usize = 16 << 20;
 
 /// Where things are that got another name, and new folders, whose name may be the one that they were sent with.
-#[derive(Debug)]
-pub(super) struct Moves(BTreeMap<RelPath, RelPath>);
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    names: BTreeMap<RelPath, RelPath>,
+    /// The names that are given, or will be.
+    given: BTreeSet<RelPath>,
+    /// The number behind a name that is tried next, by the name with the first one.
+    numbers: BTreeMap<RelPath, u32>,
+    bytes: usize,
+    /// What earlier tries have given names.
+    old: BTreeSet<RelPath>,
+}
 
 impl Moves {
-    /// Takes over what earlier tries have kept. What is gone since, or never got its name, does not count.
-    pub(super) fn new(kept: Vec<(RelPath, Vec<u8>)>, root: &Root) -> Self {
-        let kept = kept.into_iter().filter_map(|(path, name)| {
-            let name = RelPath::new(&name).ok()?;
-            root.stat(&name).ok().flatten().map(|_| (path, name))
-        });
-        Self(kept.collect())
+    /// Takes over what earlier tries have kept: the path, the name, and the number of the try. What is still staged there
+    /// never got its name, so that something else has it; what is gone since does not count either.
+    pub(super) fn new(kept: Vec<(RelPath, Vec<u8>, u32)>, stage: &Stage) -> io::Result<Self> {
+        let mut moves = Self::default();
+        for (path, name, number) in kept {
+            let Ok(name) = RelPath::new(&name) else { continue };
+            let is_there = stage.root.stat(&name).is_ok_and(|there| there.is_some());
+            match is_there && !stage.is_staged(number, &path) {
+                true => moves.insert(path, name)?,
+                false => moves.forget(&path),
+            }
+        }
+        moves.old = moves.names.keys().cloned().collect();
+        Ok(moves)
     }
 
-    pub(super) fn insert(&mut self, path: RelPath, name: RelPath) {
-        self.0.insert(path, name);
+    /// Notes the name that something gets.
+    ///
+    /// # Errors
+    /// More names than are kept.
+    pub(super) fn insert(&mut self, path: RelPath, name: RelPath) -> io::Result<()> {
+        self.forget(&path);
+        self.bytes += path.as_bytes().len() + 2 * name.as_bytes().len();
+        if self.bytes > MAX_BYTES {
+            return Err(WireError::new("more new folders and taken names than are kept").into());
+        }
+        self.given.insert(name.clone());
+        self.names.insert(path, name);
+        Ok(())
+    }
+
+    /// Forgets the name of something, which got none.
+    pub(super) fn forget(&mut self, path: &RelPath) {
+        if let Some(name) = self.names.remove(path) {
+            self.bytes = self
+                .bytes
+                .saturating_sub(path.as_bytes().len() + 2 * name.as_bytes().len());
+            self.given.remove(&name);
+        }
+    }
+
+    /// Whether an earlier try has given something its name.
+    pub(super) fn is_old(&self, path: &RelPath) -> bool {
+        self.old.contains(path)
+    }
+
+    /// Whether something is to get a name.
+    pub(super) fn is_given(&self, name: &RelPath) -> bool {
+        self.given.contains(name)
+    }
+
+    /// The number that is tried next for a name, and room for the one after it. `first` has the first number.
+    pub(super) fn number(&mut self, first: &RelPath) -> io::Result<&mut u32> {
+        if !self.numbers.contains_key(first) {
+            self.bytes += first.as_bytes().len();
+        }
+        match self.bytes > MAX_BYTES {
+            true => Err(WireError::new("more taken names than are kept").into()),
+            false => Ok(self.numbers.entry(first.clone()).or_insert(2)),
+        }
     }
 
     /// Returns where something is that has its name from this transfer, or that is in such a folder.
     pub(super) fn find(&self, path: &RelPath) -> Option<RelPath> {
-        let mut folder = (!self.0.is_empty()).then(|| path.clone());
+        let mut folder = (!self.names.is_empty()).then(|| path.clone());
         while let Some(from) = folder {
-            if let Some(to) = self.0.get(&from) {
+            if let Some(to) = self.names.get(&from) {
                 let rest = path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
                 return RelPath::new(&[to.as_bytes(), rest].concat()).ok();
             }

@@ -21,8 +21,9 @@ const MAX_EARLIER: usize = 64;
 pub(super) struct Stage {
     /// The folder that gets the files.
     pub(super) root: Root,
-    /// The tree of this try.
+    /// The tree of this try, and the number of the try.
     pub(super) tree: Root,
+    pub(super) number: u32,
     /// Those of earlier tries, the latest first.
     earlier: Vec<Earlier>,
     hidden: Root,
@@ -31,6 +32,7 @@ pub(super) struct Stage {
 /// The tree of an earlier try.
 #[derive(Debug)]
 struct Earlier {
+    number: u32,
     tree: Root,
     /// Whether it is of this boot: nothing of it was lost.
     same_boot: bool,
@@ -62,12 +64,17 @@ impl Stage {
         }
         let name = own(&[TREE, format!("{next:08x}{boot}").as_bytes()].concat())?;
         hidden.make_dir(&name, 0o700)?;
-        let earlier = numbered.into_iter().map(|(_, name, same_boot)| {
+        let earlier = numbered.into_iter().map(|(number, name, same_boot)| {
             let tree = hidden.enter(&name)?;
-            Ok(Earlier { tree, same_boot })
+            Ok(Earlier {
+                number,
+                tree,
+                same_boot,
+            })
         });
         Ok(Self {
             tree: hidden.enter(&name)?,
+            number: next,
             earlier: earlier.collect::<io::Result<_>>()?,
             root,
             hidden,
@@ -97,6 +104,12 @@ impl Stage {
     pub(super) fn find(&self, path: &RelPath) -> Option<(usize, Meta, bool)> {
         let mut earlier = self.earlier.iter().enumerate();
         earlier.find_map(|(number, one)| Some((number, one.tree.stat(path).ok().flatten()?, one.same_boot)))
+    }
+
+    /// Whether something is staged in the tree of the try with a number.
+    pub(super) fn is_staged(&self, number: u32, path: &RelPath) -> bool {
+        let of_try = self.earlier.iter().find(|one| one.number == number);
+        of_try.is_some_and(|one| !matches!(one.tree.stat(path), Ok(None)))
     }
 
     /// Moves what [`find`](Self::find) has found into the tree of this try.

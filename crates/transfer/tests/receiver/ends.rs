@@ -4,9 +4,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
+use weft_transfer::hash::GROUP;
 use weft_transfer::wire::{FromSender, Verdict, WireEntry};
 
-use crate::sender::{Folder, Sender, file, folder, link};
+use crate::sender::{Folder, Sender, content, file, folder, link};
 
 /// The permissions and the time of a folder of the sender.
 const THEIRS: (u32, i64) = (0o750, 1_600_000_000);
@@ -133,4 +134,88 @@ fn a_folder_that_is_read_only_already_gets_a_further_file() {
     assert_eq!(state(&root, "d"), (0o500, THEIRS.1));
     // Its owner could not remove it.
     fs::set_permissions(root.path("d"), Permissions::from_mode(0o700)).unwrap();
+}
+
+/// The tree of the first try.
+fn first_tree(root: &Folder) -> String {
+    let is_tree = |name: &&String| name.contains("/tree-00000000") && name.matches('/').count() == 1;
+    root.names().iter().find(is_tree).unwrap().clone()
+}
+
+#[test]
+fn a_name_that_was_chosen_and_not_given_is_the_users() {
+    let root = Folder::new();
+    unkept(&root);
+    // As if the process had ended between the choice of the names and the names.
+    let tree = first_tree(&root);
+    for (name, path) in [("f", "f"), ("a (2).txt", "a.txt")] {
+        fs::rename(root.path(name), root.path(&format!("{tree}/{path}"))).unwrap();
+    }
+    fs::create_dir(root.path("f")).unwrap();
+    fs::set_permissions(root.path("f"), Permissions::from_mode(0o711)).unwrap();
+    let mine = state(&root, "f");
+    fs::write(root.path("a (2).txt"), "mine, too").unwrap();
+    let mut sender = Sender::start(root.0.path());
+    let verdicts = sender.announce(0, &entries());
+    for (number, bytes) in [(0, &b"yours"[..]), (2, b"x"), (4, b"yours"), (6, b"y")] {
+        if verdicts[number] != Verdict::Have {
+            sender.group(number as u64, 0, bytes);
+        }
+    }
+    sender.finish(10, 12);
+    assert_eq!(fs::read(root.path("a (2).txt")).unwrap(), b"mine, too");
+    assert_eq!(fs::read(root.path("a (3).txt")).unwrap(), b"yours");
+    assert_eq!(state(&root, "f"), mine);
+}
+
+#[test]
+fn names_that_are_cut_to_the_same_one_get_a_number_each() {
+    let root = Folder::new();
+    fs::create_dir(root.path("d")).unwrap();
+    let names = ["a", "b", "c"].map(|last| format!("d/{}{last}", "x".repeat(254)));
+    for name in &names {
+        fs::write(root.path(name), "mine").unwrap();
+    }
+    let mut sender = Sender::start(root.0.path());
+    let files = names.iter().map(|name| file(name, 1));
+    sender.announce(0, &std::iter::once(theirs("d")).chain(files).collect::<Vec<_>>());
+    for (number, bytes) in [(1, b"1"), (2, b"2"), (3, b"3")] {
+        sender.group(number, 0, bytes);
+    }
+    sender.finish(4, 3);
+    let mut all: Vec<_> = names_and_contents(&root, "d");
+    all.retain(|(name, _)| !names.iter().any(|one| one.ends_with(name)));
+    let mut contents: Vec<_> = all.iter().map(|(_, bytes)| bytes.as_slice()).collect();
+    contents.sort_unstable();
+    assert_eq!(contents, [b"1", b"2", b"3"]);
+    for name in &names {
+        assert_eq!(fs::read(root.path(name)).unwrap(), b"mine");
+    }
+}
+
+fn names_and_contents(root: &Folder, folder: &str) -> Vec<(String, Vec<u8>)> {
+    let all = fs::read_dir(root.path(folder)).unwrap();
+    all.map(|entry| {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, fs::read(entry.path()).unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn bytes_of_a_file_that_is_given_up_do_not_count() {
+    let root = Folder::new();
+    let mut sender = Sender::start(root.0.path());
+    sender.announce(0, &[file("big", 2 * GROUP), file("small", 1)]);
+    let live = std::sync::Arc::clone(&sender.live);
+    sender.group(0, 0, &content(GROUP, 1));
+    weft_os::test_support::wait_until(std::time::Duration::from_secs(60), "a group is stored", || {
+        live.bytes.value() == GROUP
+    });
+    sender.say(&FromSender::Gone(0, "it is gone".to_owned()));
+    sender.group(1, 0, b"x");
+    sender.say(&FromSender::End(2, 2 * GROUP + 1));
+    while !matches!(sender.hear(), weft_transfer::wire::FromReceiver::Done) {}
+    assert_eq!((live.bytes.value(), root.path("big").exists()), (1, false));
 }
