@@ -458,6 +458,11 @@ impl Stop {
         }
     }
 
+    /// Forgets a connection that has ended.
+    pub fn forget(&self, connection: &Arc<TcpStream>) {
+        self.lock().1.retain(|one| !Arc::ptr_eq(one, connection));
+    }
+
     /// Ends the transfer. The first reason stays.
     pub fn stop(&self, reason: Reason) {
         let mut inner = self.lock();
@@ -504,6 +509,17 @@ mod tests {
 
     use super::*;
     use crate::pace::Pace;
+
+    #[test]
+    fn a_connection_that_has_ended_is_not_held() {
+        let listener = std::net::TcpListener::bind("[::1]:0").unwrap();
+        let stream = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let stop = Stop::default();
+        stop.add(&stream);
+        assert_eq!(Arc::strong_count(&stream), 2);
+        stop.forget(&stream);
+        assert_eq!(Arc::strong_count(&stream), 1);
+    }
 
     #[test]
     fn a_limit_of_relays_holds_while_the_path_goes_through_one() {

@@ -3,12 +3,16 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::Ordering;
 
 use super::{Item, Session};
 use crate::hash::{GROUP, Hash, group_len, is_zero};
 use crate::live::{Failure, Work};
 use crate::walk::DataGroups;
 use crate::wire::Verdict;
+
+/// The most files that are compared at a time.
+const MAX_COMPARING: usize = 64;
 
 /// How far the comparison of a file is.
 #[derive(Debug)]
@@ -41,6 +45,7 @@ impl Comparison {
             self.differs = self.next(size)?.as_ref() != Some(theirs);
         }
         self.differs |= last && self.next(size)?.is_some();
+        self.room = Vec::new();
         Ok(())
     }
 }
@@ -49,6 +54,9 @@ impl Session {
     fn begin_comparison(&self, item: &Item) -> io::Result<Comparison> {
         let path = self.memory().moves.now(&item.entry.path);
         let file = self.stage.root.open_read(&path)?;
+        if file.metadata()?.len() != item.entry.size {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         Ok(Comparison {
             groups: DataGroups::new(&file, item.entry.size)?,
             file,
@@ -62,8 +70,17 @@ impl Session {
         let item = self.item(index)?;
         let size = item.entry.size;
         let mut state = item.lock();
+        if !state.awaits_hashes {
+            return Err(Failure::Fatal(
+                "the other end sent hashes that nothing asked for".to_owned(),
+            ));
+        }
+        state.awaits_hashes = !last;
         let comparison = match state.comparison.take() {
-            Some(comparison) => Ok(comparison),
+            Some(comparison) => {
+                self.comparing.fetch_sub(1, Ordering::AcqRel);
+                Ok(comparison)
+            }
             None => self.begin_comparison(&item),
         };
         let noted = comparison.and_then(|mut comparison| {
@@ -73,6 +90,10 @@ impl Session {
         let differs = match noted {
             Ok(comparison) if !last => {
                 state.comparison = Some(comparison);
+                if self.comparing.fetch_add(1, Ordering::AcqRel) >= MAX_COMPARING {
+                    let why = "the other end compares more files at once than are taken";
+                    return Err(Failure::Fatal(why.to_owned()));
+                }
                 return Ok(());
             }
             Ok(comparison) => comparison.differs,

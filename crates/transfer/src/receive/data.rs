@@ -50,6 +50,7 @@ impl Session {
                 Ok(()) | Err(None) => {}
                 Err(Some(failure)) => self.fail(failure),
             }
+            self.live.stop().forget(stream);
         }
         self.connections.fetch_sub(1, Ordering::AcqRel);
         self.changed.notify_all();

@@ -170,6 +170,7 @@ impl Session {
                 let state = Mutex::new(ItemState {
                     groups: decision.groups,
                     counted,
+                    awaits_hashes: decision.verdict == Verdict::Compare,
                     ..ItemState::default()
                 });
                 let number = decision.number;
@@ -360,6 +361,9 @@ impl Session {
         drop(journal);
         // Data without a record, as an interruption leaves them: the sender passes over what is zero there now.
         for index in DataGroups::new(&file, entry.size)?.filter(|index| !groups.contains(*index)) {
+            if self.live.stop().is_set() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
             clear(&file, index * GROUP, group_len(entry.size, index) as u64)?;
         }
         let ranges = groups.ranges().take(MAX_RANGES).collect();

@@ -279,3 +279,41 @@ fn groups_that_come_again_and_again_end_the_transfer() {
     });
     assert!(words.contains("big again and again"), "{words}");
 }
+
+#[test]
+fn hashes_that_nothing_asked_for_say_nothing_of_a_file() {
+    let root = Folder::new();
+    std::fs::write(root.path("a"), "secret").unwrap();
+    for (size, guess) in [(1, &b"s"[..]), (6, b"secret")] {
+        let mut sender = Sender::start(root.0.path());
+        let verdicts = sender.announce(0, &[file("a", size)]);
+        let hashes = || FromSender::Hashes(0, true, vec![(0, Hash::of(guess))]);
+        sender.say(&hashes());
+        if verdicts == [weft_transfer::wire::Verdict::Compare] {
+            // Once, and of the whole.
+            assert_eq!(size, 6);
+            sender.vanish();
+            continue;
+        }
+        let words = sender.refused();
+        assert!(words.contains("hashes that nothing asked for"), "{words}");
+    }
+}
+
+#[test]
+fn comparisons_that_are_not_finished_are_few() {
+    let root = Folder::new();
+    std::fs::create_dir(root.path("d")).unwrap();
+    let names: Vec<_> = (0..100).map(|number| format!("d/{number}")).collect();
+    for name in &names {
+        std::fs::write(root.path(name), "mine!").unwrap();
+    }
+    let mut sender = Sender::start(root.0.path());
+    let all: Vec<_> = names.iter().map(|name| file(name, 5)).collect();
+    sender.announce(0, &[vec![folder("d")], all].concat());
+    for number in 1..=100 {
+        sender.say(&FromSender::Hashes(number, false, Vec::new()));
+    }
+    let words = sender.refused();
+    assert!(words.contains("compares more files at once"), "{words}");
+}
