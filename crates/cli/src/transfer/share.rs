@@ -193,7 +193,10 @@ fn names(listing: &Listing, now: u64, width: usize) -> String {
         (false, _) => format!("{:>10}  {:>12}  NAME\n", "SIZE", "CHANGED AGO"),
     };
     text.extend(listing.names.iter().map(row));
-    if let Some((user, one)) = listing.names.iter().find_map(|one| Some((one.user.as_deref()?, one))) {
+    // A peer chooses both, and this is a text to be copied into a shell.
+    let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-".contains(c));
+    let mut named = listing.names.iter().filter_map(|one| Some((one.user.as_deref()?, one)));
+    if let Some((user, one)) = named.find(|(user, one)| is_plain(user) && is_plain(&one.name)) {
         let (user, peer, name) = (text::shown(user), text::shown(&listing.peer), text::shown(&one.name));
         text += &paragraph(
             &format!("Several users share one name: write {user}@{peer}:{name}, say."),

@@ -208,14 +208,16 @@ fn done(one: &TransferStatus) -> String {
     let had = (one.progress.had > 0).then(|| format!(", {} of them there before", one.progress.had));
     let had = had.unwrap_or_default();
     let size = bytes(one.progress.bytes.done);
-    match one.direction {
-        Direction::Send => format!("sent {files}{had}, {size} {}: stored and synced there", with(one)),
-        Direction::Receive => format!(
-            "received {files}{had}, {size} {} into {}: stored and synced",
-            with(one),
-            shown(&one.into)
-        ),
-    }
+    let (done, to) = match one.direction {
+        Direction::Send => ("sent", String::new()),
+        Direction::Receive => ("received", format!(" into {}", shown(&one.into))),
+    };
+    let synced = match (one.direction, one.progress.entries.done) {
+        (_, 0) => "nothing is stored",
+        (Direction::Send, _) => "stored and synced there",
+        (Direction::Receive, _) => "stored and synced",
+    };
+    format!("{done} {files}{had}, {size} {}{to}: {synced}", with(one))
 }
 
 /// How fast it goes on, and what keeps it from being faster.

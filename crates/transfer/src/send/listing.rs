@@ -90,15 +90,19 @@ impl Session<'_> {
             return;
         }
         let mut ended = || -> std::io::Result<()> {
+            if entries == 0 {
+                // There is nothing that the other end could call done.
+                return self.say(&FromSender::Cancel);
+            }
             self.send_batch(&mut batch)?;
             self.live.set_totals(Some(entries), Some(bytes));
             self.say(&FromSender::End(entries, bytes))
         };
-        if let Some(error) = failed.or_else(|| ended().err()) {
-            self.fail(lost(&error));
-        }
+        let failed = failed.or_else(|| ended().err());
         if entries == 0 {
             self.fail(Failure::Fatal("nothing is left to be sent".to_owned()));
+        } else if let Some(error) = failed {
+            self.fail(lost(&error));
         }
     }
 
