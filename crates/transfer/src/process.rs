@@ -98,12 +98,12 @@ struct Process {
     keeper: Arc<Keeper>,
     notifier: Notifier,
     lives: Mutex<BTreeMap<Key, Arc<Live>>>,
-    /// What peers fetch at present. Who holds it may lock `lives`, and not the other way round.
+    /// The fetches of peers at present. Lock order: this one before `lives`.
     fetched: Mutex<BTreeMap<TransferId, Outgoing>>,
     grants: Grants,
     listings: Listings,
     services: OfServices,
-    /// Held by who changes what is kept of an incoming transfer, from reading on.
+    /// The lock of each change to the stored state of an incoming transfer, from its reading to its writing.
     deciding: Mutex<()>,
     /// Why nothing can come at present.
     why_not: Mutex<Option<String>>,

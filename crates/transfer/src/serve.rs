@@ -55,7 +55,7 @@ pub type Who = Box<dyn Fn(IpAddr) -> Result<Option<User>, String> + Send + Sync>
 pub struct Serving {
     who: Who,
     known: Mutex<BTreeMap<IpAddr, (Instant, Option<User>)>>,
-    /// Held by who asks the daemon.
+    /// The lock of questions to the daemon: one at a time.
     asking: Mutex<()>,
     beat: Beat,
     inner: Mutex<Inner>,
@@ -231,7 +231,7 @@ impl Serving {
         self.leave(&session);
     }
 
-    /// Finds out who has an address, or remembers that.
+    /// Returns the node of an address, from memory or from the daemon.
     fn who(&self, address: IpAddr) -> Result<Option<User>, String> {
         let now = Instant::now();
         // No code panics while it holds the lock.

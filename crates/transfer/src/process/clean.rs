@@ -23,7 +23,7 @@ const OLD: u64 = 604_800;
 
 impl Cleaned {
     fn failed(&mut self, path: &Path, error: &io::Error) {
-        // What is no folder has nothing staged in it.
+        // Only a folder can hold staged files.
         if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) {
             let name = display(path.to_string_lossy().as_bytes());
             let what = format!("it cannot be removed ({error})");

@@ -370,7 +370,7 @@ impl Process {
         }
     }
 
-    /// Notes when what is fetched is tried again.
+    /// Schedules the next try of a fetch.
     fn plan_get(&self, offer: &mut Incoming, live: &Live) {
         let has_moved = live.moved.value() > offer.progress.moved;
         if let Some(fetch) = &mut offer.fetch

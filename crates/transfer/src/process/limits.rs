@@ -1,4 +1,4 @@
-//! The limits of transfers: what is set, what is used, and who has a turn.
+//! The limits of transfers: their settings, their use, and the turns of transfers.
 
 use std::sync::Arc;
 

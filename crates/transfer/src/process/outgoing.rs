@@ -123,7 +123,7 @@ impl Process {
         transfer.tell_until.is_some() && next.is_none_or(|at| Instant::now() >= at)
     }
 
-    /// Tells the receiving end that a transfer was cancelled.
+    /// Reports a cancelled transfer to the receiving end.
     fn tell(&self, mut transfer: Outgoing) {
         let names = send::paths(&transfer.paths).into_iter();
         let names = names.filter_map(|path| Some(path.file_name()?.as_bytes().to_vec()));

@@ -301,7 +301,7 @@ impl Kept {
     }
 }
 
-/// Asks the daemon who has an address.
+/// Asks the daemon for the node of an address.
 fn who(control: &std::path::Path, address: IpAddr) -> Result<Option<User>, String> {
     let Some(node) = nodes::known(control, NodeRef::Address(address))? else {
         return Ok(None);

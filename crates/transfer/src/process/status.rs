@@ -131,7 +131,7 @@ impl Process {
         let is_live = self.live(Direction::Receive, one.id).is_some();
         let (state, why) = match one.state {
             TransferState::Running if !is_live => {
-                // What is fetched comes by itself.
+                // This end opens the connections of a fetch.
                 let absent = || format!("{} has no connection", display(one.peer.as_bytes()));
                 let why = one.why.or_else(|| one.fetch.is_none().then(absent));
                 (TransferState::Queued, why)

@@ -149,7 +149,7 @@ impl Session {
                 self.stage.tree.rename_to(path, &self.stage.root, &to, true)?;
                 return Ok(false);
             }
-            // Another process has taken the name since it was chosen. What it made there is not from here.
+            // Another process has taken the name since it was chosen, with a file or folder of its own.
             if self.plan(path)? {
                 return Ok(true);
             }

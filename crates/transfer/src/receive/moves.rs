@@ -19,13 +19,13 @@ pub(super) struct Moves {
     /// The number behind a name that is tried next, by the name with the first one.
     numbers: BTreeMap<RelPath, u32>,
     bytes: usize,
-    /// What earlier tries have given names.
+    /// The paths that earlier tries have given names.
     old: BTreeSet<RelPath>,
 }
 
 impl Moves {
-    /// Takes over what earlier tries have kept: the path, the name, and the number of the try. What is still staged there
-    /// never got its name, so that something else has it; what is gone since does not count either.
+    /// Takes over the records of earlier tries: path, name, and number of the try. A record does not count if its path is
+    /// still staged in the tree of that try, as something else has the name then, or if nothing has the name.
     pub(super) fn new(kept: Vec<(RelPath, Vec<u8>, u32)>, stage: &Stage) -> io::Result<Self> {
         let mut moves = Self::default();
         for (path, name, number) in kept {
@@ -40,7 +40,7 @@ impl Moves {
         Ok(moves)
     }
 
-    /// Notes the name that something gets.
+    /// Notes the name of a path.
     ///
     /// # Errors
     /// More names than are kept.
@@ -55,7 +55,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Forgets the name of something, which got none.
+    /// Forgets the name of a path that got none.
     pub(super) fn forget(&mut self, path: &RelPath) {
         if let Some(name) = self.names.remove(path) {
             self.bytes = self

@@ -11,7 +11,7 @@ use crate::wire::{FromSender, WireEntry};
 /// How long an entry waits for others, so that one message has many.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Counts entries, bytes, and bytes that are no holes; `None` if that takes longer than until `end`.
+/// Counts entries, bytes, and bytes outside of holes; `None` if the count is not complete at `end`.
 pub(super) fn count(source: &Source, end: Instant) -> Option<[u64; 3]> {
     let (mut entries, mut bytes, mut disk) = (0, 0, 0);
     let mut complete = true;

@@ -52,7 +52,7 @@ impl<'a> User<'a> {
         Self::again(node)
     }
 
-    /// Starts the process of a user who has settings already.
+    /// Starts the process of a user with existing settings.
     pub(crate) fn again(node: &'a Daemon) -> Self {
         let folder = node.identity().state.join("files");
         let user = Self {

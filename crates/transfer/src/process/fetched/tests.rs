@@ -248,7 +248,7 @@ fn a_share_of_others_is_one_that_does_not_exist() {
     sharer.process.grants.add(token, grant.clone(), Instant::now());
     let (_, answer) = sharer.ask(token, &get(1, "closed", b""));
     assert!(matches!(answer, Answer::Refused(Ended::Fault, _)), "{answer:?}");
-    // A configured peer without a common network is no member.
+    // A configured peer is a member only through a common network.
     grant.networks.clear();
     grant.purpose = TransferPurpose::Read;
     let token = [0xff; 16];
@@ -367,7 +367,7 @@ fn ignorant_daemon(sharer: &Sharer) -> mpsc::Receiver<String> {
             let mut line = String::new();
             BufReader::new(&stream).read_line(&mut line).unwrap();
             let refusal = r#"{"ok":false,"error":{"code":"unknown-peer","message":"no such node"}}"#;
-            // Who asks may have gone.
+            // The asking end may have closed the connection.
             let _ = writeln!(stream, "{refusal}");
             if tell.send(line).is_err() {
                 return;
