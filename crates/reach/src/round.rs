@@ -106,6 +106,8 @@ pub(crate) struct Round {
     pub(crate) mappings: Mappings,
     /// When other nodes are asked where they see the peer; `u64::MAX` afterwards.
     pub(crate) ask_at: u64,
+    /// Whether they were asked.
+    pub(crate) asked: bool,
     /// When it is to be decided whether a search begins; `u64::MAX` afterwards.
     pub(crate) search_at: u64,
     pub(crate) search: Option<Search>,
@@ -125,6 +127,7 @@ impl Round {
             since: now,
             mappings: Mappings::default(),
             ask_at: now + search::ASK_AFTER,
+            asked: false,
             search_at: now + search::AFTER,
             search: None,
             targets: Vec::new(),
@@ -158,6 +161,18 @@ impl Round {
             answered: false,
             over: None,
         });
+    }
+
+    /// Lets it be decided again whether a search begins, now that more is known about the NATs. Others
+    /// are asked once.
+    pub(crate) fn reconsider(&mut self, now: u64) {
+        if self.search.is_some() || self.search_at != u64::MAX {
+            return;
+        }
+        self.search_at = now;
+        if !self.asked {
+            self.ask_at = now;
+        }
     }
 
     /// Notes a candidate that is not probed.

@@ -10,11 +10,12 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::history::{Outcome, Source, Tried};
 
-/// Milliseconds from the moment when both tokens are known until a search begins.
-pub(crate) const AFTER: u64 = 5_000;
+/// Milliseconds from the moment when both tokens are known until a search begins: the ordinary probes
+/// of two nodes with a round trip of 300 ms were answered by then.
+pub(crate) const AFTER: u64 = 600;
 /// Milliseconds from the moment when both tokens are known until other nodes are asked where they
 /// see the peer.
-pub(crate) const ASK_AFTER: u64 = 3_000;
+pub(crate) const ASK_AFTER: u64 = 300;
 /// Addresses of a peer about which other nodes are asked, at most.
 pub(crate) const ASKED: usize = 4;
 /// Milliseconds that a search takes at most.

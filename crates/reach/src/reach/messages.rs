@@ -65,6 +65,7 @@ impl Reach {
             round.mappings = message.mappings;
         }
         self.add_targets(now, addr, message.candidates);
+        self.reconsider_search(now, addr);
         let Some(attempt) = self.peers.get_mut(&addr).and_then(|peer| peer.attempt.as_mut()) else {
             return;
         };

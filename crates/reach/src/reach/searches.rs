@@ -40,12 +40,8 @@ impl Reach {
         };
         peer.see(now, by, at);
         // The search may have waited for this word.
-        let attempt = peer.attempt.as_ref().filter(|attempt| attempt.probes());
-        let round = attempt.and_then(|attempt| attempt.round.as_ref());
-        if round.is_some_and(|round| round.search_at == u64::MAX && round.search.is_none()) {
-            self.consider_search(now, addr);
-            self.advance(now, addr);
-        }
+        self.reconsider_search(now, addr);
+        self.advance(now, addr);
     }
 
     /// Asks other nodes about the addresses that a peer named, if a search with it would be possible
@@ -62,8 +58,21 @@ impl Reach {
             }
         }
         asked.retain(|at| self.may_search(now, addr, Prefix::of(at.ip())));
+        if let Some(round) = self.round_mut(addr).filter(|_| !asked.is_empty()) {
+            round.asked = true;
+        }
         let asks = asked.into_iter().map(|at| Output::Ask { peer: addr, at });
         self.outputs.extend(asks);
+    }
+
+    /// Lets an attempt that was found to need no search decide again: what that depends on has changed.
+    pub(super) fn reconsider_search(&mut self, now: u64, addr: NodeAddr) {
+        let attempt = self.peers.get_mut(&addr).and_then(|peer| peer.attempt.as_mut());
+        if let Some(attempt) = attempt.filter(|attempt| attempt.probes())
+            && let Some(round) = &mut attempt.round
+        {
+            round.reconsider(now);
+        }
     }
 
     /// The sockets for which [`Output::OpenSockets`] has asked are open, or so many of them.

@@ -90,6 +90,8 @@ impl Reach {
         (self.told, self.told_mappings) = (candidates, mappings);
         let relayed = self.peers.iter().filter(|(_, peer)| !peer.direct);
         for addr in relayed.map(|(addr, _)| *addr).collect::<Vec<_>>() {
+            self.reconsider_search(now, addr);
+            self.reindex(addr);
             let Some(peer) = self.peers.get_mut(&addr).filter(|peer| peer.waits.is_none()) else {
                 continue;
             };
