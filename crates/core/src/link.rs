@@ -316,7 +316,7 @@ impl Link {
         self.overdue_told = false;
         let path = path.remote();
         self.watch_for_twins(ctx, now, remote_epoch, began, path);
-        self.tell_observed(ctx);
+        self.tell_observed(ctx, now);
         if !was_up || restarted {
             self.up_since = Some(now);
             self.health = Health::new();
@@ -504,6 +504,7 @@ impl Link {
         self.health = Health::new();
         self.announcements = 0;
         self.moves = Moves::default();
+        self.observed.forget();
         self.choice = None;
         self.idle = None;
         self.bond = self.bond.take().map(|_| Box::default());

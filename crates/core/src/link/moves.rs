@@ -304,7 +304,7 @@ impl Link {
             self.offer_uplinks(ctx, now);
             self.metrics.handle_moved();
             self.reports.handle_moved();
-            self.tell_observed(ctx);
+            self.tell_observed(ctx, now);
             if left.is_none_or(|left| left.remote() != path.remote()) {
                 let path = path.remote();
                 ctx.event(Event::Roamed { peer: self.peer, path });

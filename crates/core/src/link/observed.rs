@@ -20,11 +20,18 @@ use crate::node::REQUESTS;
 /// its mind more often is not believed more often.
 const PACE: u64 = 1_000;
 
-/// What a neighbour says. Times are ms.
+/// How often a neighbour is told again at which address it is seen: nothing says that it has heard it.
+const REPEATS: u8 = 2;
+/// The time until the first repetition, in ms; four times as long until the next one.
+const REPEAT_AFTER: u64 = 1_000;
+
+/// What a neighbour says, and is told. Times are ms.
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     /// The address, and when it came.
     said: Option<(SocketAddr, u64)>,
+    /// The repetitions that are left of what the neighbour is told, and when the next one is due.
+    repeats: (u8, u64),
     /// The requests for sightings that are still answered; `None` before the first.
     requests: Option<Box<Bucket>>,
 }
@@ -35,6 +42,11 @@ impl Observed {
         self.said.is_some()
     }
 
+    /// Forgets what the neighbour has said: it says it anew on the next link, even if it is the same.
+    pub(super) const fn forget(&mut self) {
+        self.said = None;
+    }
+
     /// Takes what the neighbour says. Returns whether it is new.
     fn note(&mut self, now: u64, said: SocketAddr) -> bool {
         let known = |(before, at)| before == said || now.saturating_sub(at) < PACE;
@@ -43,6 +55,14 @@ impl Observed {
         }
         self.said = Some((said, now));
         true
+    }
+
+    /// Returns when the neighbour is told again what it was told.
+    const fn repeat_at(&self) -> u64 {
+        match self.repeats {
+            (0, _) => u64::MAX,
+            (_, at) => at,
+        }
     }
 
     /// Whether a request of the neighbour for a sighting is within its rate.
@@ -56,7 +76,24 @@ impl Observed {
 
 impl Link {
     /// Says the neighbour at which address it is seen, if it has proven that address.
-    pub(super) fn tell_observed(&mut self, ctx: &mut Context) {
+    pub(super) fn tell_observed(&mut self, ctx: &mut Context, now: u64) {
+        self.send_observed(ctx);
+        self.observed.repeats = (REPEATS, now + REPEAT_AFTER);
+    }
+
+    /// Returns when [`Link::repeat_observed`] is due.
+    pub(super) fn observed_at(&self) -> u64 {
+        self.while_up(self.observed.repeat_at())
+    }
+
+    /// Says it again.
+    pub(super) fn repeat_observed(&mut self, ctx: &mut Context, now: u64) {
+        self.send_observed(ctx);
+        let left = self.observed.repeats.0.saturating_sub(1);
+        self.observed.repeats = (left, now + 4 * REPEAT_AFTER);
+    }
+
+    fn send_observed(&self, ctx: &mut Context) {
         if let Some(path) = self.proven_path() {
             self.send(ctx, OBSERVED, address::to_bytes(path.remote()).to_vec());
         }

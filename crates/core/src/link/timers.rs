@@ -19,6 +19,7 @@ impl Link {
             ),
             (self.heartbeat_at(ctx), "heartbeat"),
             (self.announce_at(), "announce our address"),
+            (self.observed_at(), "observed address"),
             (self.report_at(ctx), "link report"),
             (self.health_at(ctx), "probe"),
             (self.while_up(self.hop_at()), "keys of the hop"),
@@ -70,6 +71,9 @@ impl Link {
         }
         if now >= self.announce_at() {
             self.announce(ctx, now);
+        }
+        if now >= self.observed_at() {
+            self.repeat_observed(ctx, now);
         }
         self.drive_hop(ctx, now);
         self.drive_moves(ctx, now);
