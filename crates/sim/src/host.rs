@@ -80,7 +80,9 @@ pub struct Host {
     /// The node's events, with the time in ms.
     pub events: Vec<(u64, Event)>,
     /// Datagrams outside of links that the node awaits, until a test takes them.
-    pub outside: Vec<(SocketAddr, Vec<u8>)>,
+    pub outside: Vec<(Endpoint, Vec<u8>)>,
+    /// Datagrams to sockets that no lane reads, by the number of the socket, until a test takes them.
+    pub raw: Vec<(u16, SocketAddr, Vec<u8>)>,
     /// Messages of peers for services that the node listens for, until a test takes them.
     pub services: Vec<(PublicKey, DataPorts, Vec<u8>)>,
     /// Offers and answers of peers about NATs.
@@ -135,6 +137,7 @@ impl Host {
             garbled: 0,
             events: Vec::new(),
             outside: Vec::new(),
+            raw: Vec::new(),
             services: Vec::new(),
             traversals: Vec::new(),
             running: true,
@@ -252,7 +255,7 @@ impl Host {
     }
 
     /// Sends a datagram outside of links, as [`Node::send_outside`] does.
-    pub fn send_outside(&mut self, now: u64, to: SocketAddr, datagram: Vec<u8>) {
+    pub fn send_outside(&mut self, now: u64, to: impl Into<Endpoint>, datagram: Vec<u8>) {
         self.node.send_outside(to, datagram);
         self.settle(now);
     }
@@ -286,6 +289,7 @@ impl Host {
         self.sample_at = u64::MAX;
         self.services.clear();
         self.outside.clear();
+        self.raw.clear();
         self.node.listen(self.ports.clone());
         for peer in &self.peers {
             self.node.add_peer(now, peer);
@@ -430,7 +434,7 @@ impl Host {
                 quiet = false;
                 match output {
                     Output::Event(event) => self.events.push((now, event)),
-                    Output::Outside { from, datagram } => self.outside.push((from.remote(), datagram)),
+                    Output::Outside { from, datagram } => self.outside.push((from, datagram)),
                     Output::Service { peer, ports, bytes } => self.services.push((peer, ports, bytes)),
                     Output::Traversal { peer, kind, text } => self.traversals.push((peer, kind, text)),
                     Output::Lane(mut command) => {

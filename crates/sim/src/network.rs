@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
-use rand_core::Rng;
+use rand_core::{Rng, SeedableRng};
 use weft_packet::{Endpoint, LocalEnd, SocketId};
 
 use crate::HostId;
@@ -14,6 +14,8 @@ use crate::nat::{Nat, NatKind};
 
 /// The index of the interface with a further address of a host.
 pub(crate) const SECOND_DEVICE: u32 = 2;
+/// The port of the first socket that no lane reads.
+const FIRST_RAW: u16 = 50_000;
 
 /// How the network treats datagrams. Probabilities are per mille.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +60,10 @@ struct Attachment {
     aliases: Vec<SocketAddr>,
     /// Its further underlay sockets, each with its address in the first network.
     sockets: Vec<(SocketId, SocketAddr)>,
-    nat: Option<Nat>,
+    /// The ports of its sockets that no lane reads, by their number.
+    raw: Vec<u16>,
+    /// The NAT boxes that it is behind, from the host outward.
+    nats: Vec<Nat>,
     /// Hosts of different sides do not reach each other.
     side: u32,
 }
@@ -106,7 +111,8 @@ impl Network {
             second: None,
             aliases: Vec::new(),
             sockets: Vec::new(),
-            nat: None,
+            raw: Vec::new(),
+            nats: Vec::new(),
             side: 0,
         });
     }
@@ -178,10 +184,71 @@ impl Network {
         self.by_addr.insert(addr, host);
     }
 
-    /// Puts a host behind a NAT box of its own, whose outer address is `outer`.
+    /// Puts a host behind a NAT box, which is behind those that the host has, with this address
+    /// outside. Those of the others are private then.
     pub(crate) fn put_behind(&mut self, host: HostId, kind: NatKind, outer: IpAddr) {
-        self.hosts[host].nat = Some(Nat::new(kind, outer));
+        let rng = match kind {
+            NatKind::SymmetricRandom => ChaCha20Rng::from_rng(&mut self.rng),
+            _ => ChaCha20Rng::seed_from_u64(0),
+        };
+        let nats = &mut self.hosts[host].nats;
+        for (level, nat) in nats.iter_mut().enumerate() {
+            nat.outer = IpAddr::from([100, 64 + level as u8, 0, 1]);
+        }
+        nats.push(Nat::new(kind, outer, rng));
         self.by_outer.insert(outer, host);
+    }
+
+    /// Lets the one NAT box of a host map a port to the host's ordinary socket.
+    pub(crate) fn grant(&mut self, host: HostId) -> Option<SocketAddr> {
+        let attachment = &mut self.hosts[host];
+        match attachment.nats.as_mut_slice() {
+            [nat] => Some(nat.grant(attachment.addr)),
+            _ => None,
+        }
+    }
+
+    /// Opens sockets of a host that no lane reads, in the place of those that are open.
+    pub(crate) fn open_raw(&mut self, host: HostId, count: u16) {
+        let first = self.close_raw(host).map_or(FIRST_RAW, |last| last + 1);
+        self.hosts[host].raw = (first..first + count).collect();
+        for number in 0..count {
+            if let Some(addr) = self.raw(host, number) {
+                self.by_addr.insert(addr, host);
+            }
+        }
+    }
+
+    /// Closes them. Returns the last port of them.
+    pub(crate) fn close_raw(&mut self, host: HostId) -> Option<u16> {
+        let ip = self.hosts[host].addr.ip();
+        let ports = std::mem::take(&mut self.hosts[host].raw);
+        for port in &ports {
+            self.by_addr.remove(&SocketAddr::new(ip, *port));
+        }
+        ports.last().copied()
+    }
+
+    /// Gives one of them to the lanes.
+    pub(crate) fn adopt_raw(&mut self, host: HostId, number: u16, socket: SocketId) {
+        if let Some(addr) = self.raw(host, number) {
+            self.close_raw(host);
+            self.add_socket(host, socket, addr);
+        }
+    }
+
+    /// The address of one of them.
+    pub(crate) fn raw(&self, host: HostId, number: u16) -> Option<SocketAddr> {
+        let attachment = &self.hosts[host];
+        let port = attachment.raw.get(usize::from(number))?;
+        Some(SocketAddr::new(attachment.addr.ip(), *port))
+    }
+
+    /// The number of the one at an address.
+    pub(crate) fn raw_at(&self, host: HostId, addr: SocketAddr) -> Option<u16> {
+        let ports = &self.hosts[host].raw;
+        let number = ports.iter().position(|port| *port == addr.port())?;
+        u16::try_from(number).ok()
     }
 
     pub(crate) fn set_rule(&mut self, rule: Rule) {
@@ -224,16 +291,24 @@ impl Network {
     /// The next datagram that has arrived by `now`, and the host that receives it, if any.
     pub(crate) fn pop_arrived(&mut self, now: u64) -> Option<(Option<HostId>, Datagram)> {
         let entry = self.in_flight.first_entry().filter(|e| e.key().0 <= now)?;
-        let datagram = entry.remove();
+        let mut datagram = entry.remove();
         let to = self.find(datagram.dst).filter(|to| {
-            let (from, to) = (self.hosts.get(datagram.from), &self.hosts[*to]);
-            let together = from.is_none_or(|from| from.side == to.side);
-            let inner =
-                to.addr == datagram.dst || to.second == Some(datagram.dst) || to.aliases.contains(&datagram.dst);
-            let behind = to.nat.as_ref().filter(|_| !inner);
-            together && behind.is_none_or(|nat| nat.admits(now, datagram.src, datagram.dst.port()))
+            let from = self.hosts.get(datagram.from);
+            from.is_none_or(|from| from.side == self.hosts[*to].side)
         });
-        Some((to, datagram))
+        let inner = to.and_then(|to| self.inward(now, to, datagram.src, datagram.dst));
+        datagram.dst = inner.unwrap_or(datagram.dst);
+        Some((to.filter(|_| inner.is_some()), datagram))
+    }
+
+    /// The address of a host that a datagram reaches, if its NAT boxes let it in.
+    fn inward(&mut self, now: u64, host: HostId, src: SocketAddr, dst: SocketAddr) -> Option<SocketAddr> {
+        let mut boxes = self.hosts[host].nats.iter_mut().rev();
+        if boxes.len() == 0 {
+            return Some(dst);
+        }
+        let inner = boxes.try_fold(dst, |at, nat| nat.inbound(now, src, at.port()))?;
+        (self.by_addr.get(&inner) == Some(&host)).then_some(inner)
     }
 
     /// Sends a datagram. Its source is that of the host until its NAT box has translated it.
@@ -242,8 +317,9 @@ impl Network {
         if let Some(host) = self.hosts.get_mut(datagram.from) {
             if let Some(own) = host.second.filter(|_| second) {
                 datagram.src = own;
-            } else if let Some(nat) = &mut host.nat {
-                datagram.src = nat.outbound(now, datagram.dst);
+            } else {
+                let boxes = host.nats.iter_mut();
+                datagram.src = boxes.fold(datagram.src, |src, nat| nat.outbound(now, src, datagram.dst));
             }
         }
         let conditions = self.conditions_to(&datagram);
@@ -285,7 +361,7 @@ impl Network {
 
     fn find(&self, dst: SocketAddr) -> Option<HostId> {
         // An address behind a NAT box belongs to no host on the network.
-        let direct = self.by_addr.get(&dst).filter(|to| self.hosts[**to].nat.is_none());
+        let direct = self.by_addr.get(&dst).filter(|to| self.hosts[**to].nats.is_empty());
         direct.or_else(|| self.by_outer.get(&dst.ip())).copied()
     }
 

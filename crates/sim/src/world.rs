@@ -21,6 +21,8 @@ use crate::trace::Trace;
 const MAX_TURNS: u32 = 100_000;
 /// Hosts of the first network; more get addresses of another.
 const SMALL: usize = 200;
+/// Outer addresses of NAT boxes follow this one. They are public, so that they count as such.
+const OUTER: [u8; 4] = [11, 0, 0, 0];
 
 /// A host's number.
 pub type HostId = usize;
@@ -227,10 +229,47 @@ impl World {
         self.network.mend_all();
     }
 
-    /// Puts a host behind a NAT box. The address that others have of it becomes useless.
+    /// Puts a host behind a NAT box, and that behind a further one if called again. The address that
+    /// others have of the host becomes useless.
     pub fn put_behind(&mut self, id: HostId, kind: NatKind) {
-        let outer = (u32::from_be_bytes([172, 16, 0, 0]) + id as u32 + 1).to_be_bytes();
+        let outer = (u32::from_be_bytes(OUTER) + id as u32 + 1).to_be_bytes();
         self.network.put_behind(id, kind, IpAddr::from(outer));
+    }
+
+    /// Lets the NAT box of a host map a port to it, as a gateway does on request. Returns the outer
+    /// address; `None` unless the host is behind exactly one box.
+    pub fn map_port(&mut self, id: HostId) -> Option<SocketAddr> {
+        self.network.grant(id)
+    }
+
+    /// Opens so many sockets of a host beside its ordinary one, in the place of those that are open.
+    /// Datagrams to them come to [`Host::raw`].
+    pub fn open_raw(&mut self, id: HostId, count: u16) {
+        self.network.open_raw(id, count);
+    }
+
+    /// Closes these sockets.
+    pub fn close_raw(&mut self, id: HostId) {
+        self.network.close_raw(id);
+    }
+
+    /// Sends a datagram from one of them.
+    pub fn send_raw(&mut self, id: HostId, number: u16, dst: SocketAddr, bytes: Vec<u8>) {
+        if let Some(src) = self.network.raw(id, number) {
+            self.put(Datagram {
+                from: id,
+                src,
+                dst,
+                kind: Kind::Data,
+                bytes,
+                trail: Vec::new(),
+            });
+        }
+    }
+
+    /// Gives one of them to the lanes of the host under this name, and closes the others.
+    pub fn adopt_raw(&mut self, id: HostId, number: u16, socket: SocketId) {
+        self.network.adopt_raw(id, number, socket);
     }
 
     /// Moves a host to a side of a partition; initially all are on side 0. Sides do not reach each
@@ -415,6 +454,10 @@ impl World {
         let Some(id) = to.filter(|to| self.hosts[*to].running) else {
             return Ok(Datagram::NOBODY);
         };
+        if let Some(number) = self.network.raw_at(id, datagram.dst) {
+            self.hosts[id].raw.push((number, datagram.src, datagram.bytes));
+            return self.moved(id);
+        }
         self.traffic.loops += u64::from(datagram.trail.contains(&id));
         let from = self.network.came(id, &datagram, home(id).ip());
         self.hosts[id].receive_on_trail(self.now, id, from, &mut datagram);

@@ -49,10 +49,48 @@ fn a_node_behind_a_nat_learns_its_outer_address() {
     assert_eq!(observed(&world, inside).last(), Some(&path(&world, outside)));
 }
 
+/// Who searches for direct paths forgets what a neighbour has said when the link with it ends.
+#[test]
+fn an_outer_address_is_learned_anew_with_each_link() {
+    let mut world = World::new(1);
+    let (inside, outside) = (world.add_host(Config::default()), world.add_host(Config::default()));
+    world.put_behind(inside, NatKind::SymmetricPreserving);
+    world.add_peer(inside, outside, true);
+    world.add_peer(outside, inside, false);
+    world.run(8_000);
+    world.kill(outside);
+    world.run(60_000);
+    world.restart(outside);
+    world.run(20_000);
+    let outer = path(&world, outside);
+    assert_eq!(observed(&world, inside), [outer, outer]);
+}
+
+#[test]
+fn an_outer_address_is_told_again_in_case_it_was_lost() {
+    for (lost, told) in [(0, true), (1, true), (2, true), (3, false)] {
+        let mut world = World::new(1);
+        let (inside, outside) = (world.add_host(Config::default()), world.add_host(Config::default()));
+        world.put_behind(inside, NatKind::PortRestricted);
+        world.add_peer(inside, outside, true);
+        world.add_peer(outside, inside, false);
+        let mut left = lost;
+        world.host_mut(outside).set_hand(move |message, body| {
+            if message == OBSERVED && left > 0 {
+                left -= 1;
+                body.clear();
+            }
+        });
+        world.run(8_000);
+        assert_eq!(observed(&world, inside).len(), usize::from(told), "{lost} are lost");
+    }
+}
+
 #[test]
 fn a_neighbour_that_changes_its_mind_is_heard_once_a_second() {
     let (mut world, a, b) = World::pair(2, Config::default());
-    world.run(3_000);
+    // Its own word comes no more.
+    world.run(8_000);
     let before = observed(&world, b).len();
     for port in 0..2_000_u16 {
         let mut body = [0; 18];
@@ -85,7 +123,9 @@ fn datagrams_outside_of_links_come_by_their_token_alone() {
         world.host_mut(a).send_outside(now, to, datagram);
         world.run(100);
     }
-    assert_eq!(world.host(b).outside, [(from, probe(1)), (from, stun)]);
+    let outside = world.host(b).outside.iter();
+    let outside: Vec<_> = outside.map(|(at, datagram)| (at.remote(), datagram.clone())).collect();
+    assert_eq!(outside, [(from, probe(1)), (from, stun)]);
     assert_eq!(world.host(b).lane.counters().drops[DropReason::Unawaited], 1);
 }
 

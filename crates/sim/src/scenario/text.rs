@@ -86,6 +86,8 @@ enum NatKindName {
     Restricted,
     PortRestricted,
     Symmetric,
+    SymmetricRandom,
+    SymmetricPreserving,
 }
 
 /// [`Action`] in the spelling of files.
@@ -344,6 +346,8 @@ fn nat_name(kind: NatKind) -> &'static str {
         NatKind::Restricted => "restricted",
         NatKind::PortRestricted => "port-restricted",
         NatKind::Symmetric => "symmetric",
+        NatKind::SymmetricRandom => "symmetric-random",
+        NatKind::SymmetricPreserving => "symmetric-preserving",
     }
 }
 
@@ -353,11 +357,13 @@ mod tests {
 
     use super::*;
 
-    const NATS: [NatKind; 4] = [
+    const NATS: [NatKind; 6] = [
         NatKind::FullCone,
         NatKind::Restricted,
         NatKind::PortRestricted,
         NatKind::Symmetric,
+        NatKind::SymmetricRandom,
+        NatKind::SymmetricPreserving,
     ];
 
     fn action() -> impl Strategy<Value = Action> {
