@@ -1,6 +1,7 @@
 //! Shared parts of the tests with two hosts.
 
 pub(crate) mod fleet;
+pub(crate) mod reaching;
 pub(crate) mod sizes;
 
 use weft_sim::{HostId, World};
