@@ -16,7 +16,8 @@ use weft_wire::link::{OBSERVED, SIGHTING};
 use weft_wire::sighting::Sighting;
 
 use crate::common::fleet::Fleet;
-use crate::reach::{CALM, Net, PACE, PUBLIC, TRAFFIC};
+use crate::common::reaching::Net;
+use crate::reach::{CALM, PACE, PUBLIC, TRAFFIC, mesh, pairs};
 
 /// Members, the founder and the liars among them.
 const MEMBERS: usize = 22;
@@ -128,7 +129,7 @@ fn candidates_that_name_victims_get_their_budget_of_each_node() {
     const NODES: usize = 24;
     // Not behind a NAT box.
     const LIARS: [HostId; 3] = [19, 21, 23];
-    let mut net = Net::new(5, NODES);
+    let mut net = mesh(5, NODES);
     net.run(CALM);
     let attempts = Attempts::default();
     let (count, homes) = (attempts.clone(), LIARS.map(|liar| net.world.host(liar).addr));
@@ -192,9 +193,9 @@ fn is_public(at: SocketAddr) -> bool {
 fn false_observations_and_sightings_lead_no_path_astray() {
     const NODES: usize = 50;
     const LIAR: HostId = 0;
-    let mut net = Net::new(11, NODES);
+    let mut net = mesh(11, NODES);
     net.run(CALM);
-    let pairs = net.pairs(3);
+    let pairs = pairs(&mut net, 3);
     let exchange = |net: &mut Net, pairs: &[(HostId, HostId)], seq: u32| {
         for (a, b) in pairs {
             net.world.send(*a, *b, seq, 200);
@@ -233,7 +234,7 @@ fn false_observations_and_sightings_lead_no_path_astray() {
             let Some(Path::Direct(at)) = path else {
                 panic!("{a} has no direct path to {b}")
             };
-            let outer = Ipv4Addr::from(u32::from_be_bytes([172, 16, 0, 0]) + b as u32 + 1);
+            let outer = Ipv4Addr::from(u32::from_be_bytes([11, 0, 0, 0]) + b as u32 + 1);
             assert!(
                 at == net.world.host(b).addr || at.ip() == outer,
                 "{a} sends to {at}, not to {b}"
