@@ -37,6 +37,7 @@ mod path_mtu;
 mod path_size;
 mod queues;
 mod reach;
+mod reach_matrix;
 mod relay_choice;
 mod relayed;
 mod relayed_size;
