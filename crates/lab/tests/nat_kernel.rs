@@ -3,15 +3,16 @@
 
 mod datagrams;
 
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use weft_lab::host::Host;
 use weft_lab::nat::kernel::{KernelNat, KernelNatConfig, Masquerade};
+use weft_lab::nat::miniupnpd::{Miniupnpd, Speaks};
 use weft_lab::nat::nat64::{Nat64, WELL_KNOWN_PREFIX};
 use weft_lab::traffic::transfer;
 use weft_lab::world::{Switch, World};
-use weft_os::test_support::{in_namespaces, require_nft, require_tayga, uninterrupted};
+use weft_os::test_support::{in_namespaces, require_miniupnpd, require_nft, require_tayga, uninterrupted};
 
 use self::datagrams::{addr, bound, pass, socket};
 
@@ -19,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 /// A host behind a NAT box at 11.0.0.1, and two outside.
 struct Net {
-    _world: World,
+    world: World,
     nat: KernelNat,
     inside: Host,
     /// 11.0.0.7 and 11.0.0.8
@@ -47,7 +48,7 @@ impl Net {
             nat,
             inside,
             outside: [host("x", &wan, "11.0.0.7/8"), host("y", &wan, "11.0.0.8/8")],
-            _world: world,
+            world,
         }
     }
 }
@@ -121,6 +122,39 @@ fn a_restarted_kernel_nat_has_no_mapping_and_another_address() {
         let second = pass(&a, target, &x, "three");
         assert_eq!(second, addr("11.0.0.77:5000"));
         assert_eq!(pass(&x, second, &a, "back"), target);
+    });
+}
+
+/// Asks the gateway by NAT-PMP (RFC 6886, section 3.3) to map this port to that of the socket.
+fn request(socket: &UdpSocket, port: u16) {
+    let own = socket.local_addr().unwrap().port();
+    let mut request = vec![0, 1, 0, 0];
+    request.extend([own, port].map(u16::to_be_bytes).concat());
+    request.extend(3_600_u32.to_be_bytes());
+    socket.send_to(&request, addr("192.168.1.1:5351")).unwrap();
+    let mut answer = [0; 16];
+    assert_eq!(uninterrupted(|| socket.recv(&mut answer)).unwrap(), 16);
+    assert_eq!(answer[..4], [0, 129, 0, 0]);
+    assert_eq!(answer[10..12], port.to_be_bytes());
+}
+
+#[test]
+fn a_restarted_gateway_maps_no_port_until_it_is_asked_again() {
+    in_namespaces(|| {
+        if !require_nft() || !require_miniupnpd() {
+            return;
+        }
+        let net = Net::new(Masquerade::FullyRandom);
+        let gateway = Miniupnpd::start(&net.nat, (net.world.directory(), "gateway"), Speaks::Pcp).unwrap();
+        let (a, x) = (socket(&net.inside, 5000), socket(&net.outside[0], 1000));
+        a.set_read_timeout(Some(MINUTE)).unwrap();
+        request(&a, 6000);
+        assert_eq!(pass(&x, addr("11.0.0.1:6000"), &a, "in"), addr("11.0.0.7:1000"));
+        gateway.reboot(&net.nat, Some("11.0.0.77/8")).unwrap();
+        assert!(!gateway.mapped(&net.nat).unwrap().contains("dnat"));
+        x.send_to(b"knock", addr("11.0.0.77:6000")).unwrap();
+        request(&a, 6001);
+        assert_eq!(pass(&x, addr("11.0.0.77:6001"), &a, "in"), addr("11.0.0.7:1000"));
     });
 }
 

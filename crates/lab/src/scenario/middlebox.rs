@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::nat::{Mechanism, NatSpec};
 use super::topology::StageError;
 use crate::nat::kernel::{KernelNat, KernelNatConfig, Masquerade};
+use crate::nat::miniupnpd::Miniupnpd;
 use crate::nat::nat64::Nat64;
 use crate::nat::{NatBox, NatConfig, NatCounts};
 use crate::world::{Switch, World, parse_v4};
@@ -14,8 +15,8 @@ use crate::world::{Switch, World, parse_v4};
 pub enum Middlebox {
     /// The lab's own, of an exact behaviour.
     Lab(NatBox),
-    /// The kernel's.
-    Kernel(KernelNat),
+    /// The kernel's, with the program that maps ports on request, if there is one.
+    Kernel(KernelNat, Option<Miniupnpd>),
     /// From IPv6 to IPv4.
     Nat64(Nat64),
 }
@@ -47,8 +48,11 @@ impl Middlebox {
                 };
                 Self::Lab(world.nat(config, inside, outside)?)
             }
-            Mechanism::Kernel(ports, lifetime) => {
-                Self::Kernel(KernelNat::start(world, kernel(ports, lifetime), inside, outside)?)
+            Mechanism::Kernel(ports, lifetime, maps) => {
+                let nat = KernelNat::start(world, kernel(ports, lifetime), inside, outside)?;
+                let files = (world.directory(), name);
+                let maps = maps.map(|speaks| Miniupnpd::start(&nat, files, speaks)).transpose()?;
+                Self::Kernel(nat, maps)
             }
             Mechanism::Nat64(prefix, lifetime) => {
                 let config = (kernel(Masquerade::Plain, lifetime), prefix);
@@ -62,7 +66,7 @@ impl Middlebox {
     pub fn outer(&self) -> IpAddr {
         match self {
             Self::Lab(nat) => nat.outer(),
-            Self::Kernel(nat) => nat.outer(),
+            Self::Kernel(nat, _) => nat.outer(),
             Self::Nat64(nat) => nat.kernel().outer(),
         }
     }
@@ -72,7 +76,7 @@ impl Middlebox {
     pub fn counts(&self) -> Option<NatCounts> {
         match self {
             Self::Lab(nat) => Some(nat.counts()),
-            Self::Kernel(_) | Self::Nat64(_) => None,
+            Self::Kernel(..) | Self::Nat64(_) => None,
         }
     }
 
@@ -84,25 +88,25 @@ impl Middlebox {
     pub fn mappings(&self) -> Result<usize, StageError> {
         match self {
             Self::Lab(nat) => Ok(nat.mappings()),
-            Self::Kernel(nat) => Ok(nat.mappings()?),
+            Self::Kernel(nat, _) => Ok(nat.mappings()?),
             Self::Nat64(nat) => Ok(nat.kernel().mappings()?),
         }
     }
 
-    /// Deletes all mappings.
+    /// Deletes all mappings, but for ports that were mapped on request.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn forget(&self) -> Result<(), StageError> {
         match self {
             Self::Lab(nat) => nat.forget(),
-            Self::Kernel(nat) => nat.forget()?,
+            Self::Kernel(nat, _) => nat.forget()?,
             Self::Nat64(nat) => nat.kernel().forget()?,
         }
         Ok(())
     }
 
-    /// Restarts the box, without mappings; `outer` is its new address outside, with the prefix
+    /// Restarts the box, without mappings of any kind; `outer` is its new address outside, with the prefix
     /// length.
     ///
     /// # Errors
@@ -110,7 +114,8 @@ impl Middlebox {
     pub fn reboot(&self, outer: Option<&str>) -> Result<(), StageError> {
         match self {
             Self::Lab(nat) => nat.reboot(outer.map(parse_v4).transpose()?),
-            Self::Kernel(nat) => nat.reboot(outer)?,
+            Self::Kernel(nat, None) => nat.reboot(outer)?,
+            Self::Kernel(nat, Some(maps)) => maps.reboot(nat, outer)?,
             Self::Nat64(nat) => nat.reboot(outer)?,
         }
         Ok(())

@@ -10,6 +10,7 @@ use weft_scenario::units::Time;
 
 use super::check;
 use crate::nat::kernel::Masquerade;
+use crate::nat::miniupnpd::Speaks;
 use crate::nat::nat64::WELL_KNOWN_PREFIX;
 use crate::nat::{Behaviour, Dependence, NatKind, PortAssignment, Refresh};
 
@@ -33,8 +34,9 @@ pub struct NatSpec {
 pub enum Mechanism {
     /// The lab, with this behaviour.
     Lab(Behaviour),
-    /// nftables, with the life of UDP mappings if it is not the kernel's.
-    Kernel(Masquerade, Option<Duration>),
+    /// nftables, with the life of UDP mappings if it is not the kernel's, and how ports are mapped on
+    /// request.
+    Kernel(Masquerade, Option<Duration>, Option<Speaks>),
     /// tayga and nftables: IPv6 inside, and the prefix of the addresses outside.
     Nat64(Ipv6Addr, Option<Duration>),
 }
@@ -45,7 +47,8 @@ impl Mechanism {
     pub fn programs(&self) -> &'static [&'static str] {
         match self {
             Self::Lab(_) => &[],
-            Self::Kernel(..) => &["nft"],
+            Self::Kernel(_, _, None) => &["nft"],
+            Self::Kernel(_, _, Some(_)) => &["nft", "miniupnpd"],
             Self::Nat64(..) => &["nft", "tayga"],
         }
     }
@@ -67,6 +70,7 @@ struct Raw {
     refresh: Option<Refresh>,
     hairpin: Option<bool>,
     prefix: Option<String>,
+    maps: Option<Speaks>,
 }
 
 /// The keys that specify a behaviour.
@@ -102,6 +106,13 @@ impl NatSpec {
         if raw.prefix.is_some() && raw.kind != Some(Kind::Nat64) {
             return Err("prefix: only kind = \"nat64\" has one".to_owned());
         }
+        if raw.maps.is_some() && !matches!(mechanism, Mechanism::Kernel(..)) {
+            return Err(
+                "maps: only boxes of the kernel map ports on request; write kind = \"masquerade\", \
+                        \"masquerade-random\" or \"masquerade-fully-random\""
+                    .to_owned(),
+            );
+        }
         if raw.lifetime.is_some_and(|lifetime| lifetime.0.as_millis() == 0) {
             return Err("lifetime is 0 ms; write 1 ms at least".to_owned());
         }
@@ -126,7 +137,7 @@ impl NatSpec {
 
 fn mechanism(raw: &Raw) -> Result<Mechanism, String> {
     let lifetime = raw.lifetime.map(|lifetime| lifetime.0);
-    let masquerade = |ports| Ok(Mechanism::Kernel(ports, lifetime));
+    let masquerade = |ports| Ok(Mechanism::Kernel(ports, lifetime, raw.maps));
     let base = match (raw.kind, raw.mapping, raw.filtering) {
         (None, Some(mapping), Some(filtering)) => Behaviour::new(mapping, filtering),
         (None, ..) => return Err("write kind, or both mapping and filtering".to_owned()),
@@ -191,4 +202,39 @@ fn fits(behaviour: &Behaviour) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(keys: &str) -> Result<NatSpec, String> {
+        let places = "inside = \"home\"\ninner = \"192.168.1.1/24\"\noutside = \"internet\"\nouter = \"11.0.0.9/8\"";
+        NatSpec::read(format!("{keys}\n{places}").parse().unwrap())
+    }
+
+    #[test]
+    fn a_box_of_the_kernel_maps_ports_as_its_file_says() {
+        for (key, maps, programs) in [
+            ("", None, &["nft"][..]),
+            ("maps = \"pcp\"", Some(Speaks::Pcp), &["nft", "miniupnpd"]),
+            ("maps = \"upnp\"", Some(Speaks::Upnp), &["nft", "miniupnpd"]),
+        ] {
+            let mechanism = read(&format!("kind = \"masquerade-random\"\n{key}")).unwrap().mechanism;
+            assert_eq!(mechanism, Mechanism::Kernel(Masquerade::Random, None, maps));
+            assert_eq!(mechanism.programs(), programs);
+        }
+    }
+
+    #[test]
+    fn other_boxes_map_no_ports_on_request() {
+        let wanted = "maps: only boxes of the kernel map ports on request; write kind = \"masquerade\", \
+                      \"masquerade-random\" or \"masquerade-fully-random\"";
+        for kind in ["full-cone", "symmetric", "nat64"] {
+            let found = read(&format!("kind = \"{kind}\"\nmaps = \"pcp\""));
+            assert_eq!(found.unwrap_err(), wanted);
+        }
+        let found = read("kind = \"masquerade\"\nmaps = \"igd\"").unwrap_err();
+        assert_eq!(found, "unknown variant `igd`, expected `pcp` or `upnp` in `maps`");
+    }
 }

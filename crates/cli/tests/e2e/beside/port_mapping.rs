@@ -50,7 +50,7 @@ fn becomes_direct(speaks: Speaks, protocol: &str) {
     assert_eq!(kind_of_path(&homes.a, &homes.b), "relayed");
     assert_eq!(mapping(&homes.a)["why"], "reach.port_mapping = false");
 
-    let gateway = Miniupnpd::start(&homes.boxes[0], homes.world.directory(), speaks).unwrap();
+    let gateway = Miniupnpd::start(&homes.boxes[0], (homes.world.directory(), "miniupnpd"), speaks).unwrap();
     done(&homes.a, &["set", "reach.port_mapping", "true"]);
     wait_until(MINUTE, "the gateway maps the port", || {
         mapping(&homes.a)["mapped"] != Value::Null
