@@ -2,7 +2,7 @@
 //! direct where it may be, and relayed elsewhere. docs/reachability.md has all cells, `.ci/long reach`
 //! runs them.
 
-use weft_os::test_support::{require_nft, require_tayga};
+use weft_os::test_support::{require_miniupnpd, require_nft, require_tayga};
 
 use crate::common::beside;
 use crate::common::lab::{Folder, lab, text};
@@ -46,6 +46,15 @@ fn twelve_pairs_of_nat_boxes_have_the_path_that_they_may_have() {
                     "public+udp-blocked",
                 ],
             );
+        }
+    });
+}
+
+#[test]
+fn a_gateway_that_maps_ports_makes_hard_paths_direct() {
+    beside(|| {
+        if require_nft() && require_miniupnpd() {
+            hold("reach", &["random+miniupnpd", "miniupnpd+miniupnpd"]);
         }
     });
 }
