@@ -119,6 +119,7 @@ mod beside {
     mod two_networks;
     mod two_paths;
     mod under_way;
+    mod under_way_lan;
     mod unsaved;
     mod uplinks;
     mod upstream;
