@@ -206,16 +206,20 @@ impl World {
             kind: [Kind::Host, Kind::Observed, Kind::Mapped, Kind::Unknown(9)][input.below(4)],
             at: address(input),
         });
+        let mapping = |bits: u8| {
+            [
+                Mapping::Unknown,
+                Mapping::EndpointIndependent,
+                Mapping::EndpointDependent,
+            ][usize::from(bits & 3) % 3]
+        };
         Candidates {
             token: theirs(choice),
             echo: self.own.get(&peer(n)).copied().filter(|_| choice & 0x80 == 0),
             mappings: Mappings {
-                v4: [
-                    Mapping::Unknown,
-                    Mapping::EndpointIndependent,
-                    Mapping::EndpointDependent,
-                ][usize::from(choice >> 4 & 3) % 3],
+                v4: mapping(choice >> 4),
                 v6: Mapping::Unknown,
+                likely: mapping(choice >> 2),
             },
             candidates: candidates.collect(),
         }

@@ -290,6 +290,7 @@ mod tests {
             mappings: Mappings {
                 v4: Mapping::EndpointDependent,
                 v6: Mapping::Public,
+                likely: Mapping::Unknown,
             },
             candidates: candidates.collect(),
         }

@@ -58,18 +58,30 @@ pub struct Mappings {
     pub v4: Mapping,
     /// Of IPv6.
     pub v6: Mapping,
+    /// What is likely of IPv4 while that is unknown ([`Behaviour::likely`]). A search goes by it, and
+    /// nothing else.
+    pub likely: Mapping,
 }
 
 impl Mappings {
-    /// Bits 0 and 1 are IPv4, 2 and 3 IPv6; the others are reserved.
+    /// Bits 0 and 1 are IPv4, 2 and 3 IPv6, 4 and 5 what is likely of IPv4; the others are reserved.
     pub(crate) const fn to_byte(self) -> u8 {
-        self.v4.bits() | self.v6.bits() << 2
+        self.v4.bits() | self.v6.bits() << 2 | self.likely.bits() << 4
     }
 
     pub(crate) const fn from_byte(byte: u8) -> Self {
         Self {
             v4: Mapping::from_bits(byte),
             v6: Mapping::from_bits(byte >> 2),
+            likely: Mapping::from_bits(byte >> 4),
+        }
+    }
+
+    /// Returns what a search goes by: the mapping of IPv4, or what it probably is.
+    pub(crate) const fn of_search(self) -> Mapping {
+        match self.v4 {
+            Mapping::Unknown => self.likely,
+            known => known,
         }
     }
 }
@@ -79,6 +91,9 @@ impl Mappings {
 pub struct Behaviour {
     /// How outer ports are given.
     pub mapping: Mapping,
+    /// What it probably is while it is unknown: of one observation of another port than the socket's,
+    /// endpoint-dependent; of the same port, endpoint-independent.
+    pub likely: Mapping,
     /// The outer addresses that were seen, each once, in the order in which they were seen first.
     pub outer: Vec<SocketAddr>,
     /// How far each outer port is from the one that was seen before it. Equal steps let a peer
@@ -91,7 +106,9 @@ pub struct Behaviour {
 /// addresses of the host with the port of the socket.
 ///
 /// Observations of private addresses do not count: such an observer is behind the same NAT, or behind
-/// the outer one of two. The two kinds of NAT need two observers to be told apart.
+/// the outer one of two. The two kinds of NAT need two observers to be told apart. What more than half
+/// of the observers see is right, as is an address of the host that half of them see: some may lie, or
+/// be behind a box that translates sources.
 #[must_use]
 pub fn behaviour(observed: &[SocketAddr], host: &[SocketAddr]) -> Behaviour {
     let counted: Vec<SocketAddr> = observed.iter().copied().filter(|at| !is_private(at.ip())).collect();
@@ -101,12 +118,24 @@ pub fn behaviour(observed: &[SocketAddr], host: &[SocketAddr]) -> Behaviour {
             outer.push(*at);
         }
     }
-    let mapping = match (counted.len(), outer.len()) {
-        (0, _) => Mapping::Unknown,
-        _ if outer.iter().all(|at| host.contains(at)) => Mapping::Public,
-        (1, _) => Mapping::Unknown,
-        (_, 1) => Mapping::EndpointIndependent,
+    let observers = |seen: &dyn Fn(&SocketAddr) -> bool| counted.iter().filter(|at| seen(at)).count();
+    let of_host = observers(&|at| host.contains(at));
+    let most = outer
+        .iter()
+        .map(|outer| observers(&|at| at == outer))
+        .max()
+        .unwrap_or(0);
+    let mapping = match counted.len() {
+        0 => Mapping::Unknown,
+        all if 2 * of_host >= all => Mapping::Public,
+        1 => Mapping::Unknown,
+        all if 2 * most > all => Mapping::EndpointIndependent,
         _ => Mapping::EndpointDependent,
+    };
+    let likely = match (mapping, counted.first()) {
+        (Mapping::Unknown, Some(at)) if host.iter().any(|own| own.port() == at.port()) => Mapping::EndpointIndependent,
+        (Mapping::Unknown, Some(_)) => Mapping::EndpointDependent,
+        _ => Mapping::Unknown,
     };
     let ports = counted.windows(2).filter_map(|pair| match pair {
         [before, after] if before.ip() == after.ip() => Some(i32::from(after.port()) - i32::from(before.port())),
@@ -116,7 +145,12 @@ pub fn behaviour(observed: &[SocketAddr], host: &[SocketAddr]) -> Behaviour {
         Mapping::EndpointDependent => ports.collect(),
         _ => Vec::new(),
     };
-    Behaviour { mapping, outer, deltas }
+    Behaviour {
+        mapping,
+        likely,
+        outer,
+        deltas,
+    }
 }
 
 /// The largest step between two ports that prediction takes for one of the NAT's own.
@@ -192,9 +226,42 @@ mod tests {
             (&["198.51.100.1:2121", "198.51.100.1:2121"], Mapping::Public),
             // The port of the host, but another one outside.
             (&["198.51.100.1:2122"], Mapping::Unknown),
-            (&["198.51.100.1:2121", "203.0.113.1:5000"], Mapping::EndpointDependent),
+            (&["198.51.100.1:2121", "203.0.113.1:5000"], Mapping::Public),
         ] {
             assert_eq!(seen(observed, HOST).mapping, mapping, "{observed:?}");
+        }
+    }
+
+    #[test]
+    fn one_liar_does_not_overrule_other_observers() {
+        let lie = "192.0.2.66:666";
+        for (honest, mapping) in [
+            (
+                &["203.0.113.1:5000", "203.0.113.1:5000"][..],
+                Mapping::EndpointIndependent,
+            ),
+            (&["198.51.100.1:2121", "198.51.100.1:2121"], Mapping::Public),
+            (&["198.51.100.1:2121"], Mapping::Public),
+            (&["203.0.113.1:5000", "203.0.113.1:5001"], Mapping::EndpointDependent),
+        ] {
+            for at in 0..=honest.len() {
+                let mut observed = honest.to_vec();
+                observed.insert(at, lie);
+                assert_eq!(seen(&observed, HOST).mapping, mapping, "{observed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_observation_says_what_is_likely() {
+        for (observed, likely) in [
+            (&[][..], Mapping::Unknown),
+            (&["203.0.113.1:2121"], Mapping::EndpointIndependent),
+            (&["203.0.113.1:5000"], Mapping::EndpointDependent),
+            (&["198.51.100.1:2121"], Mapping::Unknown),
+            (&["203.0.113.1:5000", "203.0.113.1:5001"], Mapping::Unknown),
+        ] {
+            assert_eq!(seen(observed, HOST).likely, likely, "{observed:?}");
         }
     }
 
@@ -265,10 +332,10 @@ mod tests {
 
     #[test]
     fn a_byte_has_both_versions() {
-        for byte in 0..16 {
+        for byte in 0..64 {
             assert_eq!(Mappings::from_byte(byte).to_byte(), byte);
             assert_eq!(
-                Mappings::from_byte(byte | 0xf0).to_byte(),
+                Mappings::from_byte(byte | 0xc0).to_byte(),
                 byte,
                 "reserved bits are not read"
             );

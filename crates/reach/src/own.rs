@@ -170,9 +170,11 @@ impl Own {
     }
 
     pub(crate) fn mappings(&self) -> Mappings {
+        let v4 = self.behaviour(false);
         Mappings {
-            v4: self.behaviour(false).mapping,
+            v4: v4.mapping,
             v6: self.behaviour(true).mapping,
+            likely: v4.likely,
         }
     }
 }

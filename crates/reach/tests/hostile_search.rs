@@ -38,7 +38,11 @@ fn claim(node: &mut Node, n: u8, theirs: Token, mapping: Mapping) -> Key {
     node.reach.handle_seen(node.now, peer(n), peer(LIAR), victim);
     let v6 = Mapping::Unknown;
     let echo = Some(node.own(n));
-    let mappings = Mappings { v4: mapping, v6 };
+    let mappings = Mappings {
+        v4: mapping,
+        v6,
+        ..Mappings::default()
+    };
     let candidates = vec![told(victim)];
     node.message(
         n,
@@ -94,7 +98,7 @@ fn the_word_of_the_peer_alone_is_not_enough() {
         node.reach.handle_seen(0, peer(1), peer(by), seen);
         let mappings = Mappings {
             v4: dependent,
-            v6: Mapping::Unknown,
+            ..Mappings::default()
         };
         let (token, echo) = (token(1), Some(node.own(1)));
         let candidates = [SocketAddr::from((VICTIM, 53)), at("10.1.2.3:53"), at("192.0.2.99:53")];
@@ -125,7 +129,7 @@ fn the_word_of_others_is_old_after_an_hour() {
         node.collect();
         let mappings = Mappings {
             v4: Mapping::EndpointDependent,
-            v6: Mapping::Unknown,
+            ..Mappings::default()
         };
         let (token, echo) = (token(1), Some(node.own(1)));
         let candidates = vec![told(SocketAddr::from((VICTIM, 53)))];
@@ -198,7 +202,7 @@ fn one_search_at_a_time() {
         node.reach.handle_seen(0, peer(n), peer(LIAR), seen);
         let mappings = Mappings {
             v4: Mapping::EndpointIndependent,
-            v6: Mapping::Unknown,
+            ..Mappings::default()
         };
         let (token, echo, candidates) = (token(u64::from(n)), Some(node.own(n)), vec![told(seen)]);
         node.message(
@@ -236,7 +240,11 @@ fn a_peer_gets_one_search_in_ten_minutes() {
         let message = Candidates {
             token: token(u64::from(step)),
             echo: Some(node.own(1)),
-            mappings: Mappings { v4, v6 },
+            mappings: Mappings {
+                v4,
+                v6,
+                ..Mappings::default()
+            },
             candidates: vec![told(seen)],
         };
         node.message(1, &message);
@@ -256,7 +264,7 @@ fn a_peer_without_a_witness_causes_few_questions_and_no_search() {
         let victims = (0..32).map(|n| told(SocketAddr::from(([203, 0, (step % 100) as u8, n], 53))));
         let mappings = Mappings {
             v4: Mapping::EndpointIndependent,
-            v6: Mapping::Unknown,
+            ..Mappings::default()
         };
         node.message(
             1,

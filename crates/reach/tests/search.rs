@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use common::{Faults, Filtering, Mapping, Nat, OBSERVERS, World};
 use proptest::prelude::*;
+use weft_reach::nat::Mapping as NatMapping;
 use weft_reach::{Config, Outcome, Source};
 use weft_wire::NodeAddr;
 
@@ -131,19 +132,69 @@ fn a_search_begins_once_the_nats_are_known() {
     let (a, b) = (world.host(0), world.host(1));
     let observer = |by: u8| NodeAddr::new([by; 16]);
     let now = world.now;
-    world.hosts[b].reach.forget_observer(now, observer(0xf1));
+    let all = [(0xf0, OBSERVERS[0]), (0xf1, OBSERVERS[1])];
+    for (by, _) in all {
+        world.hosts[b].reach.forget_observer(now, observer(by));
+    }
     world.join(a, b);
     world.run(now + 3_000);
     assert!(world.hosts.iter().all(|host| host.asked.is_empty()));
     let (inner, now) = (world.hosts[b].at, world.now);
-    let seen = world.nats[1].outbound(now, inner, SocketAddr::from(OBSERVERS[1]));
-    world.hosts[b].reach.handle_observed(now, observer(0xf1), seen);
+    for (by, at) in all {
+        let seen = world.nats[1].outbound(now, inner, SocketAddr::from(at));
+        world.hosts[b].reach.handle_observed(now, observer(by), seen);
+    }
     world.run(now + 1_000);
     assert_eq!(world.hosts[b].searches.len(), 1);
     for host in [a, b] {
         assert!((1..=4).contains(&world.hosts[host].asked.len()));
         assert!(probes(&world, host, now) > 50, "host {host}");
     }
+}
+
+/// One observer sees a node at another port than its own: its NAT probably draws ports.
+#[test]
+fn one_observer_is_enough_for_a_search() {
+    for seed in 0..8 {
+        let firewall = Nat::new(1, Mapping::None, STRICT);
+        let mut world = World::new(seed, FAULTS, vec![firewall, hard(2).seeded(seed)]);
+        world.answers = true;
+        let (a, b) = (world.host(0), world.host(1));
+        for host in [a, b] {
+            let now = world.now;
+            world.hosts[host].reach.forget_observer(now, NodeAddr::new([0xf1; 16]));
+            let v4 = world.hosts[host].reach.mappings().v4;
+            assert_eq!(v4 == NatMapping::Unknown, host == b);
+        }
+        world.join(a, b);
+        world.run(world.now + 30_000);
+        assert!(
+            [a, b].iter().all(|host| !world.hosts[*host].found.is_empty()),
+            "seed {seed}"
+        );
+    }
+}
+
+/// The kind of NAT becomes known after the attempt has failed: another one begins at once.
+#[test]
+fn a_failed_attempt_is_repeated_once_the_nats_are_known() {
+    let mut world = World::new(1, FAULTS, vec![easy(1), hard(2)]);
+    world.answers = true;
+    let (a, b) = (world.host(0), world.host(1));
+    let now = world.now;
+    world.hosts[b].reach.forget_observer(now, NodeAddr::new([0xf0; 16]));
+    world.hosts[b].reach.forget_observer(now, NodeAddr::new([0xf1; 16]));
+    world.join(a, b);
+    world.run(now + 15_000);
+    let at = world.hosts[b].reach.history(world.hosts[a].addr).last().cloned();
+    assert!(at.is_some_and(|record| record.end.is_some()), "it has failed");
+    let (inner, now) = (world.hosts[b].at, world.now);
+    for (by, at) in [(0xf0, OBSERVERS[0]), (0xf1, OBSERVERS[1])] {
+        let seen = world.nats[1].outbound(now, inner, SocketAddr::from(at));
+        world.hosts[b].reach.handle_observed(now, NodeAddr::new([by; 16]), seen);
+    }
+    world.run(now + 2_000);
+    assert_eq!(world.hosts[b].searches.len(), 1);
 }
 
 #[test]

@@ -36,7 +36,11 @@ fn the_vectors_are_what_the_code_does() {
     let begins = Candidates {
         token: a,
         echo: None,
-        mappings: Mappings { v4, v6 },
+        mappings: Mappings {
+            v4,
+            v6,
+            ..Mappings::default()
+        },
         candidates: vec![
             of(Kind::Host, "192.168.1.2:2121"),
             of(Kind::Host, "[2001:db8:1::2]:2121"),
@@ -49,7 +53,11 @@ fn the_vectors_are_what_the_code_does() {
     let answers = Candidates {
         token: b,
         echo: Some(a),
-        mappings: Mappings { v4, v6 },
+        mappings: Mappings {
+            v4,
+            v6,
+            ..Mappings::default()
+        },
         candidates: vec![of(Kind::Mapped, "198.51.100.7:2121")],
     };
     for (name, message) in [("A.begins", begins), ("B.answers", answers), ("A.confirms", confirms)] {

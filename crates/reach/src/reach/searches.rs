@@ -130,10 +130,10 @@ impl Reach {
     }
 
     /// Returns what this node would have to do in a search, if the mappings of both nodes call for
-    /// one: of exactly one of them, those of IPv4 depend on the endpoint.
+    /// one: of exactly one of them, those of IPv4 depend on the endpoint, or probably do.
     fn role(&self, addr: NodeAddr) -> Option<Role> {
         let fixed = |mapping| matches!(mapping, Mapping::EndpointIndependent | Mapping::Public);
-        match (self.own.mappings().v4, self.round(addr)?.mappings.v4) {
+        match (self.own.mappings().of_search(), self.round(addr)?.mappings.of_search()) {
             (own, Mapping::EndpointDependent) if fixed(own) => Some(Role::Ports),
             (Mapping::EndpointDependent, peer) if fixed(peer) && self.config.sockets > 0 => Some(Role::Sockets),
             _ => None,

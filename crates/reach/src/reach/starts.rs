@@ -83,7 +83,8 @@ impl Reach {
     /// this node's NATs, on which a search depends.
     pub(super) fn follow_candidates(&mut self, now: u64) {
         let (candidates, mappings) = (self.own.candidates(), self.own.mappings());
-        let moved = candidates != self.told;
+        // A search may succeed where the attempt before has failed.
+        let moved = candidates != self.told || mappings.of_search() != self.told_mappings.of_search();
         if !moved && mappings == self.told_mappings {
             return;
         }
