@@ -82,6 +82,13 @@ impl Nat {
         }
     }
 
+    /// Forgets all mappings, as a box does that restarts. Ports go on where they were, so that new
+    /// mappings have other ones unless the box keeps those of sockets.
+    pub(crate) fn reboot(&mut self) {
+        self.mappings.clear();
+        self.granted.clear();
+    }
+
     /// Maps an outer port to an inner endpoint, as PCP does on request. Any host may send to it.
     pub(crate) fn grant(&mut self, inner: SocketAddr) -> SocketAddr {
         let port = FIRST_GRANTED_PORT + self.granted.len() as u16;

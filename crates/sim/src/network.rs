@@ -199,6 +199,17 @@ impl Network {
         self.by_outer.insert(outer, host);
     }
 
+    /// Restarts the NAT boxes of a host, the last of which has this address outside from now on.
+    pub(crate) fn reboot(&mut self, host: HostId, outer: IpAddr) {
+        self.by_outer.retain(|_, behind| *behind != host);
+        let nats = &mut self.hosts[host].nats;
+        nats.iter_mut().for_each(Nat::reboot);
+        if let Some(last) = nats.last_mut() {
+            last.outer = outer;
+            self.by_outer.insert(outer, host);
+        }
+    }
+
     /// Lets the one NAT box of a host map a port to the host's ordinary socket.
     pub(crate) fn grant(&mut self, host: HostId) -> Option<SocketAddr> {
         let attachment = &mut self.hosts[host];

@@ -236,6 +236,15 @@ impl World {
         self.network.put_behind(id, kind, IpAddr::from(outer));
     }
 
+    /// Restarts the NAT boxes of a host, which lose their mappings, and get another address outside if
+    /// `moved`.
+    pub fn reboot_boxes(&mut self, id: HostId, moved: bool) {
+        let [first, ..] = OUTER;
+        let first = if moved { first + 1 } else { first };
+        let outer = (u32::from_be_bytes([first, 0, 0, 0]) + id as u32 + 1).to_be_bytes();
+        self.network.reboot(id, IpAddr::from(outer));
+    }
+
     /// Lets the NAT box of a host map a port to it, as a gateway does on request. Returns the outer
     /// address; `None` unless the host is behind exactly one box.
     pub fn map_port(&mut self, id: HostId) -> Option<SocketAddr> {

@@ -30,6 +30,7 @@ mod local_ends;
 mod mesh;
 mod metrics;
 mod moves;
+mod network_changes;
 mod networks;
 mod outside;
 mod pair;
