@@ -1,4 +1,4 @@
-//! Jobs at a gateway, each on a thread of its own: the libraries parse what the gateway sends, and the
+//! Jobs at a gateway, each on a thread of its own: what the gateway sends is read there, and the
 //! daemon's thread waits for none of that.
 //!
 //! PCP comes first, then NAT-PMP if the gateway says so, then UPnP: its search asks the gateway alone,
@@ -6,18 +6,16 @@
 //! believed.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crab_nat::{InternetProtocol, PortMapping, PortMappingOptions, PortMappingType, TimeoutConfig, natpmp, pcp};
-use igd_next::aio::tokio::{Tokio, search_gateway};
-use igd_next::{AddPortError, GatewayIpVersion, PortMappingProtocol, SearchOptions};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 
-use super::{Done, Granted, Job, LIFETIME, Place, Protocol, Tried};
+use super::upnp;
+use super::{Done, Granted, Job, LIFETIME, Outcome, Place, Protocol, Tried};
 
 /// Three requests within 1.75 s: the gateway is one hop away.
 const PATIENCE: TimeoutConfig = TimeoutConfig {
@@ -25,42 +23,44 @@ const PATIENCE: TimeoutConfig = TimeoutConfig {
     max_retries: 2,
     max_retry_timeout: None,
 };
-/// Time limit of each search for a UPnP gateway.
-const SEARCH: Duration = Duration::from_millis(1_500);
-/// Time limit of the requests to a UPnP gateway.
-const REQUESTS: Duration = Duration::from_secs(5);
-/// The port of SSDP (UPnP Device Architecture 1.1, section 1.3.2).
-const SSDP: u16 = 1900;
-/// The name of the mapping in the gateway's list.
-const DESCRIPTION: &str = "weft";
-/// The longest text of a gateway that is shown, in characters.
-const LONGEST: usize = 160;
 
 /// A mapping at its gateway, with what renewing and withdrawing take.
-#[derive(Debug)]
-pub struct Lease(Kind);
+#[derive(Clone, Debug)]
+pub struct Lease {
+    place: Place,
+    port: u16,
+    kind: Kind,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Kind {
-    Pmp(PortMapping),
-    Upnp {
-        gateway: igd_next::aio::Gateway<Tokio>,
-        place: Place,
-        port: u16,
-    },
+    /// The nonce is the right to the mapping: a gateway refuses another one until the life ends.
+    Pcp(pcp::Nonce),
+    NatPmp,
+    Upnp(upnp::xml::Service),
+}
+
+impl Kind {
+    const fn protocol(&self) -> Protocol {
+        match self {
+            Self::Pcp(_) => Protocol::Pcp,
+            Self::NatPmp => Protocol::NatPmp,
+            Self::Upnp(_) => Protocol::Upnp,
+        }
+    }
 }
 
 /// What came of a job, and the mapping at the gateway if there is one.
 pub type Result = (Done, Option<Lease>);
 
-/// Starts a job on a thread of its own. What comes of it is sent to `done`, also if a library fails.
+/// Starts a job on a thread of its own. What comes of it is sent to `done`, also if a protocol fails.
 ///
 /// # Errors
 /// The system starts no thread.
 pub fn start(job: Job, lease: Option<Lease>, done: mpsc::Sender<Result>) -> io::Result<()> {
     let run = move || {
         let result = catch_unwind(AssertUnwindSafe(|| run(job, lease)));
-        let result = result.unwrap_or_else(|_| (failed(job, "a library of the protocols failed"), None));
+        let result = result.unwrap_or_else(|_| (failed(job, "a protocol failed"), None));
         // The daemon ends otherwise.
         let _ = done.blocking_send(result);
     };
@@ -77,7 +77,7 @@ pub fn failed(job: Job, why: &str) -> Done {
         Job::Withdraw => Done::Withdrawn,
         Job::Map { .. } | Job::Renew => Done::Failed(vec![Tried {
             protocol: Protocol::Pcp,
-            outcome: why.to_owned(),
+            outcome: Outcome::said(why),
         }]),
     }
 }
@@ -90,7 +90,7 @@ fn run(job: Job, lease: Option<Lease>) -> Result {
     };
     runtime.block_on(async {
         match (job, lease) {
-            (Job::Map { place, port }, _) => map(place, port).await,
+            (Job::Map { place, port }, lease) => map(place, port, lease).await,
             (Job::Renew, Some(lease)) => renew(lease).await,
             (Job::Withdraw, Some(lease)) => {
                 withdraw(lease).await;
@@ -101,46 +101,49 @@ fn run(job: Job, lease: Option<Lease>) -> Result {
     })
 }
 
-async fn map(place: Place, port: u16) -> Result {
+type Mapped = std::result::Result<(Granted, Kind), Outcome>;
+
+async fn by(protocol: Protocol, place: Place, port: u16, kind: Option<Kind>) -> Mapped {
+    match protocol {
+        Protocol::Pcp => by_pcp(place, port, kind).await,
+        Protocol::NatPmp => by_nat_pmp(place, port).await,
+        Protocol::Upnp => by_upnp(place, port, kind).await,
+    }
+}
+
+fn leased((granted, kind): (Granted, Kind), place: Place, tried: Vec<Tried>) -> Result {
+    let port = granted.at.port();
+    (Done::Granted(granted, tried), Some(Lease { place, port, kind }))
+}
+
+async fn map(place: Place, port: u16, last: Option<Lease>) -> Result {
+    let kind = last
+        .as_ref()
+        .filter(|last| last.place == place)
+        .map(|last| last.kind.clone());
     let mut tried = Vec::new();
     let mut next = Some(Protocol::Pcp);
     while let Some(protocol) = next {
-        let result = match protocol {
-            Protocol::Pcp => by_pcp(place, port).await,
-            Protocol::NatPmp => by_nat_pmp(place, port).await,
-            Protocol::Upnp => by_upnp(place, port).await,
-        };
-        let failure = match result {
-            Ok((granted, lease)) => return (Done::Granted(granted, tried), Some(lease)),
-            Err(failure) => failure,
+        let outcome = match by(protocol, place, port, kind.clone()).await {
+            Ok(mapped) => return leased(mapped, place, tried),
+            Err(outcome) => outcome,
         };
         next = match protocol {
-            Protocol::Pcp if failure.speaks => Some(Protocol::NatPmp),
+            Protocol::Pcp if outcome != Outcome::Silent => Some(Protocol::NatPmp),
             Protocol::Pcp | Protocol::NatPmp => Some(Protocol::Upnp),
             Protocol::Upnp => None,
         };
-        let outcome = failure.outcome;
         tried.push(Tried { protocol, outcome });
     }
-    (Done::Failed(tried), None)
+    (Done::Failed(tried), last)
 }
 
-/// Why a protocol brought no mapping.
-struct Failure {
-    outcome: String,
-    /// The gateway has answered.
-    speaks: bool,
-}
-
-impl Failure {
-    fn of(error: impl std::fmt::Display, speaks: bool) -> Self {
-        // Some of it is text of the gateway.
-        let text = error.to_string();
-        let text = text.chars().map(|c| if c.is_control() { '?' } else { c });
-        Self {
-            outcome: text.take(LONGEST).collect(),
-            speaks,
-        }
+/// Asks for the same mapping by the same protocol: a gateway that has lost it grants it anew.
+async fn renew(lease: Lease) -> Result {
+    let protocol = lease.kind.protocol();
+    match by(protocol, lease.place, lease.port, Some(lease.kind.clone())).await {
+        Ok(mapped) => leased(mapped, lease.place, Vec::new()),
+        Err(outcome) => (Done::Failed(vec![Tried { protocol, outcome }]), Some(lease)),
     }
 }
 
@@ -152,156 +155,100 @@ fn options(port: u16) -> PortMappingOptions {
     }
 }
 
-fn own_port(place: Place) -> std::result::Result<NonZeroU16, Failure> {
-    NonZeroU16::new(place.own.port()).ok_or_else(|| Failure::of("the socket has no port", false))
+fn own_port(place: Place) -> std::result::Result<NonZeroU16, Outcome> {
+    NonZeroU16::new(place.own.port()).ok_or_else(|| Outcome::said("the socket has no port"))
 }
 
-async fn by_pcp(place: Place, port: u16) -> std::result::Result<(Granted, Lease), Failure> {
+async fn by_pcp(place: Place, port: u16, kind: Option<Kind>) -> Mapped {
     let client = IpAddr::V4(*place.own.ip());
     let request = pcp::BaseMapRequest::new(place.gateway.into(), client, InternetProtocol::Udp, own_port(place)?);
-    let mapping = pcp::port_mapping(request, None, None, options(port)).await;
-    let mapping = mapping.map_err(|error| match error {
-        pcp::Failure::Timeout => Failure::of("the gateway does not answer", false),
-        pcp::Failure::Socket(error) => Failure::of(error, false),
-        error => Failure::of(error, true),
-    })?;
-    of_pmp(mapping).await
-}
-
-async fn by_nat_pmp(place: Place, port: u16) -> std::result::Result<(Granted, Lease), Failure> {
-    let mapping = natpmp::port_mapping(
-        place.gateway.into(),
-        InternetProtocol::Udp,
-        own_port(place)?,
-        options(port),
-    )
-    .await;
-    let mapping = mapping.map_err(|error| match error {
-        natpmp::Failure::Timeout => Failure::of("the gateway does not answer", false),
-        error => Failure::of(error, true),
-    })?;
-    of_pmp(mapping).await
-}
-
-/// The outer address of a mapping: PCP says it, NAT-PMP is asked.
-async fn of_pmp(mapping: PortMapping) -> std::result::Result<(Granted, Lease), Failure> {
-    let (protocol, ip) = match mapping.mapping_type() {
-        PortMappingType::Pcp { external_ip, .. } => (Protocol::Pcp, external_ip.to_canonical()),
-        PortMappingType::NatPmp => {
-            let ip = natpmp::external_address(mapping.gateway(), Some(PATIENCE)).await;
-            let ip = ip.map_err(|error| Failure::of(error, true))?;
-            (Protocol::NatPmp, IpAddr::V4(ip))
-        }
+    let nonce = match kind {
+        Some(Kind::Pcp(nonce)) => Some(nonce),
+        _ => None,
     };
-    let granted = Granted {
+    let mapping = pcp::port_mapping(request, nonce, None, options(port)).await;
+    let mapping = mapping.map_err(of_pcp)?;
+    match mapping.mapping_type() {
+        PortMappingType::Pcp { external_ip, nonce, .. } => {
+            let granted = granted(&mapping, external_ip.to_canonical(), Protocol::Pcp);
+            Ok((granted, Kind::Pcp(nonce)))
+        }
+        PortMappingType::NatPmp => Err(Outcome::Silent),
+    }
+}
+
+async fn by_nat_pmp(place: Place, port: u16) -> Mapped {
+    let gateway = place.gateway.into();
+    let mapping = natpmp::port_mapping(gateway, InternetProtocol::Udp, own_port(place)?, options(port)).await;
+    let mapping = mapping.map_err(of_nat_pmp)?;
+    let ip = natpmp::external_address(gateway, Some(PATIENCE)).await;
+    let ip = ip.map_err(of_nat_pmp)?;
+    Ok((granted(&mapping, ip.into(), Protocol::NatPmp), Kind::NatPmp))
+}
+
+fn granted(mapping: &PortMapping, ip: IpAddr, protocol: Protocol) -> Granted {
+    Granted {
         at: SocketAddr::new(ip, mapping.external_port().get()),
         protocol,
         lifetime: mapping.lifetime(),
-    };
-    Ok((granted, Lease(Kind::Pmp(mapping))))
-}
-
-async fn by_upnp(place: Place, port: u16) -> std::result::Result<(Granted, Lease), Failure> {
-    let multicast = SocketAddr::from((Ipv4Addr::new(239, 255, 255, 250), SSDP));
-    let unicast = SocketAddr::from((place.gateway, SSDP));
-    let mut found = None;
-    for to in [unicast, multicast] {
-        if let Some(gateway) = search(place, to).await {
-            found = Some(gateway);
-            break;
-        }
     }
-    let gateway = found.ok_or_else(|| Failure::of("the gateway does not answer", false))?;
-    let requests = upnp_mapping(&gateway, place, port);
-    let granted = timeout(REQUESTS, requests)
-        .await
-        .map_err(|_| Failure::of("the gateway takes too long", true))??;
-    let port = granted.at.port();
-    Ok((granted, Lease(Kind::Upnp { gateway, place, port })))
 }
 
-/// A UPnP gateway that answers a search, if it is that of the default route.
-async fn search(place: Place, to: SocketAddr) -> Option<igd_next::aio::Gateway<Tokio>> {
-    let mut options = SearchOptions::default();
-    options.bind_addr = SocketAddr::new(IpAddr::V4(*place.own.ip()), 0);
-    options.broadcast_address = to;
-    options.timeout = Some(SEARCH);
-    options.single_search_timeout = Some(SEARCH);
-    options.gateway_ip_version = GatewayIpVersion::V4;
-    let gateway = search_gateway(options).await.ok()?;
-    (gateway.addr.ip() == IpAddr::V4(place.gateway)).then_some(gateway)
+async fn by_upnp(place: Place, port: u16, kind: Option<Kind>) -> Mapped {
+    let known = match kind {
+        Some(Kind::Upnp(service)) => Some(service),
+        _ => None,
+    };
+    let (granted, service) = upnp::map(place, port, known).await?;
+    Ok((granted, Kind::Upnp(service)))
 }
 
-async fn upnp_mapping(
-    gateway: &igd_next::aio::Gateway<Tokio>,
-    place: Place,
-    port: u16,
-) -> std::result::Result<Granted, Failure> {
-    const UDP: PortMappingProtocol = PortMappingProtocol::UDP;
-    let own = SocketAddr::V4(place.own);
-    let ip = gateway
-        .get_external_ip()
-        .await
-        .map_err(|error| Failure::of(error, true))?;
-    let mut lifetime = LIFETIME;
-    let mut added = gateway.add_port(UDP, port, own, lifetime, DESCRIPTION).await;
-    if matches!(added, Err(AddPortError::OnlyPermanentLeasesSupported)) {
-        lifetime = 0;
-        added = gateway.add_port(UDP, port, own, lifetime, DESCRIPTION).await;
+fn of_pcp(failure: pcp::Failure) -> Outcome {
+    use pcp::Failure as F;
+    match failure {
+        F::Timeout => Outcome::Silent,
+        F::Socket(error) => of_socket(&error),
+        F::NetworkFailure(_) => Outcome::NoOuter,
+        F::NotAuthorized(_) => Outcome::said("it allows this host no mapping"),
+        F::NoResources(_) => Outcome::said("it has no port or no outer address left"),
+        F::UserExceededQuota(_) => Outcome::said("this host has too many mappings there"),
+        other => Outcome::said(&other),
     }
-    let port = match added {
-        Ok(()) => port,
-        // Another host has it, or the gateway wants no port chosen.
-        Err(AddPortError::PortInUse | AddPortError::RequestError(_)) => gateway
-            .add_any_port(UDP, own, lifetime, DESCRIPTION)
-            .await
-            .map_err(|error| Failure::of(error, true))?,
-        Err(error) => return Err(Failure::of(error, true)),
-    };
-    Ok(Granted {
-        at: SocketAddr::new(ip, port),
-        protocol: Protocol::Upnp,
-        lifetime,
-    })
 }
 
-async fn renew(Lease(kind): Lease) -> Result {
-    let (protocol, result) = match kind {
-        Kind::Pmp(mut mapping) => {
-            let protocol = match mapping.mapping_type() {
-                PortMappingType::Pcp { .. } => Protocol::Pcp,
-                PortMappingType::NatPmp => Protocol::NatPmp,
-            };
-            let renewed = mapping.renew().await.map_err(|error| Failure::of(error, true));
-            let result = match renewed {
-                Ok(()) => of_pmp(mapping).await,
-                Err(failure) => Err(failure),
-            };
-            (protocol, result)
-        }
-        Kind::Upnp { gateway, place, port } => {
-            let renewed = timeout(REQUESTS, upnp_mapping(&gateway, place, port)).await;
-            let renewed = renewed.unwrap_or_else(|_| Err(Failure::of("the gateway takes too long", true)));
-            let result = renewed.map(|granted| {
-                let port = granted.at.port();
-                (granted, Lease(Kind::Upnp { gateway, place, port }))
-            });
-            (Protocol::Upnp, result)
-        }
-    };
-    match result {
-        Ok((granted, lease)) => (Done::Granted(granted, Vec::new()), Some(lease)),
-        Err(Failure { outcome, .. }) => (Done::Failed(vec![Tried { protocol, outcome }]), None),
+fn of_nat_pmp(failure: natpmp::Failure) -> Outcome {
+    use natpmp::Failure as F;
+    match failure {
+        F::Timeout => Outcome::Silent,
+        F::Socket(error) => of_socket(&error),
+        F::NetworkFailure => Outcome::NoOuter,
+        other => Outcome::said(&other),
+    }
+}
+
+/// A host that refuses the port does not speak the protocol.
+fn of_socket(error: &io::Error) -> Outcome {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Outcome::Silent,
+        _ => Outcome::said(error),
     }
 }
 
 /// Withdraws a mapping; a gateway that does not answer forgets it when its life ends.
-async fn withdraw(Lease(kind): Lease) {
+async fn withdraw(Lease { place, port, kind }: Lease) {
+    const UDP: InternetProtocol = InternetProtocol::Udp;
+    let (gateway, client) = (place.gateway.into(), IpAddr::V4(*place.own.ip()));
+    let Ok(internal_port) = own_port(place) else { return };
     match kind {
-        Kind::Pmp(mapping) => drop(mapping.try_drop().await),
-        Kind::Upnp { gateway, port, .. } => {
-            let remove = gateway.remove_port(PortMappingProtocol::UDP, port);
-            let _ = timeout(REQUESTS, remove).await;
+        Kind::Pcp(nonce) => {
+            let protocol = UDP;
+            let range = pcp::DropMappingRange::Single {
+                internal_port,
+                protocol,
+            };
+            drop(pcp::try_drop_mapping(gateway, client, nonce, range, Some(PATIENCE)).await);
         }
+        Kind::NatPmp => drop(natpmp::try_drop_mapping(gateway, UDP, Some(internal_port), Some(PATIENCE)).await),
+        Kind::Upnp(service) => upnp::withdraw(&service, place, port).await,
     }
 }
