@@ -4,14 +4,19 @@
 //! | module | what is there |
 //! |---|---|
 //! | here | [`Mapper`]: which job is due, what a gateway may say, and what it said |
-//! | [`gateway`] | the jobs: PCP, NAT-PMP and UPnP-IGD by libraries |
+//! | [`gateway`] | the jobs, with PCP and NAT-PMP by a library |
+//! | [`upnp`] | UPnP-IGD |
+//! | [`announcements`] | what a gateway tells its network when it starts |
+//! | [`place`] | which gateway is asked, for which socket |
 //!
 //! A gateway is any host that calls itself one: its answer is a hint, as the word of a neighbour is.
 //! An outer address that makes no sense is refused, and peers probe the others within the budgets of
 //! `weft_reach::budget`.
 
+pub mod announcements;
 pub mod gateway;
 pub mod place;
+pub mod upnp;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -19,9 +24,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use weft_reach::candidate::{Refused, check};
 use weft_reach::nat::is_private;
 
-/// The lifetime that is asked for, in seconds. A mapping is renewed after half of what was granted, so
-/// that a gateway which lost it, as at a restart, has it again after half an hour.
+/// The lifetime that is asked for, in seconds. A mapping is renewed after half of what was granted, or
+/// sooner ([`PROBE`]).
 pub const LIFETIME: u32 = 3_600;
+/// The longest time between two requests for a mapping that is held, in ms: a gateway which lost it, as
+/// at a restart, says nothing by itself.
+pub const PROBE: u64 = 120_000;
 /// The pause after the first failure, in ms; doubled with each further one.
 pub const FIRST_PAUSE: u64 = 60_000;
 /// The longest pause after a failure, in ms.
@@ -29,9 +37,11 @@ pub const LAST_PAUSE: u64 = 3_600_000;
 /// The minimum interval between two jobs, in ms: neither a gateway that grants seconds nor a network
 /// that flaps causes more.
 pub const LEAST_INTERVAL: u64 = 10_000;
-/// The minimum interval between two questions of the same gateway that changes of the network cause,
-/// in ms: most of them are about interfaces of containers and the like.
+/// The minimum interval between two questions of a gateway that maps no port which changes of the
+/// network cause, in ms: most of them are about interfaces of containers and the like.
 pub const AFTER_CHANGE: u64 = 60_000;
+/// The longest text of a gateway that is shown, in characters.
+pub const LONGEST_TEXT: usize = 160;
 
 /// Where a mapping is asked for, and for which socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +79,51 @@ pub struct Granted {
 pub struct Tried {
     /// The protocol.
     pub protocol: Protocol,
-    /// What the gateway said; text of the gateway is escaped and cut.
-    pub outcome: String,
+    /// What the gateway said.
+    pub outcome: Outcome,
+}
+
+/// Why a protocol brings no mapping, as a sentence about the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Outcome {
+    /// The gateway does not speak it.
+    #[error("it does not answer")]
+    Silent,
+    /// The gateway has no outer address that is of use, and does not say which one it has.
+    #[error("it has no public outer address: it is behind another NAT, or offline")]
+    NoOuter,
+    /// The outer address makes no sense.
+    #[error(transparent)]
+    Nonsense(#[from] Nonsense),
+    /// Something else; text of the gateway is escaped and cut.
+    #[error("{0}")]
+    Said(String),
+}
+
+impl Outcome {
+    /// Takes a text that is fit to be shown.
+    pub(crate) fn said(why: &(impl ToString + ?Sized)) -> Self {
+        Self::Said(why.to_string())
+    }
+}
+
+/// Says why a gateway maps no port, for the user.
+#[must_use]
+pub fn explain(tried: &[Tried]) -> String {
+    let outcomes = || tried.iter().map(|tried| &tried.outcome);
+    if outcomes().all(|outcome| *outcome == Outcome::Silent) {
+        return "the gateway offers no PCP, NAT-PMP or UPnP".to_owned();
+    }
+    // What a protocol says about the outer address explains what the others bring.
+    let nonsense = outcomes().find(|outcome| matches!(outcome, Outcome::Nonsense(_)));
+    let outer = nonsense.or_else(|| outcomes().find(|outcome| **outcome == Outcome::NoOuter));
+    if let Some(outer) = outer {
+        return format!("the gateway maps no port: {outer}");
+    }
+    let each = tried
+        .iter()
+        .map(|tried| format!("{}: {}", tried.protocol, tried.outcome));
+    format!("the gateway maps no port ({})", each.collect::<Vec<_>>().join("; "))
 }
 
 /// What is to be done at a gateway. One job runs at a time.
@@ -136,6 +189,8 @@ struct Held {
     place: Place,
     granted: Granted,
     renew: u64,
+    /// The gateway did not answer the last time. One answer may be lost.
+    missed: bool,
     /// It makes no sense, and is withdrawn.
     refused: bool,
 }
@@ -151,12 +206,13 @@ impl Mapper {
         }
     }
 
-    /// Handles a change of this host's network: the gateway may be another one with the same address.
+    /// Handles a change of this host's network, or an announcement of the gateway: it may be another one
+    /// with the same address, or have lost its mappings.
     pub fn handle_network_change(&mut self, now: u64) {
         let soon = self.begun.map_or(now, |begun| now.max(begun + AFTER_CHANGE));
         self.due = self.due.min(soon);
         if let Some(held) = &mut self.held {
-            held.renew = held.renew.min(soon);
+            held.renew = held.renew.min(now);
         }
     }
 
@@ -211,7 +267,8 @@ impl Mapper {
                 self.tried = tried;
                 self.pause(now);
             }
-            // The gateway has lost it, or is gone: it is asked as if for the first time.
+            (Some(Job::Renew), Done::Failed(tried)) if self.misses(&tried) => {}
+            // The gateway refuses, or is gone: it is asked as if for the first time.
             (_, Done::Failed(tried)) => {
                 self.tried = tried;
                 self.held = None;
@@ -226,13 +283,25 @@ impl Mapper {
         before != self.mapped()
     }
 
+    /// Keeps the mapping if no answer to a renewal has come for the first time.
+    fn misses(&mut self, tried: &[Tried]) -> bool {
+        let silent = tried.iter().all(|tried| tried.outcome == Outcome::Silent);
+        match &mut self.held {
+            // It is asked again after the least interval.
+            Some(held) if silent && !held.missed => {
+                (held.missed, held.renew) = (true, 0);
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn granted(&mut self, now: u64, place: Place, granted: Granted, mut tried: Vec<Tried>) {
         let nonsense = sense(&place, granted.at).err();
         if let Some(nonsense) = nonsense {
-            let outcome = nonsense.to_string();
             tried.push(Tried {
                 protocol: granted.protocol,
-                outcome,
+                outcome: nonsense.into(),
             });
         } else {
             self.failures = 0;
@@ -246,7 +315,8 @@ impl Mapper {
         self.held = Some(Held {
             place,
             granted,
-            renew: now + u64::from(lifetime) * 500,
+            renew: now + (u64::from(lifetime) * 500).min(PROBE),
+            missed: false,
             refused: nonsense.is_some(),
         });
     }
@@ -316,6 +386,11 @@ mod tests {
         Done::Granted(Granted { at, protocol, lifetime }, Vec::new())
     }
 
+    fn tried(why: &str) -> Done {
+        let (protocol, outcome) = (Protocol::Upnp, Outcome::Said(why.to_owned()));
+        Done::Failed(vec![Tried { protocol, outcome }])
+    }
+
     fn mapped(mapper: &Mapper) -> Option<String> {
         mapper.mapped().map(|granted| granted.at.to_string())
     }
@@ -334,13 +409,13 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_is_renewed_after_half_of_its_life() {
+    fn a_mapping_is_asked_for_again_within_two_minutes() {
         for (lifetime, renewed) in [
-            (3_600, 1_800),
+            (3_600, 120),
             (120, 60),
-            (86_400, 1_800),
-            (0, 1_800),
-            (u32::MAX, 1_800),
+            (86_400, 120),
+            (0, 120),
+            (u32::MAX, 120),
             // A gateway that grants a second is asked every 10 s.
             (1, 10),
         ] {
@@ -357,11 +432,30 @@ mod tests {
     fn an_unrenewed_mapping_is_asked_for_again_with_its_port() {
         let mut mapper = started();
         mapper.handle(0, granted("11.0.0.1:4000", 3_600));
-        mapper.poll(1_800_000);
-        assert!(mapper.handle(1_801_000, Done::Failed(Vec::new())));
+        mapper.poll(PROBE);
+        assert!(mapper.handle(PROBE, tried("it refuses")));
         assert_eq!(mapped(&mapper), None);
-        assert_eq!(mapper.poll(1_810_000), asked(4_000));
+        assert_eq!(mapper.poll(PROBE + LEAST_INTERVAL), asked(4_000));
         assert!(mapper.handle(1_810_000, granted("11.0.0.9:4001", 3_600)));
+    }
+
+    #[test]
+    fn a_mapping_outlives_one_answer_that_is_missed() {
+        let silent = || {
+            let (protocol, outcome) = (Protocol::Pcp, Outcome::Silent);
+            Done::Failed(vec![Tried { protocol, outcome }])
+        };
+        let mut mapper = started();
+        mapper.handle(0, granted("11.0.0.1:4000", 3_600));
+        mapper.poll(PROBE);
+        assert!(!mapper.handle(PROBE, silent()));
+        assert_eq!(mapper.poll(PROBE + LEAST_INTERVAL), Some(Job::Renew));
+        assert!(!mapper.handle(PROBE + LEAST_INTERVAL, granted("11.0.0.1:4000", 3_600)));
+        mapper.poll(2 * PROBE + LEAST_INTERVAL);
+        assert!(!mapper.handle(2 * PROBE + LEAST_INTERVAL, silent()), "counted anew");
+        mapper.poll(3 * PROBE);
+        assert!(mapper.handle(3 * PROBE, silent()));
+        assert_eq!(mapped(&mapper), None);
     }
 
     #[test]
@@ -369,9 +463,7 @@ mod tests {
         let mut mapper = started();
         let mut now = 0;
         for pause in [60, 120, 240, 480, 960, 1_920, 3_600, 3_600] {
-            let protocol = Protocol::Upnp;
-            let outcome = "no gateway answers".to_owned();
-            mapper.handle(now, Done::Failed(vec![Tried { protocol, outcome }]));
+            mapper.handle(now, tried("it refuses"));
             assert_eq!(mapper.timeout(), Some(now + pause * 1_000));
             now += pause * 1_000;
             assert!(mapper.poll(now).is_some());
@@ -407,8 +499,9 @@ mod tests {
     fn the_same_gateway_after_a_change_of_network_is_asked_to_renew() {
         let mut mapper = started();
         mapper.handle(0, granted("11.0.0.1:2121", 3_600));
-        mapper.handle_network_change(60_000);
-        assert_eq!(mapper.poll(60_000), Some(Job::Renew));
+        mapper.handle_network_change(1);
+        assert_eq!(mapper.timeout(), Some(LEAST_INTERVAL));
+        assert_eq!(mapper.poll(LEAST_INTERVAL), Some(Job::Renew));
     }
 
     #[test]
@@ -429,11 +522,40 @@ mod tests {
             let mut mapper = started();
             assert!(!mapper.handle(0, granted(at, 3_600)), "{at}");
             assert_eq!(mapped(&mapper), None, "{at}");
-            let outcome = &mapper.tried()[0].outcome;
+            let outcome = mapper.tried()[0].outcome.to_string();
             assert!(outcome.contains(says), "{at}: {outcome}");
             assert_eq!(mapper.poll(0), Some(Job::Withdraw), "{at}");
             mapper.handle(10, Done::Withdrawn);
             assert_eq!(mapper.timeout(), Some(10 + FIRST_PAUSE), "{at}");
+        }
+    }
+
+    #[test]
+    fn failures_are_explained_by_what_is_behind_them() {
+        let private = || Outcome::Nonsense(Nonsense::Private(Ipv4Addr::new(192, 168, 0, 2).into()));
+        let said = |text: &str| Outcome::Said(text.to_owned());
+        for (outcomes, text) in [
+            (
+                vec![Outcome::Silent, Outcome::Silent],
+                "the gateway offers no PCP, NAT-PMP or UPnP",
+            ),
+            (
+                vec![said("a"), Outcome::NoOuter, private()],
+                "the gateway maps no port: its outer address 192.168.0.2 is private: it is behind another NAT",
+            ),
+            (
+                vec![said("a"), Outcome::NoOuter, Outcome::Silent],
+                "the gateway maps no port: it has no public outer address: it is behind another NAT, or offline",
+            ),
+            (
+                vec![said("a"), Outcome::Silent, said("b")],
+                "the gateway maps no port (PCP: a; NAT-PMP: it does not answer; UPnP: b)",
+            ),
+        ] {
+            let protocols = [Protocol::Pcp, Protocol::NatPmp, Protocol::Upnp];
+            let tried = protocols.into_iter().zip(outcomes);
+            let tried: Vec<_> = tried.map(|(protocol, outcome)| Tried { protocol, outcome }).collect();
+            assert_eq!(explain(&tried), text);
         }
     }
 }

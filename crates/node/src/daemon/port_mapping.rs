@@ -1,12 +1,14 @@
 //! The port that the gateway maps to the node's socket: where it is asked for, and what follows.
 
+use std::future::pending;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use weft_control::status::{MappingStatus, MappingTried};
+use weft_discovery::port_mapping::announcements::Announcements;
 use weft_discovery::port_mapping::gateway::{self, Lease};
-use weft_discovery::port_mapping::{Mapper, Place, Tried};
+use weft_discovery::port_mapping::{Mapper, Place, Tried, explain};
 use weft_os::clock::boottime_ms;
 
 use super::run::Daemon;
@@ -22,6 +24,23 @@ pub(super) struct PortMapping {
     unwanted: &'static str,
     sender: mpsc::Sender<gateway::Result>,
     results: mpsc::Receiver<gateway::Result>,
+    hearing: Hearing,
+}
+
+/// Whether announcements of the gateway are heard.
+enum Hearing {
+    NotYet,
+    Open(Announcements),
+    /// The system gives no socket, so that a lost mapping is noticed at the next request.
+    Deaf,
+}
+
+/// Something that concerns the mapping.
+pub(super) enum Event {
+    /// What came of a job.
+    Done(gateway::Result),
+    /// The gateway says that it has started.
+    Announced,
 }
 
 impl PortMapping {
@@ -33,12 +52,31 @@ impl PortMapping {
             unwanted: "it is not known yet which gateway there is",
             sender,
             results,
+            hearing: Hearing::NotYet,
         }
     }
 
-    /// Returns what came of a job. Safe to cancel.
-    pub(super) async fn next(&mut self) -> Option<gateway::Result> {
-        self.results.recv().await
+    /// Returns what came of a job, or that the gateway announces something. Safe to cancel.
+    pub(super) async fn next(&mut self) -> Event {
+        let gateway = self.mapper.place().map(|place| place.gateway);
+        let hearing = &mut self.hearing;
+        let heard = async move {
+            let Some(gateway) = gateway else { return pending().await };
+            if matches!(hearing, Hearing::NotYet) {
+                *hearing = Announcements::open().map_or(Hearing::Deaf, Hearing::Open);
+            }
+            if let Hearing::Open(announcements) = hearing {
+                match announcements.heard(gateway).await {
+                    Ok(()) => return,
+                    Err(_) => *hearing = Hearing::Deaf,
+                }
+            }
+            pending().await
+        };
+        tokio::select! {
+            Some(result) = self.results.recv() => Event::Done(result),
+            () = heard => Event::Announced,
+        }
     }
 
     /// Returns the time at which a job is due, in ms.
@@ -49,6 +87,9 @@ impl PortMapping {
     /// Sets where a mapping is asked for; the reason if nowhere.
     pub(super) fn set_place(&mut self, now: u64, place: Result<Place, &'static str>) {
         self.unwanted = place.err().unwrap_or_default();
+        if place.is_err() {
+            self.hearing = Hearing::NotYet;
+        }
         self.mapper.set_place(now, place.ok());
     }
 
@@ -70,8 +111,16 @@ impl PortMapping {
 }
 
 impl Daemon {
+    /// Handles what concerns the mapping.
+    pub(super) fn handle_mapping(&mut self, event: Event) {
+        match event {
+            Event::Done(result) => self.mapping_done(result),
+            Event::Announced => self.mapping.handle_network_change(boottime_ms()),
+        }
+    }
+
     /// Handles what came of a job at the gateway.
-    pub(super) fn mapping_done(&mut self, (done, lease): gateway::Result) {
+    fn mapping_done(&mut self, (done, lease): gateway::Result) {
         let now = boottime_ms();
         self.mapping.lease = lease;
         let before = self.mapping.mapper.tried().to_vec();
@@ -87,7 +136,7 @@ impl Daemon {
                 .iter()
                 .any(|known| known.outcome == *outcome && known.protocol == *protocol)
             {
-                tracing::debug!(by = %protocol, outcome, "the gateway maps no port");
+                tracing::debug!(by = %protocol, %outcome, "the gateway maps no port");
             }
         }
     }
@@ -106,9 +155,8 @@ impl Daemon {
                 if !self.mapping.mapper.is_busy() {
                     return;
                 }
-                if let Some(result) = self.mapping.next().await {
-                    self.mapping_done(result);
-                }
+                let event = self.mapping.next().await;
+                self.handle_mapping(event);
             }
         });
         if withdrawn.await.is_err() {
@@ -125,20 +173,14 @@ impl Daemon {
             .iter()
             .map(|tried| MappingTried {
                 protocol: tried.protocol.to_string(),
-                outcome: tried.outcome.clone(),
+                outcome: tried.outcome.to_string(),
             })
             .collect();
-        let why = match (mapped, mapper.place(), tried.last()) {
+        let why = match (mapped, mapper.place(), mapper.tried()) {
             (Some(granted), ..) => format!("the gateway maps {} by {}", granted.at, granted.protocol),
             (None, None, _) => self.mapping.unwanted.to_owned(),
-            (None, Some(_), None) => "the gateway is being asked".to_owned(),
-            (None, Some(_), Some(_)) => {
-                let each: Vec<_> = tried
-                    .iter()
-                    .map(|tried| format!("{}: {}", tried.protocol, tried.outcome))
-                    .collect();
-                format!("the gateway maps no port ({})", each.join("; "))
-            }
+            (None, Some(_), []) => "the gateway is being asked".to_owned(),
+            (None, Some(_), tried) => explain(tried),
         };
         MappingStatus {
             gateway: mapper.place().map(|place| place.gateway.into()),

@@ -272,7 +272,7 @@ impl Daemon {
                 arrived = self.reaching.arrived() => self.handle_search(arrived),
                 arrived = self.lifetimes.arrived() => self.lifetimes.handle_arrived(arrived),
                 Some((name, answers)) = self.lookups.next() => self.name_answered(&name, answers),
-                Some(result) = self.mapping.next() => self.mapping_done(result),
+                event = self.mapping.next() => self.handle_mapping(event),
                 () = sleep(time_left) => self.on_time(),
                 // Changes come in bursts; one reaction covers those of one interval.
                 () = self.host.watch.changed() => self.host.note_changes(),
