@@ -25,6 +25,7 @@
 //! - [`nostr`]: what relays send, and what other nodes send through them, on each level of a message.
 //! - [`nvpn`]: what devices of nvpn send, and the links that they show.
 //! - [`lan`]: announcements in a LAN, and what is dialled because of them.
+//! - [`gateway`]: what a gateway says that maps ports by UPnP.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
 //! - [`transfer`]: what the other end of a transfer sends, names, and journals of damaged disks.
 //! - [`broker`]: any request to the process that keeps root's rights, and any reply.
@@ -46,6 +47,8 @@ mod dns;
 mod document;
 mod fast;
 pub mod forged;
+#[cfg(feature = "host")]
+mod gateway;
 mod handshake;
 mod hostile;
 mod input;
@@ -73,6 +76,8 @@ pub use self::dns::dns;
 pub use coalesce::coalesce;
 pub use document::document;
 pub use fast::fast;
+#[cfg(feature = "host")]
+pub use gateway::gateway;
 pub use handshake::handshake;
 pub use lan::lan;
 pub use lane::lane;
@@ -111,6 +116,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("reach", reach),
     ("nostr", nostr),
     ("nvpn", nvpn),
+    #[cfg(feature = "host")]
+    ("gateway", gateway),
     #[cfg(feature = "host")]
     ("dns", dns),
     #[cfg(feature = "host")]

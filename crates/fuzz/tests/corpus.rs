@@ -120,6 +120,7 @@ tests! {
     reach: 5_000 of up to 400 bytes;
     nostr: 3_000 of up to 400 bytes;
     nvpn: 3_000 of up to 400 bytes;
+    gateway: 10_000 of up to 400 bytes;
     dns: 40_000 of up to 600 bytes;
     broker: 40_000 of up to 600 bytes;
     transfer: 10_000 of up to 400 bytes;
