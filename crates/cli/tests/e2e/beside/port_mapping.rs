@@ -1,10 +1,12 @@
 //! Ports that a gateway maps on request: a real miniupnpd, and a gateway that answers with nonsense.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
+use weft_lab::host::Host;
 use weft_lab::nat::kernel::{KernelNat, KernelNatConfig, Masquerade};
 use weft_lab::nat::miniupnpd::{Miniupnpd, Speaks};
 use weft_lab::spec::NodeSpec;
@@ -90,6 +92,138 @@ fn a_upnp_mapping_makes_a_path_direct_and_ends_with_the_daemon() {
     beside(|| becomes_direct(Speaks::Upnp, "UPnP"));
 }
 
+/// A node behind a box with miniupnpd, without peers.
+struct Alone {
+    node: Daemon,
+    host: Host,
+    lan: Switch,
+    nat: KernelNat,
+    gateway: Miniupnpd,
+    world: World,
+}
+
+impl Alone {
+    fn start(outer: &str, speaks: Speaks) -> Self {
+        let world = World::new().unwrap();
+        let [lan, wan] = ["lan", "wan"].map(|name| world.switch(name).unwrap());
+        let nat = symmetric(&world, (&lan, "192.168.1.1/24"), (&wan, outer));
+        let host = world.host("n").unwrap();
+        lan.connect(&host, &["192.168.1.2/24"]).unwrap();
+        host.add_default_route("192.168.1.1".parse().unwrap()).unwrap();
+        let gateway = Miniupnpd::start(&nat, (world.directory(), "miniupnpd"), speaks).unwrap();
+        let node = started(&world, &host);
+        Self {
+            node,
+            host,
+            lan,
+            nat,
+            gateway,
+            world,
+        }
+    }
+
+    fn is_mapped(&self) -> bool {
+        mapping(&self.node)["mapped"] != Value::Null && self.gateway.mapped(&self.nat).unwrap().contains("dnat")
+    }
+}
+
+fn started(world: &World, host: &Host) -> Daemon {
+    let id = identity(world, "n");
+    let mut node = Daemon::start(host, Path::new(WEFT), &id, &NodeSpec::default()).unwrap();
+    node.wait_ready(PATIENCE).unwrap();
+    node
+}
+
+fn stopped(mut node: Daemon) {
+    assert_eq!(node.stop().unwrap().code(), Some(0));
+    assert_eq!(node.warnings().unwrap(), Vec::<String>::new());
+}
+
+/// Restarts the gateway, which loses its mappings, and waits until it has the port again.
+fn is_mapped_after_a_restart(speaks: Speaks, then: impl FnOnce(&Alone)) {
+    if !require_nft() || !require_miniupnpd() {
+        return;
+    }
+    let alone = Alone::start("11.0.0.101/8", speaks);
+    wait_until(MINUTE, "the gateway maps the port", || alone.is_mapped());
+    alone.gateway.reboot(&alone.nat, None).unwrap();
+    then(&alone);
+    wait_until(MINUTE, "the gateway maps the port again", || alone.is_mapped());
+    stopped(alone.node);
+    drop(alone.world);
+}
+
+/// The gateway announces that it has started.
+#[test]
+fn a_restarted_gateway_that_speaks_pcp_maps_the_port_again() {
+    beside(|| is_mapped_after_a_restart(Speaks::Pcp, |_| ()));
+}
+
+/// The network changes. The gateway's service is at another port now.
+#[test]
+fn a_restarted_gateway_that_speaks_upnp_maps_the_port_again() {
+    beside(|| {
+        is_mapped_after_a_restart(Speaks::Upnp, |alone| {
+            alone.lan.connect(&alone.host, &["192.168.1.3/24"]).unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_gateway_behind_another_nat_is_named_as_the_reason() {
+    beside(|| {
+        if !require_nft() || !require_miniupnpd() {
+            return;
+        }
+        for speaks in [Speaks::Pcp, Speaks::Upnp] {
+            let alone = Alone::start("192.168.77.2/24", speaks);
+            wait_until(PATIENCE, "it says so", || {
+                let why = mapping(&alone.node)["why"].clone();
+                why.as_str().unwrap().contains("it is behind another NAT")
+            });
+            assert_eq!(mapping(&alone.node)["mapped"], Value::Null);
+            stopped(alone.node);
+        }
+    });
+}
+
+/// The gateway speaks none of the protocols. Another host of the LAN answers the search by multicast.
+#[test]
+fn a_host_that_is_not_the_gateway_is_not_asked_for_its_document() {
+    beside(|| {
+        let world = World::new().unwrap();
+        let lan = world.switch("lan").unwrap();
+        let [host, gateway, other] = ["n", "gateway", "other"].map(|name| world.host(name).unwrap());
+        lan.connect(&host, &["192.168.1.2/24"]).unwrap();
+        lan.connect(&gateway, &["192.168.1.1/24"]).unwrap();
+        lan.connect(&other, &["192.168.1.66/24"]).unwrap();
+        host.add_default_route("192.168.1.1".parse().unwrap()).unwrap();
+        let document = other.run(|| TcpListener::bind("192.168.1.66:80").unwrap()).unwrap();
+        document.set_nonblocking(true).unwrap();
+        let search = other.run(|| {
+            let search = UdpSocket::bind("0.0.0.0:1900").unwrap();
+            let group = Ipv4Addr::new(239, 255, 255, 250);
+            search
+                .join_multicast_v4(&group, &Ipv4Addr::new(192, 168, 1, 66))
+                .unwrap();
+            search
+        });
+        let search = search.unwrap();
+        search.set_read_timeout(Some(MINUTE)).unwrap();
+        let node = started(&world, &host);
+        let mut request = [0; 1_100];
+        let (n, from) = receive(&search, &mut request);
+        assert!(request[..n].starts_with(b"M-SEARCH * HTTP/1.1\r\n"));
+        let answer = b"HTTP/1.1 200 OK\r\nLOCATION: http://192.168.1.66:80/d.xml\r\n\r\n";
+        search.send_to(answer, from).unwrap();
+        wait_until(PATIENCE, "no protocol is left", || {
+            mapping(&node)["why"] == "the gateway offers no PCP, NAT-PMP or UPnP"
+        });
+        assert_eq!(document.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        stopped(node);
+    });
+}
+
 /// The answer to a request for a mapping by PCP (RFC 6887, section 11.1) with this outer address.
 fn granted(request: &[u8], outer: Ipv4Addr, port: u16) -> Vec<u8> {
     let mut answer = request[..60].to_vec();
@@ -113,9 +247,7 @@ fn an_outer_address_that_makes_no_sense_is_refused() {
         host.add_default_route("192.168.1.1".parse().unwrap()).unwrap();
         let pcp = gateway.run(|| UdpSocket::bind("192.168.1.1:5351").unwrap()).unwrap();
         pcp.set_read_timeout(Some(MINUTE)).unwrap();
-        let id = identity(&world, "n");
-        let mut node = Daemon::start(&host, Path::new(WEFT), &id, &NodeSpec::default()).unwrap();
-        node.wait_ready(PATIENCE).unwrap();
+        let node = started(&world, &host);
         let mut request = [0; 1_100];
         let (_, from) = receive(&pcp, &mut request);
         let lifetime = |request: &[u8]| u32::from_be_bytes(request[4..8].try_into().unwrap());
@@ -139,7 +271,6 @@ fn an_outer_address_that_makes_no_sense_is_refused() {
             why.as_str().unwrap().contains("192.168.77.2 is private")
         });
         assert_eq!(mapping(&node)["mapped"], Value::Null);
-        assert_eq!(node.stop().unwrap().code(), Some(0));
-        assert_eq!(node.warnings().unwrap(), Vec::<String>::new());
+        stopped(node);
     });
 }
