@@ -71,7 +71,7 @@ impl PortMapping {
                     Err(_) => *hearing = Hearing::Deaf,
                 }
             }
-            pending().await
+            pending::<()>().await;
         };
         tokio::select! {
             Some(result) = self.results.recv() => Event::Done(result),
