@@ -43,6 +43,11 @@ pub(crate) struct Outgoing {
     pub(crate) next: u64,
     /// A session of this node needs it until then.
     pub(crate) ours: u64,
+    /// When a refused label may be requested again although more time is left, because frames of the
+    /// destination arrive over the same neighbour.
+    pub(crate) early: u64,
+    /// Number of requests in a row that were made so.
+    pub(crate) hurried: u32,
 }
 
 /// The state of such a label.
@@ -129,6 +134,8 @@ impl Labels {
             stage: Stage::Requesting(0),
             next: now,
             ours,
+            early: u64::MAX,
+            hurried: 0,
         };
         self.outgoing.insert((link, dest), outgoing);
         self.wake(now);
@@ -142,6 +149,37 @@ impl Labels {
             Stage::Bound(mtu) => Some((outgoing.label, mtu)),
             Stage::Requesting(_) | Stage::Refused => None,
         }
+    }
+
+    /// Lets a refused label be requested again soon, once frames of `dest` arrive over `link`.
+    pub(crate) fn may_hurry(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
+        if let Some(outgoing) = self.outgoing.get_mut(&(link, dest)) {
+            outgoing.early = now + (REQUEST_AGAIN << outgoing.hurried.min(MAX_REQUESTS));
+        }
+    }
+
+    /// Requests a refused label for `dest` over `link` now, if that is allowed already.
+    pub(crate) fn retry_early(&mut self, now: u64, link: LinkId, dest: NodeAddr) {
+        if let Some(outgoing) = self.outgoing.get_mut(&(link, dest))
+            && outgoing.stage == Stage::Refused
+            && now >= outgoing.early
+        {
+            (outgoing.stage, outgoing.next) = (Stage::Requesting(0), now);
+            outgoing.hurried += 1;
+            self.wake(now);
+        }
+    }
+
+    /// Requests all labels over a neighbour that answers again from the start, but for those that are
+    /// bound.
+    pub(crate) fn start_over(&mut self, now: u64, link: LinkId) {
+        let of_link = (link, NodeAddr::new([0; 16]))..=(link, NodeAddr::new([0xff; 16]));
+        for (_, outgoing) in self.outgoing.range_mut(of_link) {
+            if !matches!(outgoing.stage, Stage::Bound(_)) {
+                (outgoing.stage, outgoing.next, outgoing.hurried) = (Stage::Requesting(0), now, 0);
+            }
+        }
+        self.wake(now);
     }
 
     /// Returns the destination of this label of the node.

@@ -457,6 +457,7 @@ impl Link {
     fn announce(&mut self, ctx: &mut Context, now: u64) {
         self.announcements = self.announcements.saturating_sub(1);
         self.announce_at = now + ANNOUNCE_EVERY;
+        self.health.hurry(now);
         self.liveness.said(now);
         self.send(ctx, LinkMessageType::Heartbeat.to_byte(), vec![MOVED]);
     }

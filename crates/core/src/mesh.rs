@@ -282,8 +282,8 @@ impl Mesh {
         );
     }
 
-    /// Records whether a neighbour is silent, and returns whether that changed.
-    pub(crate) fn set_silence(&mut self, neighbour: NodeAddr, silence: Option<Silence>) -> bool {
+    /// Records how silent a neighbour is, and returns how silent it was before.
+    pub(crate) fn set_silence(&mut self, neighbour: NodeAddr, silence: Option<Silence>) -> Option<Silence> {
         self.doubts.set_silence(neighbour, silence)
     }
 

@@ -42,6 +42,7 @@ mod reach_matrix;
 mod relay_choice;
 mod relayed;
 mod relayed_size;
+mod restored;
 mod scenarios;
 mod states;
 mod subnets;

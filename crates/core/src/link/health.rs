@@ -169,6 +169,13 @@ impl Health {
         self.next_probe = now;
     }
 
+    /// Probes a suspect neighbour at once: the network of this node has changed.
+    pub(crate) fn hurry(&mut self, now: u64) {
+        if self.is_silent() {
+            self.next_probe = self.next_probe.min(now);
+        }
+    }
+
     /// Handles frames of the neighbour that arrive on another path. Unless this link has just
     /// received something, the neighbour may have a reason for that.
     pub(crate) fn handle_left(&mut self, now: u64, liveness: &Liveness) {

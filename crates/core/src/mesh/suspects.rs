@@ -39,13 +39,12 @@ pub(crate) struct Suspects {
 }
 
 impl Suspects {
-    /// Records how silent a neighbour is, and returns whether it has become silent or answers again.
-    pub(crate) fn set_silence(&mut self, neighbour: NodeAddr, silence: Option<Silence>) -> bool {
-        let before = match silence {
+    /// Records how silent a neighbour is, and returns how silent it was before.
+    pub(crate) fn set_silence(&mut self, neighbour: NodeAddr, silence: Option<Silence>) -> Option<Silence> {
+        match silence {
             Some(silence) => self.silent.insert(neighbour, silence),
             None => self.silent.remove(&neighbour),
-        };
-        before.is_some() != silence.is_some()
+        }
     }
 
     /// Whether the doubt about `via` as the next hop to `dest` is at most this one.
@@ -85,8 +84,11 @@ mod tests {
     #[test]
     fn silent_neighbours_and_doubted_routes_are_not_used() {
         let mut doubts = Suspects::default();
-        assert!(doubts.set_silence(addr(1), Some(Silence::Unheard)));
-        assert!(!doubts.set_silence(addr(1), Some(Silence::Unheard)));
+        assert_eq!(doubts.set_silence(addr(1), Some(Silence::Unheard)), None);
+        assert_eq!(
+            doubts.set_silence(addr(1), Some(Silence::Unheard)),
+            Some(Silence::Unheard)
+        );
         doubts.suspect_route(0, addr(9), addr(2));
         assert!(doubts.cover(0, &addr(1), &addr(8)) && doubts.cover(0, &addr(2), &addr(9)));
         assert!(!doubts.cover(0, &addr(2), &addr(8)) && !doubts.cover(0, &addr(3), &addr(9)));
@@ -95,10 +97,14 @@ mod tests {
         assert!(accepted(3, 9, Doubt::None) && !accepted(2, 9, Doubt::None) && !accepted(1, 8, Doubt::None));
         assert!(accepted(2, 9, Doubt::OfTheRoute) && !accepted(1, 8, Doubt::OfTheRoute));
         assert!(accepted(1, 8, Doubt::OfTheNeighbour));
-        assert!(!doubts.set_silence(addr(1), Some(Silence::Heard)));
+        assert_eq!(
+            doubts.set_silence(addr(1), Some(Silence::Heard)),
+            Some(Silence::Unheard)
+        );
         let accepted = |most| doubts.accept(0, &addr(1), &addr(8), most);
         assert!(accepted(Doubt::OfTheRoute) && !accepted(Doubt::None));
-        assert!(doubts.set_silence(addr(1), None) && !doubts.cover(0, &addr(1), &addr(8)));
+        assert_eq!(doubts.set_silence(addr(1), None), Some(Silence::Heard));
+        assert!(!doubts.cover(0, &addr(1), &addr(8)));
     }
 
     #[test]

@@ -27,18 +27,22 @@ impl Node {
         };
         let (key, link) = (peer.key(), peer.link.id);
         let silent = peer.link.is_up() && !peer.link.is_healthy();
-        let silence = match peer.link.health.is_silent() {
+        let silence = silent.then_some(match peer.link.health.is_silent() {
             true => Silence::Unheard,
             false => Silence::Heard,
-        };
-        if self.mesh.set_silence(addr, silent.then_some(silence)) {
+        });
+        let before = self.mesh.set_silence(addr, silence);
+        if before.is_some() != silent {
             self.ctx.event(if silent {
                 Event::LinkSilent { peer: key }
             } else {
                 Event::LinkAnswers { peer: key }
             });
-            if silent {
-                self.lose_next_hop(now, link);
+        }
+        if before != silence {
+            match silence {
+                Some(Silence::Unheard) => self.lose_next_hop(now, link),
+                Some(Silence::Heard) | None => self.labels.start_over(now, link),
             }
             self.reroute_soon(now);
             self.run_mesh(now);

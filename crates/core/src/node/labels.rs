@@ -10,7 +10,7 @@ use weft_wire::NodeAddr;
 use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};
 
-use super::Node;
+use super::{Node, Peer};
 use crate::Event;
 use crate::labels::{Incoming, LIFE, MAX_REQUESTS, REFRESH, REQUEST_AGAIN, RETRY, RETRY_SOON, Stage, USE};
 
@@ -24,7 +24,11 @@ impl Node {
         let Some(link) = peer.session.wants_label().filter(|_| self.ctx.config.mesh) else {
             return;
         };
+        let arrives = peer.session.hears_over(now, link);
         self.want_label(now, link, addr, now + USE);
+        if arrives {
+            self.labels.retry_early(now, link, addr);
+        }
         let relay = self
             .labels
             .bound(link, addr)
@@ -88,7 +92,12 @@ impl Node {
             return;
         };
         match answer {
-            Err(_) => self.lose_label(now, link, dest, RETRY),
+            Err(why) => {
+                self.lose_label(now, link, dest, RETRY);
+                if why == Refusal::NoWay {
+                    self.labels.may_hurry(now, link, dest);
+                }
+            }
             Ok(told) if told < LEAST_PAYLOAD => {
                 self.ctx.path_counters.refused += 1;
                 if let Some(peer) = self.by_link.get(&link).and_then(|addr| self.peers.get(addr))
@@ -104,7 +113,7 @@ impl Node {
                     return;
                 };
                 let known = outgoing.stage == Stage::Bound(mtu);
-                outgoing.stage = Stage::Bound(mtu);
+                (outgoing.stage, outgoing.hurried) = (Stage::Bound(mtu), 0);
                 outgoing.next = now + REFRESH;
                 if !known {
                     // Frames that take another route go directly to the destination from now on.
@@ -135,6 +144,7 @@ impl Node {
             }) => {
                 if let Some(dest) = self.labels.dest_of(link, Label(label)) {
                     self.lose_label(now, link, dest, RETRY_SOON);
+                    self.labels.may_hurry(now, link, dest);
                 }
             }
             Err(_) => self.counters.messages_malformed += 1,
@@ -200,7 +210,7 @@ impl Node {
             // The answer postpones the next request.
             Stage::Bound(_) => outgoing.next = now + RETRY_SOON,
             Stage::Refused => {
-                outgoing.stage = Stage::Requesting(1);
+                (outgoing.stage, outgoing.hurried) = (Stage::Requesting(1), 0);
                 outgoing.next = now + REQUEST_AGAIN;
             }
         }
@@ -258,7 +268,8 @@ impl Node {
         } else {
             used.or(preferred)
         };
-        let link = |via: NodeAddr| self.peers.get(&via).filter(|p| p.link.is_healthy()).map(|p| p.link.id);
+        let answers = |peer: &&Peer| peer.link.is_up() && !peer.link.health.is_silent();
+        let link = |via: NodeAddr| self.peers.get(&via).filter(answers).map(|p| p.link.id);
         let next = via.and_then(link);
         match incoming.to.filter(|_| incoming.told) {
             Some(to) if next.is_none_or(|next| preferred != Some(dest) || self.labels.bound(next, dest).is_none()) => {
@@ -329,7 +340,7 @@ impl Node {
     /// unbind, and the label is requested again in `again` ms.
     fn lose_label(&mut self, now: u64, link: LinkId, dest: NodeAddr, again: u64) {
         if let Some(outgoing) = self.labels.outgoing.get_mut(&(link, dest)) {
-            (outgoing.stage, outgoing.next) = (Stage::Refused, now + again);
+            (outgoing.stage, outgoing.next, outgoing.early) = (Stage::Refused, now + again, u64::MAX);
             self.labels.wake(now + again);
         }
         for (from, label) in self.labels.leading(link, dest) {

@@ -49,9 +49,19 @@ impl Node {
         let Some(peer) = self.peers.get(&addr) else { return };
         let needed = peer.session.needs_route();
         let (trusted, own) = (peer.link.is_healthy(), peer.link.is_up().then_some(peer.link.id));
+        // A neighbour that is heard again is trusted only later. Meanwhile its link is used unless a
+        // relayed path passes as much.
+        let heard = own.filter(|_| trusted || !peer.link.health.is_silent());
         let direct = own.filter(|_| trusted);
-        let relayed = || self.healthy_way(now, addr);
-        let link = direct.or_else(relayed).or_else(|| self.way_to(now, addr)).or(own);
+        let relayed = || {
+            self.healthy_way(now, addr)
+                .filter(|link| heard.is_none() || self.takes_all(*link, addr))
+        };
+        let link = direct
+            .or_else(relayed)
+            .or(heard)
+            .or_else(|| self.way_to(now, addr))
+            .or(own);
         let hop = link.and_then(|link| self.by_link.get(&link));
         let poor = hop.is_none_or(|hop| self.mesh.is_doubted(now, *hop, addr));
         let coords = (
@@ -151,6 +161,15 @@ impl Node {
         let told = session.told().is_some_and(|at| now.saturating_sub(at) < TOLD);
         let works = both || told;
         (up && works && !self.mesh.is_doubted(now, hop, addr)).then_some(link)
+    }
+
+    /// Whether a path takes all packets that the session may have: those in fast frames too, if both ends
+    /// have them. On a relayed path these need a label.
+    fn takes_all(&self, link: LinkId, addr: NodeAddr) -> bool {
+        let Some(peer) = self.peers.get(&addr) else {
+            return false;
+        };
+        !peer.session.has_fast() || link == peer.link.id || self.labels.bound(link, addr).is_some()
     }
 
     fn way_to(&mut self, now: u64, addr: NodeAddr) -> Option<LinkId> {

@@ -130,6 +130,11 @@ impl Session {
         }
     }
 
+    /// Whether data goes in fast frames on paths that take them.
+    pub(crate) fn has_fast(&self) -> bool {
+        matches!(self.frames, Some(Frames::Fast(_)))
+    }
+
     /// Returns the frames that data goes in on the present path.
     pub(crate) fn frames(&self) -> Frames {
         match self.frames.unwrap_or(Frames::Fips) {

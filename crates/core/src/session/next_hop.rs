@@ -5,6 +5,9 @@ use weft_packet::{LinkId, SessionCommand};
 use super::{SILENT, Session};
 use crate::context::Context;
 
+/// A received frame shows for this long that frames arrive, in ms.
+const FRESH: u64 = 1_000;
+
 impl Session {
     /// Handles a changed or lost path to the peer.
     pub(crate) fn handle_route(&mut self, ctx: &mut Context, now: u64, link: Option<LinkId>) {
@@ -41,6 +44,11 @@ impl Session {
     /// Returns the link over which frames were last received.
     pub(crate) fn arrives(&self) -> Option<LinkId> {
         self.arrives
+    }
+
+    /// Whether frames of the peer arrive over a link at present.
+    pub(crate) fn hears_over(&self, now: u64, link: LinkId) -> bool {
+        self.arrives == Some(link) && now.saturating_sub(self.liveness.last_heard()) < FRESH
     }
 
     /// Returns when the peer last reported that frames of this node arrive, since its own arrive
