@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use weft_core::{Config, Event, Path};
+use weft_core::{Config, Event, HintSource, Path};
 use weft_sim::{Conditions, Fate, HostId, World};
 
 /// Two hosts that are in both networks, and which of them work.
@@ -365,5 +365,26 @@ fn copies_of_probes_alone_move_no_link() {
             }
         }
         assert!(copies > 10, "{copies}");
+    }
+}
+
+/// Any host of a LAN can repeat the announcement of another one with its own address, and forward.
+#[test]
+fn a_forwarder_in_the_lan_takes_no_path_without_a_shorter_round_trip() {
+    for (seed, delays, taken) in [(31, [5, 5], false), (32, [5, 6], false), (33, [9, 2], true)] {
+        let mut net = Net::new(seed, delays);
+        net.meet([false, false]);
+        net.world.run(1_000);
+        for [host, peer] in [[0, 1], [1, 0]] {
+            let (now, key, at) = (net.world.now(), net.world.host(peer).key, net.second[peer]);
+            net.world.host_mut(host).node.dial(now, &key, at, HintSource::Lan);
+        }
+        net.talk(30_000);
+        let expected = if taken { net.second } else { net.first };
+        for [host, peer] in [[0, 1], [1, 0]] {
+            let mut status = net.world.host(host).node.peer_status(net.world.now());
+            let path = status.next().unwrap().path;
+            assert_eq!(path, Some(Path::Direct(expected[peer])), "{delays:?}");
+        }
     }
 }

@@ -326,7 +326,8 @@ pub(super) fn is_local(at: Endpoint) -> bool {
 
 /// Whether an address with the round trip `theirs` is to be used instead of the one in use, with the
 /// round trip `ours`, in ms. The difference has to be clear, a fifth and 2 ms: each change may reorder
-/// packets. A local address that was named may be that much slower, since its path loads no uplink.
+/// packets. A local address that was named may be that much slower, since its path loads no uplink: but
+/// not one of the LAN alone, where any host can repeat an announcement with its own address.
 fn is_better((other, theirs, named): (Endpoint, u64, bool), (used, ours): (Endpoint, u64)) -> bool {
     let margin = (ours / 5).max(2);
     match (is_local(other), is_local(used)) {
@@ -538,7 +539,7 @@ fn preferred(paths: &Paths, now: u64, round: &Round, decides: bool) -> Option<En
     let left = spare(paths, used.at);
     let better = round.others.iter().filter(|asked| {
         let known = paths.get(asked.at);
-        let named = known.is_some_and(|known| known.named);
+        let named = known.is_some_and(|known| known.named) && !paths.is_of_lan_alone(asked.at);
         let penalized = known.is_some_and(|known| now < known.penalty_until);
         let spare = spare(paths, asked.at);
         let is_better = || match spare.ends().cmp(&left.ends()) {

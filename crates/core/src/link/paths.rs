@@ -29,6 +29,8 @@ pub(super) struct Row {
     pub(super) at: Endpoint,
     /// The source of the address.
     pub(super) source: HintSource,
+    /// An announcement in the LAN alone has named the address.
+    of_lan: bool,
     /// When that source named it.
     pub(super) named_at: u64,
     /// When the peer last answered there; 0 if it never did.
@@ -52,6 +54,7 @@ impl Row {
         Self {
             at,
             source,
+            of_lan: matches!(source, HintSource::Lan),
             named_at: now,
             proven_at: 0,
             rank: None,
@@ -86,6 +89,7 @@ impl Paths {
             if row.source != hint.source && (is_stronger || before.iter().any(|at| row.at.is_to(*at))) {
                 (row.source, row.named_at) = (hint.source, now);
             }
+            row.of_lan &= hint.source == HintSource::Lan;
             row.rank = Some(rank);
         }
         // An address that the list no longer has is known from the answers of the peer.
@@ -139,6 +143,7 @@ impl Paths {
     /// Notes a source of an address. The first one counts, unless it is the memory of an earlier link.
     pub(super) fn name(&mut self, now: u64, at: Endpoint, source: HintSource) {
         let row = self.row(now, at, source);
+        row.of_lan &= source == HintSource::Lan;
         if row.source == HintSource::LastAddress {
             (row.source, row.named_at) = (source, now);
         }
@@ -170,6 +175,12 @@ impl Paths {
         let of_address = self.rows.iter().filter(|row| row.at.ordinary() == at.ordinary());
         let best = of_address.min_by_key(|row| (row.rank.is_none(), row.source == HintSource::Incoming));
         best.map_or(HintSource::Incoming, |row| row.source)
+    }
+
+    /// Whether nothing but an announcement in the LAN has named the remote address of a path.
+    pub(super) fn is_of_lan_alone(&self, at: Endpoint) -> bool {
+        let mut of_address = self.rows.iter().filter(|row| row.at.ordinary() == at.ordinary());
+        of_address.all(|row| row.of_lan)
     }
 
     /// All rows.
@@ -237,6 +248,7 @@ impl Paths {
                 Some(other) => {
                     other.proven_at = other.proven_at.max(row.proven_at);
                     other.is_last |= row.is_last;
+                    other.of_lan &= row.of_lan;
                     if other.rank.is_none() && row.rank.is_some() {
                         (other.rank, other.source, other.named_at) = (row.rank, row.source, row.named_at);
                     }
