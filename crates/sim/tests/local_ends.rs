@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use weft_core::{Config, Path};
+use weft_core::{Config, Event, Path};
 use weft_sim::{Fate, HostId, NatKind, World};
 
 use crate::common::stream;
@@ -84,7 +84,7 @@ fn a_link_outlives_the_address_that_was_asked() {
         net.world.remove_alias(net.host, net.second);
         let (gone, now) = (net.second.ip(), net.world.now());
         let node = &mut net.world.host_mut(net.host).node;
-        node.forget_local_ends(|local| local.ip == gone);
+        node.forget_local_ends(now, |local| local.ip == gone);
         node.handle_network_change(now);
         net.world.run(1_000);
         net.assert_passes(100);
@@ -131,5 +131,57 @@ fn copies_to_another_address_move_no_link() {
         net.world.run(1_000);
         net.assert_passes(100);
         assert_eq!(net.path(), Some(Path::Direct(net.second)), "seed {seed}");
+    }
+}
+
+/// A laptop leaves the LAN of its peer, and a relay is in reach from its other address.
+#[test]
+fn a_relay_takes_over_at_once_when_the_address_of_a_link_is_gone() {
+    for seed in 0..20 {
+        let mut world = World::new(seed);
+        let config = Config {
+            mesh: true,
+            ..Config::default()
+        };
+        let [host, peer, relay] = [0; 3].map(|_| world.add_host(config));
+        let second = world.add_alias(host);
+        let (at, of_relay) = (world.host(peer).addr, world.host(relay).addr);
+        let left = Rc::new(Cell::new(false));
+        let has_left = left.clone();
+        world.set_rule(move |_, d| {
+            let between = d.from == host && d.dst == at || d.from == peer && d.dst != of_relay;
+            if has_left.get() && between {
+                Fate::Drop
+            } else {
+                Fate::Pass
+            }
+        });
+        world.add_peer_at(host, peer, Vec::new());
+        world.add_peer_at(peer, host, vec![second]);
+        for end in [host, peer] {
+            world.add_peer(end, relay, true);
+            world.add_peer(relay, end, false);
+        }
+        world.run(3_000);
+        stream(&mut world, host, peer, 300);
+        left.set(true);
+        world.remove_alias(host, second);
+        let now = world.now();
+        let node = &mut world.host_mut(host).node;
+        node.forget_local_ends(now, |local| local.ip == second.ip());
+        node.handle_network_change(now);
+        let before = world.host(peer).received.len();
+        while world.host(peer).received.len() == before {
+            assert!(world.now() < now + 400, "seed {seed}: nothing passes");
+            world.send(host, peer, 0, 200);
+            world.run(10);
+        }
+        let silent = |(at, event): &(u64, Event)| {
+            *at >= now && matches!(event, Event::LinkSilent { peer } if *peer == world.host(relay).key)
+        };
+        assert!(
+            !world.host(host).events.iter().any(silent),
+            "the link with the relay is not affected"
+        );
     }
 }

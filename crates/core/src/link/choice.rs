@@ -16,7 +16,8 @@
 //! one works, and neither takes one for its round trip.
 //!
 //! A link that has just come up has a path that works. Its other addresses are compared a few seconds
-//! later, but for those that promise a better path: local ones, and those through further uplinks.
+//! later, but for those that promise a better path: local ones, and those through further uplinks. All
+//! are compared at once if the neighbour is silent, or if the network of one end changed since.
 //!
 //! An idle link is not probed, nor one on which a message passes now and then. What goes to an address
 //! that has never answered is bounded: one round in 30 s at first, and in 10 min at last.
@@ -40,7 +41,7 @@ const MAX_WAIT: u64 = 1_000;
 /// The time from one round to the next, in ms.
 const PAUSE: u64 = 2_000;
 /// The time for which a link that has come up is left alone with its path, in ms.
-const COMPARE_AFTER: u64 = 5_000;
+pub(super) const COMPARE_AFTER: u64 = 5_000;
 /// The time between two probes of an address that answers, while payload passes, in ms.
 const WARM: u64 = 20_000;
 /// Payload within this time counts as passing, in ms.
@@ -70,8 +71,8 @@ pub(super) struct View {
     pub(super) decides: bool,
     /// The smoothed round trip of the address in use.
     pub(super) srtt: u64,
-    /// When the link came up.
-    pub(super) up: u64,
+    /// Until when the link is left alone with its path, but for addresses that promise a better one.
+    pub(super) alone_until: u64,
     /// When payload was last sent or received.
     pub(super) payload: u64,
     /// When sent payload will have been unanswered for long enough to look for another address.
@@ -105,6 +106,8 @@ pub(super) struct Choice {
     next_urgent: u64,
     /// When an urgent round begins because of a change of the network, in ms.
     look_at: u64,
+    /// The network of one end changed since the link came up.
+    hurried: bool,
     /// Since when payload has passed without a longer pause than [`RECENT`], in ms.
     passing_since: u64,
 }
@@ -116,6 +119,7 @@ impl Default for Choice {
             next: 0,
             next_urgent: 0,
             look_at: u64::MAX,
+            hurried: false,
             passing_since: 0,
         }
     }
@@ -222,7 +226,7 @@ impl Compared {
         let better = is_local(at) && !is_local(view.path) || !at.socket().is_ordinary();
         match better || self.fresh != Some(Fresh::New) {
             true => self.next,
-            false => self.next.max(view.up + COMPARE_AFTER),
+            false => self.next.max(view.alone_until),
         }
     }
 
@@ -369,10 +373,15 @@ impl Choice {
 
     /// The network of one end changed, so that all addresses are probed soon.
     pub(super) fn hurry(&mut self, paths: &mut Paths) {
-        self.next_urgent = 0;
+        (self.next_urgent, self.hurried) = (0, true);
         for (_, known) in paths.compared_mut() {
             (known.next, known.failures, known.fresh) = (0, 0, Some(Fresh::Moved));
         }
+    }
+
+    /// Whether the network of one end changed since the link came up.
+    pub(super) fn is_hurried(&self) -> bool {
+        self.hurried
     }
 
     /// The paths through this underlay socket are gone.

@@ -184,6 +184,14 @@ impl Health {
         }
     }
 
+    /// Handles the loss of the address of this node that the link went from. The neighbour may be out of
+    /// reach from any other one.
+    pub(crate) fn handle_gone(&mut self, now: u64) {
+        if self.answers && !self.is_silent() {
+            self.doubt(now);
+        }
+    }
+
     /// Handles a possible sign of life.
     pub(crate) fn review(&mut self, now: u64, liveness: &Liveness) {
         if matches!(self.standing, Standing::Suspect(since) if liveness.last_heard() > since) {

@@ -6,9 +6,9 @@ use rand_core::Rng as _;
 use weft_packet::{Endpoint, LinkCommand, ProbeKind, SocketId};
 use weft_wire::link::{ELSEWHERE, PROBE_ANSWER};
 
-use super::choice::{Step, View};
+use super::choice::{COMPARE_AFTER, Step, View};
 use super::paths::Row;
-use super::{ANNOUNCEMENTS, Link, bond};
+use super::{ANNOUNCEMENTS, Link, UNANSWERED, bond};
 use crate::context::Context;
 use crate::{Hint, HintSource, KnownPath};
 
@@ -90,14 +90,15 @@ impl Link {
         self.paths.compare(now, self.path, at);
     }
 
-    /// Leads the link from any address of this host if the one that the peer has asked is `gone`.
-    pub(crate) fn forget_local(&mut self, ctx: &mut Context, gone: impl Fn(Endpoint) -> bool) {
+    /// Leads the link from any address of this host if the one that the peer has asked is `gone`. The
+    /// peer may not be in reach from another one: returns whether the link is doubted.
+    pub(crate) fn forget_local(&mut self, ctx: &mut Context, now: u64, gone: impl Fn(Endpoint) -> bool) -> bool {
         let are_gone = self.paths.forget_local(&gone);
         if let Some(choice) = self.choice.as_mut().filter(|_| are_gone) {
             choice.forget_round();
         }
         let Some(path) = self.path.filter(|path| gone(*path)) else {
-            return;
+            return false;
         };
         let path = path.without_local();
         self.path = Some(path);
@@ -105,6 +106,12 @@ impl Link {
         self.metrics.handle_moved();
         self.reports.handle_moved();
         self.place(ctx, path, None);
+        let is_used = now.saturating_sub(self.liveness.last_payload()) < UNANSWERED;
+        let doubts = ctx.config.mesh && is_used && self.is_up();
+        if doubts {
+            self.health.handle_gone(now);
+        }
+        doubts
     }
 
     /// Considers the paths through the further uplinks, [`THROUGH_UPLINKS`] at most: to the address in
@@ -269,11 +276,16 @@ impl Link {
     fn view(&self) -> Option<View> {
         let path = self.proven_path()?;
         let answers = self.observed.is_told() || self.health.answers();
+        let hurried = self.choice.as_ref().is_some_and(|choice| choice.is_hurried());
+        let alone_until = match hurried || self.health.is_silent() {
+            true => 0,
+            false => self.up_since.unwrap_or(0) + COMPARE_AFTER,
+        };
         answers.then(|| View {
             path,
             decides: self.we_are_smaller,
             srtt: self.metrics.srtt().unwrap_or(0),
-            up: self.up_since.unwrap_or(0),
+            alone_until,
             payload: self.liveness.last_payload(),
             unanswered_at: self.liveness.unanswered_at(LOOK_AFTER),
         })

@@ -115,11 +115,17 @@ impl Node {
 
     /// Ends the use of local ends of this host that are `gone`: an address that it no longer has, or an
     /// interface that no longer leads to other networks. Links that a peer had asked there go on from
-    /// any address.
-    pub fn forget_local_ends(&mut self, gone: impl Fn(LocalEnd) -> bool) {
+    /// any address, and are doubted until the peer answers: other paths are used meanwhile.
+    pub fn forget_local_ends(&mut self, now: u64, gone: impl Fn(LocalEnd) -> bool) {
         let gone = |path: Endpoint| path.local().is_some_and(&gone);
+        let mut left = Vec::new();
         for peer in self.peers.values_mut() {
-            peer.link.forget_local(&mut self.ctx, gone);
+            if peer.link.forget_local(&mut self.ctx, now, gone) {
+                left.push(peer.link.peer.node_addr());
+            }
+        }
+        for addr in left {
+            self.follow_health(now, addr);
         }
     }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use weft_host::surroundings::Surroundings;
 use weft_host::uplinks::{Uplink, ipv6_source};
+use weft_os::clock::boottime_ms;
 use weft_os::udp::{AnswerDevice, Devices};
 use weft_packet::LocalEnd;
 
@@ -75,7 +76,8 @@ impl Daemon {
     pub(super) fn follow_local_ends(&mut self) {
         let (_, uplinks) = &self.desired.uplinks;
         let remaining = self.local_ends.follow(&self.system.surroundings, uplinks, ipv6_source);
-        self.node.forget_local_ends(|local| remaining.is_gone(local));
+        let now = boottime_ms();
+        self.node.forget_local_ends(now, |local| remaining.is_gone(local));
     }
 }
 

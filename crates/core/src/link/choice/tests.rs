@@ -43,7 +43,7 @@ impl Bench {
                 path,
                 decides,
                 srtt: 0,
-                up: 0,
+                alone_until: COMPARE_AFTER,
                 payload: 0,
                 unanswered_at: u64::MAX,
             },
