@@ -1,7 +1,7 @@
 //! Datagrams outside of links that the node awaits, by their tokens. All others are dropped, and
 //! none is answered here.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use weft_wire::outside::{Outside, Token};
 
@@ -12,6 +12,11 @@ use crate::bucket::{Bucket, Rate};
 const RATE: Rate = Rate {
     per_second: 1_000,
     burst: 256,
+};
+/// Those with one token, so that a flood with it leaves room for others.
+const RATE_OF_TOKEN: Rate = Rate {
+    per_second: 200,
+    burst: 64,
 };
 
 /// What becomes of a datagram.
@@ -25,17 +30,17 @@ pub(crate) enum Verdict {
     Refused,
 }
 
-/// The tokens that the node awaits.
+/// The tokens that the node awaits, with what each may still let in.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    tokens: BTreeSet<Token>,
+    tokens: BTreeMap<Token, Bucket>,
     bucket: Bucket,
 }
 
 impl Awaited {
     pub(crate) fn new() -> Self {
         Self {
-            tokens: BTreeSet::new(),
+            tokens: BTreeMap::new(),
             bucket: Bucket::new(RATE, 0),
         }
     }
@@ -43,7 +48,9 @@ impl Awaited {
     /// Awaits datagrams with this token from now on. There are at most [`bounds::AWAITED`].
     pub(crate) fn add(&mut self, token: Token) {
         if self.tokens.len() < bounds::AWAITED {
-            self.tokens.insert(token);
+            self.tokens
+                .entry(token)
+                .or_insert_with(|| Bucket::new(RATE_OF_TOKEN, 0));
         }
     }
 
@@ -52,13 +59,15 @@ impl Awaited {
     }
 
     pub(crate) fn judge(&mut self, now: u64, datagram: &[u8]) -> Verdict {
-        let known = match Outside::of(datagram) {
+        let (token, unknown) = match Outside::of(datagram) {
             None => return Verdict::Frame,
-            Some(Outside::Probe(token)) => self.tokens.contains(&token),
-            Some(Outside::Stun(token)) if self.tokens.contains(&token) => true,
-            Some(Outside::Stun(_)) => return Verdict::Frame,
+            Some(Outside::Probe(token)) => (token, Verdict::Refused),
+            Some(Outside::Stun(token)) => (token, Verdict::Frame),
         };
-        match known && self.bucket.take(RATE, now, 1) == 1 {
+        let Some(bucket) = self.tokens.get_mut(&token) else {
+            return unknown;
+        };
+        match bucket.take(RATE_OF_TOKEN, now, 1) == 1 && self.bucket.take(RATE, now, 1) == 1 {
             true => Verdict::Awaited,
             false => Verdict::Refused,
         }
@@ -101,8 +110,22 @@ mod tests {
             let judged = (0..10_000).map(|_| awaited.judge(now, &probe(1)));
             judged.filter(|verdict| *verdict == Verdict::Awaited).count()
         };
-        assert_eq!(passed(&mut awaited, 0), 256);
-        assert_eq!(passed(&mut awaited, 100), 100);
+        assert_eq!(passed(&mut awaited, 0), 64);
+        assert_eq!(passed(&mut awaited, 100), 20);
+        awaited.add([2; 16]);
+        assert_eq!(awaited.judge(100, &probe(2)), Verdict::Awaited, "another token");
+    }
+
+    #[test]
+    fn all_tokens_together_have_a_rate() {
+        let mut awaited = Awaited::new();
+        let mut passed = 0;
+        for token in 0..20 {
+            awaited.add([token; 16]);
+            let judged = (0..100).map(|_| awaited.judge(0, &probe(token)));
+            passed += judged.filter(|verdict| *verdict == Verdict::Awaited).count();
+        }
+        assert_eq!(passed, 256);
     }
 
     #[test]
