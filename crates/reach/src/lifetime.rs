@@ -191,6 +191,8 @@ struct Known {
     found: u32,
     /// Findings that turned out to be wrong.
     wrong: u32,
+    /// A peer that did not help with the finding, and has said that it is wrong.
+    doubted_by: Option<NodeAddr>,
 }
 
 /// The measurements of one node, one at a time, and what it does for those of its peers.
@@ -251,19 +253,21 @@ impl Lifetimes {
     }
 
     /// A peer sees this node at another address, although the network has not changed: a NAT has forgotten
-    /// its mapping, and the finding is wrong.
+    /// its mapping, and the finding is wrong. Of peers that did not help with the finding it takes two to
+    /// say so, unless there is only one.
     pub fn handle_moved(&mut self, now: u64, peer: NodeAddr) {
         let Some(scope) = self.peers.get(&peer).map(|peer| Scope::of(peer.at)) else {
             return;
         };
+        let peers = self.peers.values().filter(|peer| Scope::of(peer.at) == scope).count();
         let Some(known) = self.known.get_mut(&scope) else {
             return;
         };
-        let trusted = known
-            .finding
-            .is_some_and(|finding| finding.lifetime.interval().is_some());
-        if trusted {
-            known.finding = None;
+        let trusted = known.finding.filter(|finding| finding.lifetime.interval().is_some());
+        let Some(finding) = trusted else { return };
+        let doubted = *known.doubted_by.get_or_insert(peer);
+        if finding.by == peer || doubted != peer || peers == 1 {
+            (known.finding, known.doubted_by) = (None, None);
             known.from = now + (DISTRUST << known.wrong.min(8)).min(LONGEST_DISTRUST);
             known.wrong += 1;
             if self.running.as_ref().is_some_and(|running| running.scope == scope) {

@@ -257,6 +257,25 @@ fn a_wrong_finding_is_distrusted_for_longer_each_time() {
     }
 }
 
+/// A second peer that has not helped, and a third one.
+#[test]
+fn a_finding_of_another_peer_takes_two_to_refute() {
+    const C: NodeAddr = NodeAddr::new([0xc; 16]);
+    const D: NodeAddr = NodeAddr::new([0xd; 16]);
+    let mut world = World::new(NAT);
+    world.run(WHOLE);
+    let (now, finding) = (world.now, Some(Lifetime::AtLeast(290)));
+    let node = &mut world.nodes[0];
+    let at = "198.51.100.9:2121".parse().unwrap();
+    for peer in [C, D] {
+        node.set_peer(now, peer, Some(at));
+    }
+    (0..100).for_each(|_| node.handle_moved(now, C));
+    assert_eq!(world.lifetime(), finding, "one alone");
+    world.nodes[0].handle_moved(now, D);
+    assert_eq!(world.lifetime(), None);
+}
+
 #[test]
 fn a_peer_that_goes_away_is_no_sign_of_a_nat() {
     let mut world = World::new(NAT);
