@@ -84,7 +84,7 @@ pub(crate) struct Context {
     pub(crate) dials: Dials,
     /// How often this node sends on idle links.
     pub(crate) keepalive: KeepaliveIntervals,
-    /// Addresses that only other nodes have named.
+    /// What went to addresses that have not answered.
     pub(crate) unconfirmed: Unconfirmed,
     /// The further uplinks of the host.
     pub(crate) uplinks: Uplinks,

@@ -49,6 +49,15 @@ impl HintSource {
         matches!(self, Self::Member | Self::Advert)
     }
 
+    /// Whether the user has named the address, or the node was linked there.
+    #[must_use]
+    pub const fn is_confirmed(self) -> bool {
+        matches!(
+            self,
+            Self::Configured | Self::HostName | Self::Invite | Self::LastAddress
+        )
+    }
+
     /// The source as text for the user.
     #[must_use]
     pub const fn text(self) -> &'static str {

@@ -187,6 +187,9 @@ impl Link {
         // The answer proves the peer's address if its source is one that msg1 was sent to. From
         // elsewhere another host may have forwarded it.
         let asked = attempt.asked.iter().find(|asked| asked.covers(from)).copied();
+        if asked.is_some() {
+            ctx.unconfirmed.note_answered(now, from.remote());
+        }
         let path = asked.or(self.path).unwrap_or(from);
         let proven = asked.is_some() || self.proven_path().is_some();
         let keys = LinkKeys {
@@ -344,10 +347,16 @@ impl Link {
             .attempt
             .as_ref()
             .map_or((false, 0), |attempt| (attempt.rekey, attempt.sends));
-        let targets = match rekey {
+        let mut targets: Vec<Endpoint> = match rekey {
             true => self.path.into_iter().chain(self.elsewhere()).collect(),
             false => self.dial_paths(ctx, now, self.is_up() || sent > 0 || self.failures > 0, sent),
         };
+        for at in self.paths.take_sighted() {
+            if !targets.iter().any(|known| known.is_to(at)) {
+                targets.push(at);
+            }
+        }
+        targets.retain(|to| self.may_send(ctx, now, *to, fmp::Msg1::LEN));
         let Some(attempt) = self.attempt.as_mut() else { return };
         let wait = if away {
             RESEND_LONG
@@ -357,11 +366,6 @@ impl Link {
         attempt.sends += 1;
         attempt.next_send = now + ctx.jittered(wait);
         for to in targets {
-            // Where the peer was, it answers again.
-            let known = self.path == Some(to) || self.paths.is_trusted(now, to);
-            if !known && !ctx.unconfirmed.admits(now, to.remote(), attempt.msg1.len()) {
-                continue;
-            }
             if !attempt.asked.contains(&to) {
                 attempt.asked.push(to);
             }

@@ -15,6 +15,8 @@ pub(super) const MAX_COMPARED: usize = 9;
 const KEPT: u64 = 600_000;
 /// Addresses at which a peer is dialled only because it has answered there.
 const MAX_PROVEN: usize = 3;
+/// Addresses that are remembered only because the peer was seen there in the LAN.
+const MAX_SIGHTED: usize = 3;
 
 /// The paths to one peer.
 #[derive(Debug, Default)]
@@ -39,6 +41,8 @@ pub(super) struct Row {
     rank: Option<u16>,
     /// The peer was last there, or was last expected there.
     is_last: bool,
+    /// The peer was seen there, and the next message goes there, too.
+    is_due: bool,
     /// What probes have shown, while it is compared with others.
     pub(super) compared: Option<Box<Compared>>,
 }
@@ -59,6 +63,7 @@ impl Row {
             proven_at: 0,
             rank: None,
             is_last: false,
+            is_due: false,
             compared: None,
         }
     }
@@ -110,6 +115,11 @@ impl Paths {
         let mut latest: Vec<(u64, Endpoint)> = free.map(|row| (row.proven_at, row.at)).collect();
         latest.sort_unstable_by(|one, other| other.cmp(one));
         latest.truncate(MAX_PROVEN);
+        let is_sighted = |row: &&Row| row.source == HintSource::Lan && !is_bound(row) && !row.has_answered(now);
+        let sighted = self.rows.iter().filter(is_sighted);
+        let mut sighted: Vec<(u64, Endpoint)> = sighted.map(|row| (row.named_at, row.at)).collect();
+        sighted.sort_unstable_by(|one, other| other.cmp(one));
+        latest.extend(sighted.into_iter().take(MAX_SIGHTED));
         let is_latest = |row: &Row| latest.iter().any(|(_, at)| *at == row.at);
         self.rows.retain(|row| is_bound(row) || is_latest(row));
     }
@@ -138,6 +148,25 @@ impl Paths {
     pub(super) fn expect(&mut self, now: u64, at: Endpoint, source: HintSource) {
         self.name(now, at, source);
         self.note_last(now, at);
+    }
+
+    /// Notes that the peer was seen at `at` in the LAN. An announcement can be a copy with another address in
+    /// it, so one message goes there, and the peer is not expected there.
+    pub(super) fn sight(&mut self, now: u64, at: Endpoint) {
+        self.name(now, at, HintSource::Lan);
+        let row = self.row(now, at, HintSource::Lan);
+        row.is_due = true;
+        if row.source == HintSource::Lan {
+            row.named_at = now;
+        }
+        self.prune(now);
+    }
+
+    /// Returns the addresses where the peer was seen since the last call.
+    pub(super) fn take_sighted(&mut self) -> Vec<Endpoint> {
+        let rows = self.rows.iter_mut();
+        let due = rows.filter_map(|row| std::mem::take(&mut row.is_due).then_some(row.at.without_local()));
+        due.collect()
     }
 
     /// Notes a source of an address. The first one counts, unless it is the memory of an earlier link.
@@ -196,10 +225,11 @@ impl Paths {
             .map(|row| row.at.without_local())
     }
 
-    /// Whether the peer has answered there, or this node last expected it there.
-    pub(super) fn is_trusted(&self, now: u64, at: Endpoint) -> bool {
-        let mut rows = self.rows.iter().filter(|row| row.at.is_to(at));
-        rows.any(|row| row.is_last || row.has_answered(now))
+    /// Whether any number of messages may go there: the peer has answered there lately, or last, or the user
+    /// has named the address.
+    pub(super) fn is_confirmed(&self, now: u64, at: Endpoint) -> bool {
+        let mut rows = self.rows.iter().filter(|row| row.at.ordinary() == at.ordinary());
+        rows.any(|row| row.has_answered(now) || row.is_last && row.proven_at > 0 || row.source.is_confirmed())
     }
 
     /// Returns every path on which the peer may be, the most likely first. `used`: the one in use.
@@ -223,9 +253,10 @@ impl Paths {
         expected
     }
 
-    /// Whether there is any.
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+    /// Whether there is any at which the peer is dialled. One where it was seen is dialled once.
+    pub(super) fn has_target(&self) -> bool {
+        let is_target = |row: &Row| row.rank.is_some() || row.is_last || row.is_due || row.proven_at > 0;
+        self.rows.iter().any(is_target)
     }
 
     /// The link is down: nothing is compared, and no local end is known.
@@ -249,6 +280,7 @@ impl Paths {
                     other.proven_at = other.proven_at.max(row.proven_at);
                     other.is_last |= row.is_last;
                     other.of_lan &= row.of_lan;
+                    other.is_due |= row.is_due;
                     if other.rank.is_none() && row.rank.is_some() {
                         (other.rank, other.source, other.named_at) = (row.rank, row.source, row.named_at);
                     }

@@ -10,6 +10,7 @@ use super::choice::{COMPARE_AFTER, Step, View};
 use super::paths::Row;
 use super::{ANNOUNCEMENTS, Link, UNANSWERED, bond};
 use crate::context::Context;
+use crate::unconfirmed::Part;
 use crate::{Hint, HintSource, KnownPath};
 
 /// Payload without an answer for this long causes probes of other addresses, in ms. A neighbour that
@@ -42,7 +43,7 @@ impl Link {
 
     /// Whether there is any address to dial.
     pub(crate) fn has_target(&self) -> bool {
-        self.path.is_some() || !self.paths.is_empty()
+        self.path.is_some() || self.paths.has_target()
     }
 
     pub(crate) fn hint(&mut self, now: u64, addr: Endpoint, source: HintSource) {
@@ -57,7 +58,11 @@ impl Link {
             self.paths.name(now, at, source);
             self.compare(now, at);
         } else {
-            self.hint(now, at, source);
+            match source {
+                HintSource::Lan => self.paths.sight(now, at),
+                _ => self.paths.expect(now, at, source),
+            }
+            self.next_dial = self.next_dial.min(now);
             self.hurry(now);
         }
     }
@@ -340,7 +345,18 @@ impl Link {
 
     fn admits_probe(&self, ctx: &mut Context, now: u64, to: Endpoint) -> bool {
         let len = ctx.uplinks.probe_kind(to, self.bond.is_some()).probe_len();
-        self.path == Some(to) || self.works_at(to) || ctx.unconfirmed.admits(now, to.remote(), len)
+        self.path == Some(to) || self.works_at(to) || self.may_send(ctx, now, to, len)
+    }
+
+    /// Whether a UDP payload of `len` bytes may go to an address of the peer, which counts unless the address
+    /// is confirmed.
+    pub(super) fn may_send(&self, ctx: &mut Context, now: u64, to: Endpoint, len: usize) -> bool {
+        self.is_confirmed(now, to) || ctx.unconfirmed.admits(now, to.remote(), len, Part::Link)
+    }
+
+    /// Whether any number of messages may go to an address of the peer.
+    pub(crate) fn is_confirmed(&self, now: u64, at: Endpoint) -> bool {
+        self.path.is_some_and(|path| path.is_to(at)) && self.proven_path().is_some() || self.paths.is_confirmed(now, at)
     }
 
     /// Uses an address where the peer has answered, and has the peer do the same.

@@ -1,7 +1,6 @@
 //! The peers that are configured: they are added, changed and removed while the node runs.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use weft_noise::PublicKey;
@@ -13,12 +12,6 @@ use super::Node;
 use crate::{Hint, PeerConfig, SessionDown};
 
 impl Node {
-    /// Names the IP addresses, of all peers, that only other nodes have named. What goes there before
-    /// a peer has answered is bounded, for all peers together.
-    pub fn set_unconfirmed(&mut self, addresses: impl IntoIterator<Item = IpAddr>) {
-        self.ctx.unconfirmed.set(addresses);
-    }
-
     /// Adds a peer, or changes the addresses of a known one. The node's own key is ignored.
     pub fn add_peer(&mut self, now: u64, peer: &PeerConfig) {
         self.add(now, peer, true);

@@ -1,11 +1,14 @@
 //! Datagrams outside of links, for the caller: probes of addresses, and STUN. The core neither makes
 //! nor reads them; they share its sockets.
 
+use std::net::SocketAddr;
+
 use weft_noise::PublicKey;
 use weft_packet::{Endpoint, LocalEnd, SendCommand, SocketId, TableCommand};
 use weft_wire::outside::Token;
 
 use super::Node;
+use crate::unconfirmed::Part;
 use crate::uplinks::Uplinks;
 use crate::{HintSource, KeepaliveIntervals, Path, Uplink};
 
@@ -28,6 +31,21 @@ impl Node {
         self.ctx.lane(SendCommand::Transmit { to, datagram });
     }
 
+    /// Whether a UDP payload of `len` bytes may go outside of links to an address that has not answered, which
+    /// then counts: 4 KiB at once and 16 KiB in an hour go there, together with the messages of links, and for
+    /// all peers and ports. The caller sends nothing otherwise.
+    pub fn may_send(&mut self, now: u64, to: SocketAddr, len: usize) -> bool {
+        self.ctx.unconfirmed.admits(now, to, len, Part::Outside)
+    }
+
+    /// Whether any number of messages may go to an address of a peer: the user has named it, or the peer has
+    /// answered there lately, or last.
+    #[must_use]
+    pub fn is_confirmed(&self, now: u64, peer: &PublicKey, at: SocketAddr) -> bool {
+        let peer = self.peers.get(&peer.node_addr());
+        peer.is_some_and(|peer| peer.link.is_confirmed(now, at.into()))
+    }
+
     /// Returns the path to a peer with which there is a session, and which has said in it what frames
     /// it reads: it is a weft node ([`Event::Announced`](crate::Event::Announced)).
     pub fn weft_path(&self, peer: &PublicKey) -> Option<Path> {
@@ -40,9 +58,12 @@ impl Node {
     /// address for the link that is up; through a further underlay socket if `at` is a path of one
     /// ([`SocketId::path`]). A key that belongs to no peer changes nothing.
     pub fn dial(&mut self, now: u64, peer: &PublicKey, at: impl Into<Endpoint>, source: HintSource) {
-        let addr = peer.node_addr();
+        let (addr, at) = (peer.node_addr(), at.into());
         if let Some(peer) = self.peers.get_mut(&addr) {
-            peer.link.dial(now, at.into(), source);
+            if matches!(source, HintSource::Probe | HintSource::Search) {
+                self.ctx.unconfirmed.note_answered(now, at.remote());
+            }
+            peer.link.dial(now, at, source);
             self.expect(addr);
         }
     }

@@ -64,9 +64,9 @@ fn the_source_in_the_list_counts_before_all_others() {
 fn an_address_that_was_expected_gives_way_to_the_next() {
     let mut paths = Paths::default();
     for port in 1..100 {
-        paths.expect(NOW, at(port), HintSource::Lan);
+        paths.expect(NOW, at(port), HintSource::Probe);
     }
-    assert_eq!(sources(&paths), [(99, HintSource::Lan)]);
+    assert_eq!(sources(&paths), [(99, HintSource::Probe)]);
     assert_eq!(paths.targets(NOW, None), [at(99)]);
 }
 
@@ -83,7 +83,7 @@ fn a_peer_is_dialled_where_it_has_answered_for_ten_minutes() {
         [6, 1, 5, 4].map(at),
         "the last, the list, and two more"
     );
-    assert!(paths.is_trusted(NOW, at(3)) && !paths.is_trusted(NOW, at(1)));
+    assert!([3, 1].iter().all(|port| paths.is_confirmed(NOW, at(*port))));
     assert_eq!(paths.expected(None), [6, 1].map(at), "the rest depends on the time");
     assert_eq!(paths.targets(NOW + 4 + KEPT, None), [6, 1, 5].map(at));
     paths.set_list(NOW + 2 * KEPT, &listed(&[1]));
@@ -104,16 +104,35 @@ fn of_those_that_answered_at_one_time_three_stay() {
 }
 
 #[test]
-fn an_address_that_the_peer_alone_names_is_not_trusted() {
+fn an_address_that_others_name_is_confirmed_by_an_answer() {
     let mut paths = Paths::new(NOW, &[hint(1, HintSource::Member)]);
     paths.compare(NOW, None, at(2));
-    assert!(!paths.is_trusted(NOW, at(1)) && !paths.is_trusted(NOW, at(2)));
+    assert!(!paths.is_confirmed(NOW, at(1)) && !paths.is_confirmed(NOW, at(2)));
     paths.handle_down(NOW);
     assert_eq!(paths.targets(NOW, None), [at(1)]);
+    paths.expect(NOW, at(3), HintSource::Probe);
+    assert!(!paths.is_confirmed(NOW, at(3)), "a probe proves no peer");
     paths.note_used(NOW, at(2));
-    assert!(paths.is_trusted(NOW + 2 * KEPT, at(2)), "the last one");
-    paths.expect(NOW, at(3), HintSource::Lan);
-    assert!(paths.is_trusted(NOW, at(3)), "this node has seen it");
+    assert!(paths.is_confirmed(NOW + 2 * KEPT, at(2)), "the last one");
+}
+
+#[test]
+fn where_a_peer_was_seen_one_message_goes() {
+    let mut paths = Paths::new(NOW, &[hint(1, HintSource::Member)]);
+    paths.note_used(NOW, at(2));
+    paths.handle_down(NOW);
+    for port in 3..20 {
+        paths.sight(NOW + u64::from(port), at(port));
+        assert_eq!(paths.take_sighted(), [at(port)]);
+    }
+    assert!(paths.take_sighted().is_empty() && !paths.is_confirmed(NOW, at(19)));
+    assert_eq!(paths.targets(NOW, None), [2, 1].map(at), "it is expected where it was");
+    assert_eq!(paths.rows().count(), 2 + MAX_SIGHTED);
+    assert_eq!(paths.source(at(19)), HintSource::Lan);
+    // What was named in the list before is seen as well.
+    paths.sight(NOW + 20, at(1));
+    assert_eq!(paths.source(at(1)), HintSource::Member);
+    assert_eq!(paths.take_sighted(), [at(1)]);
 }
 
 #[test]
@@ -146,6 +165,7 @@ enum Event {
     List(Vec<u16>),
     Expect(u16),
     Name(u16),
+    Sight(u16),
     Used(u16, u8),
     Compare(u16),
     Source(u16, u8),
@@ -161,6 +181,7 @@ fn event() -> impl Strategy<Value = Event> {
         prop::collection::vec(port(), 0..12).prop_map(Event::List),
         port().prop_map(Event::Expect),
         port().prop_map(Event::Name),
+        port().prop_map(Event::Sight),
         (port(), 0..3_u8).prop_map(|(port, host)| Event::Used(port, host)),
         port().prop_map(Event::Compare),
         (port(), 0..3_u8).prop_map(|(port, host)| Event::Source(port, host)),
@@ -188,7 +209,8 @@ proptest! {
                     list = ports.into_iter().map(|port| at(port).remote()).collect::<Vec<SocketAddr>>();
                     paths.set_list(now, &list.iter().map(|at| Hint::from(*at)).collect::<Vec<_>>());
                 }
-                Event::Expect(port) => paths.expect(now, path(port), HintSource::Lan),
+                Event::Expect(port) => paths.expect(now, path(port), HintSource::Search),
+                Event::Sight(port) => paths.sight(now, path(port)),
                 Event::Name(port) => paths.name(now, path(port), HintSource::Probe),
                 Event::Used(port, host) => {
                     used = Some(asked(port, host));
@@ -209,7 +231,7 @@ proptest! {
             prop_assert_eq!(rows.len(), unique.len(), "{:?}", rows);
             prop_assert!(paths.compared().count() <= MAX_COMPARED);
             // The last address has a row for each local end, and a name is one row until the next change.
-            let names = rows.len().saturating_sub(list.len() + 4 + MAX_COMPARED + MAX_PROVEN);
+            let names = rows.len().saturating_sub(list.len() + 4 + MAX_COMPARED + MAX_PROVEN + MAX_SIGHTED);
             prop_assert!(names <= named, "{} rows", rows.len());
             list.dedup();
             for at in &list {
