@@ -276,17 +276,6 @@ impl Members {
         hints.filter(|hint| !hint.source.is_unconfirmed()).map(|hint| hint.at)
     }
 
-    /// Returns the addresses that nodes say of themselves alone.
-    #[must_use]
-    pub fn unconfirmed(&self) -> BTreeSet<IpAddr> {
-        let confirmed: BTreeSet<IpAddr> = self.addresses().map(|at| at.ip()).collect();
-        let hints = self.rows.values().flat_map(|row| &row.addresses);
-        hints
-            .map(|hint| hint.at.ip())
-            .filter(|ip| !confirmed.contains(ip))
-            .collect()
-    }
-
     /// Returns the rows that only this table or only the table `before` has.
     #[must_use]
     pub fn difference(&self, before: &Self) -> Difference {

@@ -68,6 +68,9 @@ pub enum Output {
         to: SocketAddr,
         /// The datagram.
         datagram: [u8; Probe::LEN],
+        /// The address has not answered, and this is no part of a search: the caller counts it with
+        /// all else that it sends there, and calls [`Reach::handle_unsent`] if that is too much.
+        counts: bool,
     },
     /// From now on, pass datagrams of 24 bytes that end in these 16 to [`Reach::handle_datagram`].
     Listen {
@@ -104,6 +107,9 @@ pub enum Output {
         to: SocketAddr,
         /// The datagram.
         datagram: [u8; Probe::LEN],
+        /// The address has not answered, and this is no part of a search: the caller counts it with
+        /// all else that it sends there, and calls [`Reach::handle_unsent`] if that is too much.
+        counts: bool,
     },
     /// A probe from a socket of the search was answered: the handshake of a link with the peer may
     /// be tried from that socket. It keeps its number for [`Reach::handle_socket_datagram`] until

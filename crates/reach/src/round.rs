@@ -266,6 +266,15 @@ impl Round {
         }
     }
 
+    /// Ends the probing of the target with this address. Returns how many there were.
+    pub(crate) fn give_up_address(&mut self, at: SocketAddr, cause: OverBudget) -> u64 {
+        let known = self.targets.iter_mut().filter(|target| target.at == at);
+        let known = known.filter(|target| target.over.is_none() && !target.answered);
+        known
+            .map(|target| (target.due, target.over) = (u64::MAX, Some(cause)))
+            .count() as u64
+    }
+
     /// Whether bytes to this address are free of any budget, since it has answered.
     pub(crate) fn has_answered(&self, to: SocketAddr) -> bool {
         self.answered.contains(&to)

@@ -3,9 +3,10 @@
 //!
 //! A handshake without an answer looks the same for a closed port, a host that is off, a missing
 //! route and a peer that refuses this node. An [`Inquiry`] distinguishes the first three. Its
-//! findings are for the user and do not affect any decision, because ICMP can be forged.
+//! findings are for the user and do not affect any decision, because ICMP can be forged. Inquiries about
+//! addresses that only other nodes have named are within the budget of those, and become rare.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,11 @@ use weft_os::udp::{Finding, Inquiry};
 
 /// The interval between two checks of the peers.
 const LOOK: Duration = Duration::from_secs(1);
-/// The interval between two inquiries about an address.
+/// The interval between two inquiries about an address. It doubles each time up to [`LAST_AGAIN`] if only
+/// other nodes have named the address.
 const AGAIN: Duration = Duration::from_secs(10);
+/// The longest interval.
+const LAST_AGAIN: Duration = Duration::from_secs(600);
 /// How long a finding of an earlier inquiry holds after a later one has begun; the kernel takes 3 s
 /// to declare a host unreachable.
 const HOLDS: Duration = Duration::from_secs(5);
@@ -35,6 +39,8 @@ pub(super) struct Inquiries {
 #[derive(Debug)]
 struct Asked {
     at: Instant,
+    /// The interval until the next inquiry.
+    pause: Duration,
     inquiry: Option<Inquiry>,
     own: bool,
     found: Option<Finding>,
@@ -68,24 +74,39 @@ impl Inquiries {
 
     /// Reads the results of inquiries, and starts inquiries about addresses that were dialled twice
     /// without an answer.
-    pub(super) fn drive(&mut self, now: Instant, core_now: u64, node: &Node) {
+    pub(super) fn drive(&mut self, now: Instant, core_now: u64, node: &mut Node) {
         self.look(now);
         if self.next.is_some_and(|next| now < next) {
             return;
         }
         self.next = Some(now + LOOK);
-        let silent: BTreeSet<SocketAddr> = node
-            .peer_status(core_now)
-            .filter(is_silent)
-            .flat_map(|peer| peer.targets)
-            .take(MOST)
-            .collect();
-        self.of.retain(|address, _| silent.contains(address));
-        for address in silent {
-            if self.of.get(&address).is_none_or(|asked| now >= asked.at + AGAIN) {
-                self.ask(now, address);
+        // Whether each address is confirmed.
+        let mut silent: BTreeMap<SocketAddr, bool> = BTreeMap::new();
+        let peers = node.peer_status(core_now).filter(is_silent);
+        let targets = peers.flat_map(|peer| peer.targets.into_iter().map(move |at| (peer.key, at)));
+        for (key, at) in targets.take(MOST) {
+            *silent.entry(at).or_default() |= node.is_confirmed(core_now, &key, at);
+        }
+        self.of.retain(|address, _| silent.contains_key(address));
+        for (address, confirmed) in silent {
+            let pause = self.pause(address, confirmed);
+            let asked = self.of.get(&address);
+            let due = asked.is_none_or(|asked| now >= asked.at + asked.pause.min(pause));
+            if !due {
+                continue;
+            }
+            if confirmed || node.may_send(core_now, address, 0) {
+                self.ask(now, address, pause);
+            } else {
+                self.postpone(now, address, pause);
             }
         }
+    }
+
+    /// Returns the interval that follows the next inquiry.
+    fn pause(&self, address: SocketAddr, confirmed: bool) -> Duration {
+        let before = self.of.get(&address).filter(|_| !confirmed);
+        before.map_or(AGAIN, |asked| (asked.pause * 2).min(LAST_AGAIN))
     }
 
     /// Reads the results of inquiries.
@@ -101,7 +122,7 @@ impl Inquiries {
         }
     }
 
-    fn ask(&mut self, now: Instant, address: SocketAddr) {
+    fn ask(&mut self, now: Instant, address: SocketAddr, pause: Duration) {
         let before = self.of.remove(&address).and_then(|asked| asked.found);
         let (inquiry, found) = match Inquiry::start(address) {
             Ok(inquiry) => (Some(inquiry), before),
@@ -111,11 +132,25 @@ impl Inquiries {
         let own = source == Some(address.ip()) && self.listens_at(address);
         let asked = Asked {
             at: now,
+            pause,
             inquiry,
             own,
             found,
         };
         self.of.insert(address, asked);
+    }
+
+    /// Leaves an inquiry out, so that what may go to the address is left to those who look for the peer.
+    fn postpone(&mut self, now: Instant, address: SocketAddr, pause: Duration) {
+        let new = Asked {
+            at: now,
+            pause,
+            inquiry: None,
+            own: false,
+            found: None,
+        };
+        let asked = self.of.entry(address).or_insert(new);
+        (asked.at, asked.pause) = (now, pause);
     }
 
     fn listens_at(&self, address: SocketAddr) -> bool {
@@ -161,6 +196,8 @@ pub(super) fn in_words(silence: Silence, address: SocketAddr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use weft_core::{Config, PeerConfig};
     use weft_noise::{Identity, SecretKey};
     use weft_os::random::SystemRng;
@@ -189,7 +226,7 @@ mod tests {
     fn a_finding_holds_until_the_next_inquiry_has_had_its_time() {
         let mut inquiries = Inquiries::new(vec![at("127.0.0.1:2121")]);
         let (now, target) = (Instant::now(), at("127.0.0.1:2121"));
-        inquiries.ask(now, target);
+        inquiries.ask(now, target, AGAIN);
         assert_eq!(inquiries.silence(&target), Some(Silence::Own));
         let asked = inquiries.of.get_mut(&target).unwrap();
         (asked.own, asked.found) = (false, Some(Finding::NoHost));
@@ -200,6 +237,17 @@ mod tests {
         assert_eq!(inquiries.silence(&target), Some(Silence::Found(Finding::NoHost)));
         inquiries.look(now + HOLDS);
         assert_eq!(inquiries.silence(&target), None);
+    }
+
+    #[test]
+    fn addresses_that_others_name_are_asked_about_less_and_less() {
+        let mut inquiries = Inquiries::new(Vec::new());
+        let (now, target) = (Instant::now(), at("127.0.0.1:9"));
+        for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
+            assert_eq!(inquiries.pause(target, false), Duration::from_secs(seconds));
+            assert_eq!(inquiries.pause(target, true), AGAIN);
+            inquiries.ask(now, target, Duration::from_secs(seconds));
+        }
     }
 
     #[test]

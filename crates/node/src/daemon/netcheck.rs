@@ -79,8 +79,13 @@ impl Daemon {
         let seen = self.reaching.reach().nat(false).outer.first().copied();
         let Some(to) = mapped.or(seen) else { return };
         let id = TransactionId::draw(&mut SystemRng);
+        let datagram = Message::success(id, to);
+        // A gateway or an observer may have named another host.
+        if !self.node.may_send(boottime_ms(), to, datagram.len()) {
+            return;
+        }
         self.node.await_token(id.token());
-        self.node.send_outside(to, Message::success(id, to));
+        self.node.send_outside(to, datagram);
         self.netcheck.probe = Some(Probe {
             id,
             to,

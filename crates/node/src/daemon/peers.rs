@@ -9,7 +9,6 @@ pub(super) fn apply(members: &Members, before: &Members, node: &mut Node, now: u
     for key in &difference.removed {
         node.remove_peer(now, key);
     }
-    node.set_unconfirmed(members.unconfirmed());
     for (key, row) in members.iter().filter(|(key, row)| before.get(key) != Some(row)) {
         let peer = PeerConfig {
             key: *key,

@@ -300,9 +300,11 @@ impl Daemon {
                     let _ = self.node.send_service(now, key, PORTS, &body);
                 }
             }
-            Output::Probe { to, datagram } => {
-                let to = self.reaching.nat64.outward(to);
-                self.node.send_outside(to, datagram.to_vec());
+            Output::Probe { to, datagram, counts } => {
+                if !counts || self.may_probe(now, to, datagram.len()) {
+                    let to = self.reaching.nat64.outward(to);
+                    self.node.send_outside(to, datagram.to_vec());
+                }
             }
             Output::Listen { token } => self.node.await_token(token),
             Output::Ignore { token } => self.node.forget_token(token),
@@ -312,8 +314,15 @@ impl Daemon {
                 let count = self.reaching.searching.open(self.facts.listen_ip(false), count);
                 self.reaching.reach.handle_sockets(now, count);
             }
-            Output::ProbeFrom { socket, to, datagram } => {
-                if self.reaching.searching.send(socket, to, &datagram) {
+            Output::ProbeFrom {
+                socket,
+                to,
+                datagram,
+                counts,
+            } => {
+                if counts && !self.may_probe(now, to, datagram.len())
+                    || self.reaching.searching.send(socket, to, &datagram)
+                {
                     return;
                 }
                 if let Some(id) = self.reaching.further.with_number(socket) {
@@ -334,6 +343,15 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Returns whether a probe of so many bytes may go to an address that has not answered.
+    fn may_probe(&mut self, now: u64, to: SocketAddr, len: usize) -> bool {
+        let may = self.node.may_send(now, to, len);
+        if !may {
+            self.reaching.reach.handle_unsent(to);
+        }
+        may
     }
 
     /// Asks neighbours that the user trusts, the one that relays to the peer first, whether they see

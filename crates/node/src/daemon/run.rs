@@ -386,7 +386,7 @@ impl Daemon {
         }
         self.node.handle_timeout(boottime_ms());
         let now = Instant::now();
-        self.facts.inquiries.drive(now, boottime_ms(), &self.node);
+        self.facts.inquiries.drive(now, boottime_ms(), &mut self.node);
         while let Some(waiting) = self.echoes.expired(now) {
             self.pong(waiting, false);
         }

@@ -65,11 +65,13 @@ impl Reach {
         if let Err(cause) = refused {
             return self.count_refused(cause);
         }
-        if self.acks.next(now) <= now && self.spend(now, addr, from).is_ok() {
-            self.acks.take(now);
-            self.send(socket, from, Probe { ack: true, ..probe });
-        } else {
-            self.counts.unanswered += 1;
+        let may_answer = self.acks.next(now) <= now;
+        match may_answer.then(|| self.spend(now, addr, from)) {
+            Some(Ok(counts)) => {
+                self.acks.take(now);
+                self.send(socket, from, Probe { ack: true, ..probe }, counts);
+            }
+            _ => self.counts.unanswered += 1,
         }
         let base = self.random();
         let Some(attempt) = self.peers.get_mut(&addr).and_then(|peer| peer.attempt.as_mut()) else {
@@ -116,11 +118,27 @@ impl Reach {
         }
     }
 
-    fn send(&mut self, socket: Option<u16>, to: SocketAddr, probe: Probe) {
+    /// Handles a probe or answer to this address that was not sent, because too much has gone there in
+    /// other ways: it is probed no more.
+    pub fn handle_unsent(&mut self, to: SocketAddr) {
+        for addr in self.running.clone() {
+            if let Some(round) = self.round_mut(addr) {
+                let given_up = round.give_up_address(to, OverBudget::Hour);
+                self.counts.over_budget += given_up;
+            }
+        }
+    }
+
+    fn send(&mut self, socket: Option<u16>, to: SocketAddr, probe: Probe, counts: bool) {
         let datagram = probe.emit();
         self.outputs.push_back(match socket {
-            Some(socket) => Output::ProbeFrom { socket, to, datagram },
-            None => Output::Probe { to, datagram },
+            Some(socket) => Output::ProbeFrom {
+                socket,
+                to,
+                datagram,
+                counts,
+            },
+            None => Output::Probe { to, datagram, counts },
         });
     }
 
@@ -154,19 +172,22 @@ impl Reach {
         let Some(round) = self.round_mut(addr) else {
             return false;
         };
-        if let Err(cause) = spent {
-            round.give_up(target, cause);
-            self.counts.over_budget += 1;
-            return false;
-        }
+        let counts = match spent {
+            Ok(counts) => counts,
+            Err(cause) => {
+                round.give_up(target, cause);
+                self.counts.over_budget += 1;
+                return false;
+            }
+        };
         let probe = round.probe(now, target);
-        probe.map(|probe| self.send(None, to, probe)).is_some()
+        probe.map(|probe| self.send(None, to, probe, counts)).is_some()
     }
 
     /// Sends the next probe of a search. Returns whether there was one.
     fn probe_for_search(&mut self, now: u64, addr: NodeAddr) -> bool {
         let shot = self.round_mut(addr).and_then(|round| round.shot(now));
-        shot.map(|(shot, probe)| self.send(shot.socket, shot.to, probe))
+        shot.map(|(shot, probe)| self.send(shot.socket, shot.to, probe, false))
             .is_some()
     }
 
@@ -196,8 +217,9 @@ impl Reach {
         })
     }
 
-    /// Spends the bytes of a probe on an address.
-    fn spend(&mut self, now: u64, addr: NodeAddr, to: SocketAddr) -> Result<(), OverBudget> {
+    /// Spends the bytes of a probe on an address. Returns whether they count: it has not answered, and a
+    /// search does not pay for them.
+    fn spend(&mut self, now: u64, addr: NodeAddr, to: SocketAddr) -> Result<bool, OverBudget> {
         let (prefix, bytes) = (Prefix::of(to.ip()), cost(to));
         let Some(round) = self
             .peers
@@ -207,11 +229,11 @@ impl Reach {
             return Err(OverBudget::Attempt);
         };
         if round.has_answered(to) {
-            return Ok(());
+            return Ok(false);
         }
         let search = self.round_mut(addr).and_then(|round| round.search.as_mut());
         if search.is_some_and(|search| search.spend(to)) {
-            return Ok(());
+            return Ok(false);
         }
         let Some(round) = self.round(addr) else {
             return Err(OverBudget::Attempt);
@@ -221,7 +243,7 @@ impl Reach {
         if let Some(round) = self.round_mut(addr) {
             round.note_spent(prefix, bytes);
         }
-        Ok(())
+        Ok(true)
     }
 
     pub(super) fn round(&self, addr: NodeAddr) -> Option<&Round> {
