@@ -264,8 +264,10 @@ impl World {
                     assert!(body.len() <= 627);
                     self.own.insert(peer, Candidates::parse(&body).unwrap().token);
                 }
-                Output::Probe { to, datagram } => self.note(to, datagram),
-                Output::ProbeFrom { socket, to, datagram } => {
+                Output::Probe { to, datagram, .. } => self.note(to, datagram),
+                Output::ProbeFrom {
+                    socket, to, datagram, ..
+                } => {
                     assert!(socket < self.sockets || Probe::parse(&datagram).unwrap().ack);
                     self.note(to, datagram);
                 }

@@ -401,10 +401,6 @@ fn victims_of_a_copied_handshake_are_not_dialled() {
         }
         Fate::Pass
     });
-    world
-        .host_mut(b)
-        .node
-        .set_unconfirmed(victims.iter().map(SocketAddr::ip));
     for victim in &victims {
         for _ in 0..1_500 {
             world.run(1);

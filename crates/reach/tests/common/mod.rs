@@ -264,7 +264,7 @@ impl World {
                     self.put(Event::Message { to, from, body });
                 }
             }
-            Output::Probe { to, datagram } => {
+            Output::Probe { to, datagram, .. } => {
                 let ack = Probe::parse(&datagram).unwrap().ack;
                 self.hosts[n].probes.push((now, to, ack));
                 self.send(n, None, to, datagram);
@@ -281,7 +281,9 @@ impl World {
                 (self.hosts[n].sockets, self.hosts[n].adopted) = (count, None);
                 self.hosts[n].reach.handle_sockets(now, count);
             }
-            Output::ProbeFrom { socket, to, datagram } => {
+            Output::ProbeFrom {
+                socket, to, datagram, ..
+            } => {
                 let ack = Probe::parse(&datagram).unwrap().ack;
                 self.hosts[n].probes.push((now, to, ack));
                 self.send(n, Some(socket), to, datagram);

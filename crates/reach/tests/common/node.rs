@@ -82,7 +82,7 @@ impl Node {
                     assert!(body.len() <= 627);
                     self.messages.push((self.now, peer, Candidates::parse(&body).unwrap()));
                 }
-                Output::Probe { to, datagram } => {
+                Output::Probe { to, datagram, .. } => {
                     self.datagrams.push((self.now, to, Probe::parse(&datagram).unwrap()));
                 }
                 Output::Listen { token } => assert!(self.listens.insert(token)),
@@ -94,7 +94,9 @@ impl Node {
                     self.searches.push(self.now);
                     self.reach.handle_sockets(self.now, count);
                 }
-                Output::ProbeFrom { socket, to, datagram } => {
+                Output::ProbeFrom {
+                    socket, to, datagram, ..
+                } => {
                     assert!(socket < self.sockets);
                     let probe = Probe::parse(&datagram).unwrap();
                     self.shot = Some((socket, probe)).filter(|_| !probe.ack).or(self.shot);

@@ -2,12 +2,12 @@
 //! links, members and rules follow them as in the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_core::{Admit, Config, Event, Hint, Path, PeerConfig, SessionDown};
+use weft_core::{Admit, Config, Event, Path, PeerConfig, SessionDown};
 use weft_networks::rules::compile::{ByHand, compile};
 use weft_networks::{MemberChange, Network, NetworkError, Networks, NewInvite, RuleChange};
 use weft_noise::PublicKey;
@@ -394,7 +394,6 @@ impl Node {
             self.rules = compiled.peers;
         }
         let rows = reaches(&self.networks);
-        host.node.set_unconfirmed(unconfirmed(&self.networks));
         for key in self.rows.keys().filter(|key| !rows.contains_key(*key)) {
             host.node.remove_peer(now, key);
             self.documents.remove_peer(*key);
@@ -433,14 +432,6 @@ fn reaches(networks: &Networks) -> BTreeMap<PublicKey, Reach> {
         reach.config.addresses.extend(row.addresses);
     }
     reaches
-}
-
-/// The addresses that members alone have named, as in the daemon.
-fn unconfirmed(networks: &Networks) -> BTreeSet<IpAddr> {
-    let hints = networks.rows().flat_map(|row| row.addresses);
-    let (unconfirmed, confirmed): (Vec<Hint>, Vec<Hint>) = hints.partition(|hint| hint.source.is_unconfirmed());
-    let of = |hints: Vec<Hint>| hints.into_iter().map(|hint| hint.at.ip()).collect::<BTreeSet<_>>();
-    &of(unconfirmed) - &of(confirmed)
 }
 
 fn times(world: &World) -> (u64, u64) {

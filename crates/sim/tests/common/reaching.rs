@@ -118,9 +118,11 @@ impl Net {
                     let key = self.world.host(self.ids[&peer]).key;
                     let _ = self.world.host_mut(id).send_service(now, &key, PORTS, &body);
                 }
-                Output::Probe { to, datagram } => {
-                    self.count(id, now, &datagram);
-                    self.world.host_mut(id).send_outside(now, to, datagram.to_vec());
+                Output::Probe { to, datagram, counts } => {
+                    if !counts || self.may_probe(id, now, to, datagram.len()) {
+                        self.count(id, now, &datagram);
+                        self.world.host_mut(id).send_outside(now, to, datagram.to_vec());
+                    }
                 }
                 Output::Listen { token } => self.world.host_mut(id).await_token(now, token),
                 Output::Ignore { token } => self.world.host_mut(id).node.forget_token(token),
@@ -134,15 +136,30 @@ impl Net {
                     self.world.open_raw(id, count);
                     self.searches[id].reach.handle_sockets(now, count);
                 }
-                Output::ProbeFrom { socket, to, datagram } => {
-                    self.count(id, now, &datagram);
-                    self.probe_from(id, now, socket, to, datagram.to_vec());
+                Output::ProbeFrom {
+                    socket,
+                    to,
+                    datagram,
+                    counts,
+                } => {
+                    if !counts || self.may_probe(id, now, to, datagram.len()) {
+                        self.count(id, now, &datagram);
+                        self.probe_from(id, now, socket, to, datagram.to_vec());
+                    }
                 }
                 Output::Adopt { peer, socket, at } => self.adopt(id, now, peer, socket, at),
                 Output::CloseSockets => self.world.close_raw(id),
                 Output::Ask { peer, at } => self.ask_neighbours(id, peer, at),
             }
         }
+    }
+
+    fn may_probe(&mut self, id: HostId, now: u64, to: SocketAddr, len: usize) -> bool {
+        let may = self.world.host_mut(id).node.may_send(now, to, len);
+        if !may {
+            self.searches[id].reach.handle_unsent(to);
+        }
+        may
     }
 
     fn count(&mut self, id: HostId, now: u64, datagram: &[u8]) {
