@@ -35,9 +35,14 @@ pub enum Refused {
     /// `169.254.0.0/16` or `fe80::/10`: the interface that it belongs to is not known.
     #[error("it is a link-local address")]
     LinkLocal,
-    /// An IPv4 address as an IPv6 one: mapped, or of NAT64, so that it has one budget in all its forms.
+    /// An IPv4 address as an IPv6 one: mapped, compatible (`::/96`), or of NAT64 (`64:ff9b::/96`,
+    /// `64:ff9b:1::/48`), so that it has one budget in all its forms.
     #[error("it is an IPv4 address in IPv6 form")]
     Mapped,
+    /// 6to4 (`2002::/16`) or Teredo (`2001::/32`), where an IPv4 host gets what is sent: it would have a second
+    /// budget.
+    #[error("it is an address of a tunnel through IPv4")]
+    Tunnel,
     /// A candidate of a kind that this version does not know.
     #[error("its kind is not known")]
     UnknownKind,
@@ -65,6 +70,8 @@ pub fn check(at: SocketAddr) -> Result<(), Refused> {
             _ if ip.to_ipv4_mapped().is_some() || nat64::contained(at).is_some() => Err(Refused::Mapped),
             _ if ip.is_unspecified() => Err(Refused::Unspecified),
             _ if ip.is_loopback() => Err(Refused::Loopback),
+            [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ..] | [0, 0x64, 0xff, 0x9b, 0, 1, ..] => Err(Refused::Mapped),
+            [0x20, 0x02, ..] | [0x20, 0x01, 0, 0, ..] => Err(Refused::Tunnel),
             _ if ip.is_multicast() => Err(Refused::Multicast),
             _ if ip.is_unicast_link_local() => Err(Refused::LinkLocal),
             _ => Ok(()),
@@ -156,6 +163,11 @@ mod tests {
             ("[::ffff:192.0.2.1]:2121", Refused::Mapped),
             ("[::ffff:127.0.0.1]:2121", Refused::Mapped),
             ("[64:ff9b::c000:201]:2121", Refused::Mapped),
+            ("[64:ff9b:1:2:3:4:c000:201]:2121", Refused::Mapped),
+            ("[::192.0.2.1]:2121", Refused::Mapped),
+            ("[::2]:2121", Refused::Mapped),
+            ("[2002:c000:201::1]:2121", Refused::Tunnel),
+            ("[2001:0:4136:e378::1]:2121", Refused::Tunnel),
         ] {
             assert_eq!(check(at(text)), Err(refused), "{text}");
         }
@@ -175,6 +187,8 @@ mod tests {
             "223.255.255.255:2121",
             "[fec0::1]:2121",
             "[2001:db8::fd00]:2121",
+            "[64:ff9b:2::1]:2121",
+            "[2001:1::1]:2121",
         ] {
             assert_eq!(check(at(text)), Ok(()), "{text}");
         }
