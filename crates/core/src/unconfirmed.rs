@@ -116,7 +116,7 @@ fn plain(at: SocketAddr) -> SocketAddr {
 fn place(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(ip) => match ip.segments() {
-            [0x64, 0xff9b, 0, 0, 0, 0, ..] => Ipv4Addr::from_bits((ip.to_bits() & 0xffff_ffff) as u32).into(),
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)).into(),
             _ => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
         },
         v4 => v4,

@@ -269,10 +269,12 @@ impl Round {
     /// Ends the probing of the target with this address. Returns how many there were.
     pub(crate) fn give_up_address(&mut self, at: SocketAddr, cause: OverBudget) -> u64 {
         let known = self.targets.iter_mut().filter(|target| target.at == at);
-        let known = known.filter(|target| target.over.is_none() && !target.answered);
-        known
-            .map(|target| (target.due, target.over) = (u64::MAX, Some(cause)))
-            .count() as u64
+        let mut given_up = 0;
+        for target in known.filter(|target| target.over.is_none() && !target.answered) {
+            (target.due, target.over) = (u64::MAX, Some(cause));
+            given_up += 1;
+        }
+        given_up
     }
 
     /// Whether bytes to this address are free of any budget, since it has answered.

@@ -43,6 +43,8 @@ pub(super) struct Row {
     is_last: bool,
     /// The peer was seen there, and the next message goes there, too.
     is_due: bool,
+    /// A source named it that is confirmed, though another one named it first.
+    is_known: bool,
     /// What probes have shown, while it is compared with others.
     pub(super) compared: Option<Box<Compared>>,
 }
@@ -64,6 +66,7 @@ impl Row {
             rank: None,
             is_last: false,
             is_due: false,
+            is_known: false,
             compared: None,
         }
     }
@@ -173,6 +176,7 @@ impl Paths {
     pub(super) fn name(&mut self, now: u64, at: Endpoint, source: HintSource) {
         let row = self.row(now, at, source);
         row.of_lan &= source == HintSource::Lan;
+        row.is_known |= source.is_confirmed();
         if row.source == HintSource::LastAddress {
             (row.source, row.named_at) = (source, now);
         }
@@ -229,7 +233,10 @@ impl Paths {
     /// has named the address.
     pub(super) fn is_confirmed(&self, now: u64, at: Endpoint) -> bool {
         let mut rows = self.rows.iter().filter(|row| row.at.ordinary() == at.ordinary());
-        rows.any(|row| row.has_answered(now) || row.is_last && row.proven_at > 0 || row.source.is_confirmed())
+        rows.any(|row| {
+            let was_there = row.has_answered(now) || row.is_last && (row.proven_at > 0 || row.is_known);
+            was_there || row.source.is_confirmed()
+        })
     }
 
     /// Returns every path on which the peer may be, the most likely first. `used`: the one in use.
@@ -281,6 +288,7 @@ impl Paths {
                     other.is_last |= row.is_last;
                     other.of_lan &= row.of_lan;
                     other.is_due |= row.is_due;
+                    other.is_known |= row.is_known;
                     if other.rank.is_none() && row.rank.is_some() {
                         (other.rank, other.source, other.named_at) = (row.rank, row.source, row.named_at);
                     }

@@ -114,6 +114,9 @@ fn an_address_that_others_name_is_confirmed_by_an_answer() {
     assert!(!paths.is_confirmed(NOW, at(3)), "a probe proves no peer");
     paths.note_used(NOW, at(2));
     assert!(paths.is_confirmed(NOW + 2 * KEPT, at(2)), "the last one");
+    paths.expect(NOW, at(1), HintSource::LastAddress);
+    assert!(paths.is_confirmed(NOW, at(1)), "an earlier run was linked there");
+    assert_eq!(paths.source(at(1)), HintSource::Member);
 }
 
 #[test]
