@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_to_a_port_that_answers_counts_no_more() {
+    fn bytes_to_a_port_that_answers_count_no_more() {
         let mut unconfirmed = Unconfirmed::default();
         let [peer, other] = ["203.0.113.1:1", "203.0.113.1:2"].map(at);
         let first = bytes(&mut unconfirmed, &[peer], 0, 5_000);
