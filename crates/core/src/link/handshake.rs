@@ -347,16 +347,11 @@ impl Link {
             .attempt
             .as_ref()
             .map_or((false, 0), |attempt| (attempt.rekey, attempt.sends));
-        let mut targets: Vec<Endpoint> = match rekey {
+        let targets: Vec<Endpoint> = match rekey {
+            // What came from elsewhere bounds what goes there.
             true => self.path.into_iter().chain(self.elsewhere()).collect(),
-            false => self.dial_paths(ctx, now, self.is_up() || sent > 0 || self.failures > 0, sent),
+            false => self.dialled(ctx, now, sent),
         };
-        for at in self.paths.take_sighted() {
-            if !targets.iter().any(|known| known.is_to(at)) {
-                targets.push(at);
-            }
-        }
-        targets.retain(|to| self.may_send(ctx, now, *to, fmp::Msg1::LEN));
         let Some(attempt) = self.attempt.as_mut() else { return };
         let wait = if away {
             RESEND_LONG
@@ -372,6 +367,20 @@ impl Link {
             let datagram = attempt.msg1.clone();
             ctx.lane(SendCommand::Transmit { to, datagram });
         }
+    }
+
+    /// Returns where a message goes to: the paths on which the peer is dialled, and addresses where it was seen,
+    /// without those that have had what may go there. `sent`: messages of this attempt before.
+    fn dialled(&mut self, ctx: &mut Context, now: u64, sent: u32) -> Vec<Endpoint> {
+        let again = self.is_up() || sent > 0 || self.failures > 0;
+        let mut targets = self.dial_paths(ctx, now, again, sent);
+        for at in self.paths.take_sighted() {
+            if !targets.iter().any(|known| known.is_to(at)) {
+                targets.push(at);
+            }
+        }
+        targets.retain(|to| self.may_send(ctx, now, *to, fmp::Msg1::LEN));
+        targets
     }
 
     fn give_up_attempt(&mut self, ctx: &mut Context, now: u64) {
