@@ -14,6 +14,7 @@
 //! | `transfers`, `transfer_receivers`, `transfer_words`, `users` | connections between processes of users that move files |
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
 
+mod absence;
 mod apply;
 mod asked_at;
 mod checks;
@@ -47,6 +48,7 @@ mod other_port;
 mod peers;
 mod perf;
 mod port_mapping;
+mod reach_advice;
 mod reach_status;
 mod reaching;
 mod reconfigure;

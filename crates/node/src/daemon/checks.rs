@@ -12,6 +12,7 @@ use weft_os::clock::{boottime_ms, unix_s};
 use weft_wire::check::{self, Check};
 use weft_wire::session::DataPorts;
 
+use super::absence::{Absence, absence};
 use super::run::Daemon;
 use super::status_builder::Facts;
 use super::why::why;
@@ -21,8 +22,6 @@ const PORTS: DataPorts = DataPorts {
     dst: check::PORT,
 };
 
-/// A peer that was heard within this time is there, in ms.
-const ANSWERS: u64 = 3_000;
 /// How long the answer to an echo is awaited that the rules deny: the peer may have newer ones, which allow it.
 const DENIED: Duration = Duration::from_millis(500);
 
@@ -67,7 +66,23 @@ impl Facts {
         };
         format!("no answer{by} for {:.1} s; {heard}", silence as f64 / 1_000.0)
     }
+
+    /// Returns why a peer is not there that [`judge`](Self::judge) has looked at, with its result. `alone`:
+    /// no other peer is heard either.
+    pub(super) fn absence(&self, peer: &CorePeer, silence: Option<u64>, alone: bool) -> Option<Absence> {
+        let names = |path| {
+            let via = match path {
+                Some(Path::Relayed(via)) => self.name(&via),
+                _ => String::new(),
+            };
+            [self.name(&peer.key), via]
+        };
+        absence(peer, silence, names, alone)
+    }
 }
+
+/// What is heard within this time after an echo was sent may have been sent before it arrived.
+const SAME_TIME: Duration = Duration::from_millis(300);
 
 /// Returns how long an answer is awaited, of the time that the user has given.
 fn patience(given: Duration, denied: bool) -> Duration {
@@ -159,19 +174,41 @@ impl Daemon {
         }
     }
 
-    /// Returns the reason why no answer to an echo came, as text for the user.
-    pub(super) fn why_no_echo(&self, peer: &CorePeer) -> String {
+    /// Returns true if no other peer than this one was heard lately.
+    pub(super) fn hears_no_other(&self, key: &PublicKey, now: u64) -> bool {
+        let others = self.node.peer_status(now).filter(|peer| peer.key != *key);
+        let mut heard = others.map(|mut peer| {
+            self.facts.judge(&mut peer, now);
+            peer.heard
+        });
+        !heard.any(|heard| heard.is_some_and(|ms| ms < GONE))
+    }
+
+    /// Returns the reason why no answer to an echo came that was sent so long ago, as text for the user.
+    pub(super) fn why_no_echo(&self, peer: &CorePeer, sent: Duration) -> String {
         if let Some(denied) = self.why_denied(&peer.key) {
             return denied;
         }
         let now = boottime_ms();
         let mut judged = peer.clone();
         let silence = self.facts.judge(&mut judged, now);
-        match (silence, judged.heard) {
-            (None, Some(heard)) if heard < ANSWERS && judged.standing >= Standing::Connected => {
-                "the node is there, but this echo did not come back: a firewall of its host drops echoes".to_owned()
+        let heard = judged.heard.map(Duration::from_millis);
+        if heard.is_some_and(|heard| heard < sent.saturating_sub(SAME_TIME)) {
+            return "the node was heard since, but this echo did not come back: a firewall of its host drops echoes, or it got \
+                    lost"
+                .to_owned();
+        }
+        let alone = self.hears_no_other(&peer.key, now);
+        let absence = self.facts.absence(&judged, silence, alone);
+        match (absence, judged.heard) {
+            (Some(absence), _) => absence.why,
+            (None, Some(ms)) if silence.is_none() && judged.standing >= Standing::Connected => {
+                format!(
+                    "it is not known whether the node is there: it was last heard {} s ago, before this echo",
+                    ms / 1_000
+                )
             }
-            _ => self.facts.why_judged(&judged, silence),
+            (None, _) => self.facts.why_judged(&judged, silence),
         }
     }
 

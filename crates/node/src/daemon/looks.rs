@@ -41,7 +41,8 @@ impl Daemon {
                 (self.look_at_host(), self.ask_all() || exit)
             }
             ControlCommand::Peers { peer: None } if owner => (false, self.ask_all()),
-            ControlCommand::Peers { peer: Some(peer) } => {
+            // Whatever is said of paths depends on whether the peer is there.
+            ControlCommand::Peers { peer: Some(peer) } | ControlCommand::Reach { peer } => {
                 let peer = self.find(peer).ok();
                 peer.iter().for_each(|peer| self.check_peers(Some(peer)));
                 (false, self.facts.checks.awaits(boottime_ms()))

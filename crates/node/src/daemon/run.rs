@@ -617,6 +617,8 @@ impl Daemon {
             ControlCommand::Events {} => self.subscribe(reply),
             ControlCommand::Ping { peer, timeout_ms } => match self.find(&peer) {
                 Ok(key) => {
+                    // Its answer tells a node that drops echoes from one that is off.
+                    self.check_peers(Some(&key));
                     let timeout = self.echo_timeout(&key, Duration::from_millis(timeout_ms.into()));
                     let command = self.echoes.send(key.node_addr(), timeout, Some(reply));
                     let token = self.echoes.token();
@@ -679,7 +681,7 @@ impl Daemon {
             address: waiting.peer.to_ipv6(),
             rtt_ms: answered.then_some(rtt.as_secs_f64() * 1e3),
             path: status.path.map(|path| self.facts.path(&path)),
-            why: (!answered).then(|| self.why_no_echo(&status)),
+            why: (!answered).then(|| self.why_no_echo(&status, rtt)),
             seq: None,
         };
         reply.ok(&pong);

@@ -234,7 +234,7 @@ pub(super) fn left(reason: LinkDown) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use weft_core::{Config, Node, PeerConfig};
     use weft_noise::{Identity, SecretKey};
     use weft_os::random::SystemRng;
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     /// A peer in its state at the start, with these addresses.
-    fn peer(addresses: &[&str]) -> PeerStatus {
+    pub(in super::super) fn peer(addresses: &[&str]) -> PeerStatus {
         let [own, key] = [1, 2].map(|n| SecretKey::from_bytes(&[n; 32]).unwrap());
         let key = key.public();
         let mut node = Node::new(Config::default(), Identity::new(own), Box::new(SystemRng));
