@@ -16,7 +16,7 @@ use crate::own::{Noted, Observer, Own};
 use crate::peer::{Peer, Standing};
 use crate::probe::{Key, Probe};
 use crate::rate::PerSecond;
-use crate::search::SOCKETS;
+use crate::search::{PAUSE, SOCKETS};
 
 mod agreed;
 mod datagrams;
@@ -344,6 +344,18 @@ impl Reach {
         let last = peer.and_then(|peer| peer.last.clone());
         let present = peer.and_then(|peer| peer.attempt.as_ref()).map(Attempt::record);
         last.into_iter().chain(present).collect()
+    }
+
+    /// Returns when the next attempt with a peer begins that has none under way, in ms, as far as that is known.
+    #[must_use]
+    pub fn next_attempt(&self, addr: NodeAddr) -> Option<u64> {
+        self.peers.get(&addr)?.next.map(|(at, _)| at)
+    }
+
+    /// Returns when the next search of ports with a peer may begin after the last one, in ms.
+    #[must_use]
+    pub fn next_search(&self, addr: NodeAddr) -> Option<u64> {
+        self.peers.get(&addr)?.searched.map(|at| at + PAUSE)
     }
 
     /// Returns what peers are told.

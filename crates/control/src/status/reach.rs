@@ -20,6 +20,14 @@ pub struct ReachStatus {
     pub path: Option<PathStatus>,
     /// Why packets take this path, as text for the user.
     pub why: String,
+    /// The same for programs: `silent` or `shut-down`, if the peer is not there; `direct`, `no-path`; and of
+    /// a path through others `off`, `idle`, `no-part`, `trying`, `found`, `no-reply`, `no-answer`, `ended`, by the
+    /// last attempt at a direct one that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Milliseconds until the next attempt at a direct path begins, while none is under way and one is due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_ms: Option<u64>,
     /// What would make the path direct, as text for the user, if anything is known to.
     pub advice: Option<String>,
     /// The addresses of this node that peers are told.
