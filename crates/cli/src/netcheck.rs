@@ -36,7 +36,13 @@ fn lines(status: &NetcheckStatus) -> Vec<(&'static str, String)> {
     let relays = status.nostr_relays.iter();
     lines.extend(relays.map(|relay| ("Nostr relay", human::nostr_relay(relay))));
     lines.push(("port mapping", human::plain(&status.port_mapping.why)));
-    lines.extend(status.keepalives.iter().map(|each| ("keepalive", keepalive(each))));
+    let has = |each: &&KeepaliveStatus| match each.scope.as_str() {
+        "ipv4" => status.ipv4.available,
+        "ipv6" => status.ipv6.available,
+        _ => true,
+    };
+    let keepalives = status.keepalives.iter().filter(has);
+    lines.extend(keepalives.map(|each| ("keepalive", keepalive(each))));
     lines.extend(status.neighbours.iter().map(|each| ("neighbour", neighbour(each))));
     if status.neighbours.is_empty() {
         lines.push(("neighbour", "none, so that nothing can be relayed".to_owned()));
@@ -49,6 +55,9 @@ fn family(name: &'static str, family: &FamilyStatus) -> Vec<(&'static str, Strin
         [] => "none".to_owned(),
         all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
+    if !family.available && family.outer.is_empty() {
+        return vec![(name, "this host has no address of it".to_owned())];
+    }
     vec![
         (name, format!("public addresses of this host: {}", all(&family.public))),
         ("  seen as", all(&family.outer)),
@@ -74,7 +83,12 @@ fn keepalive(status: &KeepaliveStatus) -> String {
 }
 
 fn finding(finding: &ConclusionStatus) -> String {
-    format!("{}: {}", finding.state, human::plain(&finding.because))
+    let state = match finding.state.as_str() {
+        "probably-blocked" => "probably blocked",
+        "no-network" => "no network",
+        state => state,
+    };
+    format!("{}: {}", human::plain(state), human::plain(&finding.because))
 }
 
 fn neighbour(neighbour: &NeighbourStatus) -> String {
@@ -89,6 +103,31 @@ fn neighbour(neighbour: &NeighbourStatus) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_version_of_ip_that_the_host_lacks_takes_one_line() {
+        let unknown = ConclusionStatus {
+            state: "unknown".to_owned(),
+            because: "nothing".to_owned(),
+        };
+        let none = FamilyStatus {
+            available: false,
+            public: Vec::new(),
+            outer: Vec::new(),
+            mapping: unknown.clone(),
+            filtering: unknown.clone(),
+            hairpin: unknown,
+        };
+        assert_eq!(
+            family("IPv6", &none),
+            [("IPv6", "this host has no address of it".to_owned())]
+        );
+        let some = FamilyStatus {
+            available: true,
+            ..none
+        };
+        assert_eq!(family("IPv6", &some).len(), 5);
+    }
 
     #[test]
     fn each_line_says_what_it_rests_on() {

@@ -8,11 +8,29 @@ use std::net::SocketAddr;
 use weft_reach::lifetime::Filtering;
 use weft_reach::nat::{Mapping, is_private};
 
+/// How far this host reaches, as its addresses and routes say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reaches {
+    /// No interface has an address.
+    Nothing,
+    /// No default route: the networks of its interfaces alone.
+    Beside,
+    /// A default route leads further.
+    #[default]
+    Out,
+}
+
 /// What is known about UDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Udp {
-    /// The number of neighbours.
+    /// How far this host reaches.
+    pub reaches: Reaches,
+    /// The number of neighbours outside of the networks of this host.
     pub neighbours: usize,
+    /// The number of those inside, which say nothing about what gets out.
+    pub inside: usize,
+    /// The number of peers at public addresses that have been dialled in vain for 10 s, and of these addresses.
+    pub unanswered: [usize; 2],
     /// The number of STUN servers that have answered.
     pub answered: usize,
     /// The number of those that have not.
@@ -53,12 +71,40 @@ fn finding(state: &str, because: impl Into<String>) -> Conclusion {
 /// Whether UDP gets out, and answers in.
 #[must_use]
 pub fn udp(known: Udp) -> Conclusion {
+    let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
     match known {
+        Udp {
+            reaches: Reaches::Nothing,
+            ..
+        } => finding("no-network", "this machine has no network: no interface has an address"),
         Udp { neighbours: 1.., .. } => finding("works", format!("links with neighbours: {}", known.neighbours)),
         Udp { answered: 1.., .. } => finding("works", format!("STUN servers that answered: {}", known.answered)),
         Udp { silent: 1.., .. } => finding(
             "blocked",
             format!("no neighbour, and no answer of STUN servers: {}", known.silent),
+        ),
+        Udp {
+            reaches: Reaches::Beside,
+            ..
+        } => finding(
+            "no-network",
+            "this machine has no default route, so that it reaches the networks of its interfaces alone",
+        ),
+        Udp {
+            unanswered: [peers, at],
+            ..
+        } if peers > 0 => finding(
+            "probably-blocked",
+            format!(
+                "none of {} at {} answers; if they are up, something drops UDP; a STUN server of the configuration (reach.stun) \
+                 would tell",
+                count(peers, "peer", "peers"),
+                count(at, "address", "addresses")
+            ),
+        ),
+        Udp { inside: 1.., .. } => finding(
+            "unknown",
+            "all neighbours are in the local network; a STUN server of the configuration (reach.stun) would tell what gets out",
         ),
         Udp { .. } => finding(
             "unknown",
@@ -79,7 +125,7 @@ pub fn captive_portal(known: Udp) -> Conclusion {
     }
     match (udp(known).state.as_str(), known.names) {
         ("works", _) => finding("no-sign", "UDP works"),
-        ("blocked", true) => finding(
+        ("blocked" | "probably-blocked", true) => finding(
             "suspected",
             "names are answered and UDP is not, as behind a portal or a firewall; a browser would tell",
         ),
@@ -176,6 +222,54 @@ mod tests {
     }
 
     #[test]
+    fn silent_peers_outside_make_udp_probably_blocked() {
+        let dialled = Udp {
+            unanswered: [2, 3],
+            inside: 1,
+            ..Udp::default()
+        };
+        let found = udp(dialled);
+        assert_eq!(state(&found), "probably-blocked");
+        assert!(
+            found.because.starts_with("none of 2 peers at 3 addresses answers"),
+            "{found:?}"
+        );
+        for (known, expected) in [
+            (
+                Udp {
+                    neighbours: 1,
+                    ..dialled
+                },
+                "works",
+            ),
+            (Udp { answered: 1, ..dialled }, "works"),
+            (
+                Udp {
+                    inside: 1,
+                    ..Udp::default()
+                },
+                "unknown",
+            ),
+        ] {
+            assert_eq!(state(&udp(known)), expected, "{known:?}");
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_network_is_told_so_whatever_is_silent() {
+        for reaches in [Reaches::Nothing, Reaches::Beside] {
+            let known = Udp {
+                reaches,
+                unanswered: [2, 2],
+                ..Udp::default()
+            };
+            let found = udp(known);
+            assert_eq!(state(&found), "no-network");
+            assert!(found.because.starts_with("this machine has no"), "{found:?}");
+        }
+    }
+
+    #[test]
     fn a_portal_is_suspected_from_what_was_asked_anyway() {
         let of = |neighbours, [answered, silent]: [usize; 2], names, private_server| Udp {
             neighbours,
@@ -183,6 +277,7 @@ mod tests {
             silent,
             names,
             private_server,
+            ..Udp::default()
         };
         for (known, expected) in [
             (of(1, [0, 0], false, false), "no-sign"),

@@ -12,7 +12,8 @@ use super::{MappingStatus, NostrRelayStatus, StunStatus};
 pub struct NetcheckStatus {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
-    /// Whether UDP gets out, and answers in: `works`, `blocked` or `unknown`.
+    /// Whether UDP gets out, and answers in: `works`, `blocked`, `probably-blocked` if peers outside are silent and
+    /// nothing else tells, `no-network` or `unknown`.
     pub udp: ConclusionStatus,
     /// Whether a portal seems to hold this host back: `suspected`, `no-sign` or `unknown`.
     pub captive_portal: ConclusionStatus,
@@ -38,6 +39,9 @@ pub struct NetcheckStatus {
 /// What is known of one version of IP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FamilyStatus {
+    /// This host has an address of this version that other hosts may reach.
+    #[serde(default = "available")]
+    pub available: bool,
     /// The public addresses of this host's interfaces, with the port of the node.
     pub public: Vec<SocketAddr>,
     /// The addresses under which observers see the node.
@@ -51,6 +55,11 @@ pub struct FamilyStatus {
     /// Whether a datagram to the outer address comes back inside (RFC 4787, section 6): `yes`, `no` or
     /// `unknown`.
     pub hairpin: ConclusionStatus,
+}
+
+/// Of a daemon that does not say it.
+fn available() -> bool {
+    true
 }
 
 /// A conclusion, and what it rests on.

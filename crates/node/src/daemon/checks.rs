@@ -15,7 +15,7 @@ use weft_wire::session::DataPorts;
 use super::absence::{Absence, absence};
 use super::run::Daemon;
 use super::status_builder::Facts;
-use super::why::why;
+use super::why::{Known, why};
 
 const PORTS: DataPorts = DataPorts {
     src: check::PORT,
@@ -54,7 +54,13 @@ impl Facts {
     /// Returns the same for a peer that [`judge`](Self::judge) has looked at, with its result.
     pub(super) fn why_judged(&self, peer: &CorePeer, silence: Option<u64>) -> String {
         let Some(silence) = silence else {
-            return why(peer, &self.inquiries);
+            let known = Known {
+                inquiries: &self.inquiries,
+                name: &self.name(&peer.key),
+                is_member: self.is_member(&peer.key),
+                no_network: self.no_network,
+            };
+            return why(peer, known);
         };
         let heard = peer.heard.map_or_else(
             || "it was never heard".to_owned(),

@@ -9,9 +9,11 @@ use weft_control::status::{
     ConclusionStatus, Document as _, FamilyStatus, NeighbourStatus, NetcheckStatus, PathStatus,
 };
 use weft_control::{ErrorCode, Refusal, Reply};
-use weft_discovery::netcheck::{self, Conclusion, Hairpin, Udp};
+use weft_core::PeerStatus as CorePeer;
+use weft_discovery::netcheck::{self, Conclusion, Hairpin, Reaches, Udp};
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
+use weft_reach::lan::sightings::on_link;
 use weft_reach::message::Kind;
 use weft_reach::nat::is_private;
 use weft_reach::stun::{Failure, Message, TransactionId};
@@ -20,6 +22,8 @@ use super::run::Daemon;
 
 /// How long answers are awaited.
 const WAIT: Duration = Duration::from_millis(1_500);
+/// How long a peer was dialled in vain when its silence says something, in ms.
+const DIALLED: u64 = 10_000;
 /// Clients that wait at the same time, at most.
 const CLIENTS: usize = 8;
 
@@ -55,6 +59,22 @@ impl Netcheck {
 
 fn shown(Conclusion { state, because }: Conclusion) -> ConclusionStatus {
     ConclusionStatus { state, because }
+}
+
+/// Returns how many peers at public addresses have been dialled in vain for so long that it says something, and the
+/// number of these addresses.
+fn unanswered(peers: &[CorePeer]) -> [usize; 2] {
+    let in_vain = |peer: &&CorePeer| {
+        let dialled = peer.failures > 0 || peer.dialing.is_some_and(|(_, ms)| ms >= DIALLED);
+        peer.link.is_none() && dialled
+    };
+    let public = |peer: &CorePeer| peer.targets.iter().filter(|at| !is_private(at.ip())).count();
+    let counts = peers
+        .iter()
+        .filter(in_vain)
+        .map(public)
+        .filter(|addresses| *addresses > 0);
+    counts.fold([0, 0], |[peers, all], addresses| [peers + 1, all + addresses])
 }
 
 impl Daemon {
@@ -143,8 +163,13 @@ impl Daemon {
             .collect();
         let of_name = |server: &&weft_control::status::StunStatus| names.contains(&server.server);
         let mut addresses = stun.iter().filter(of_name).filter_map(|server| server.address);
+        let inside = neighbours.iter().filter(|each| self.is_inside(each.address)).count();
+        let peers: Vec<CorePeer> = self.node.peer_status(now).collect();
         let udp = Udp {
-            neighbours: neighbours.len(),
+            reaches: self.reaches(),
+            neighbours: neighbours.len() - inside,
+            inside,
+            unanswered: unanswered(&peers),
             answered,
             silent: entries().count().saturating_sub(answered),
             names: stun.iter().filter(of_name).any(|server| server.address.is_some()),
@@ -164,12 +189,29 @@ impl Daemon {
         }
     }
 
+    /// Returns how far this host reaches.
+    pub(super) fn reaches(&self) -> Reaches {
+        let mut defaults = self.system.surroundings.defaults(self.system.interface);
+        match (self.desired.host.told.is_empty(), defaults.next()) {
+            (true, _) => Reaches::Nothing,
+            (false, None) => Reaches::Beside,
+            (false, Some(_)) => Reaches::Out,
+        }
+    }
+
+    /// Returns true if an address is one of a local network: what comes from there shows nothing about what
+    /// gets out.
+    fn is_inside(&self, at: SocketAddr) -> bool {
+        is_private(at.ip()) && on_link(at, &self.desired.lan)
+    }
+
     fn family(&self, v6: bool, hairpin: Hairpin) -> FamilyStatus {
         let reach = self.reaching.reach();
         let behaviour = reach.nat(v6);
         let public = reach.candidates().iter().filter(|own| own.kind == Kind::Host);
         let public = public.map(|own| own.at).filter(|at| at.is_ipv6() == v6);
         FamilyStatus {
+            available: self.reaching.has_version(v6),
             public: public.filter(|at| !is_private(at.ip())).collect(),
             mapping: shown(netcheck::mapping(behaviour.mapping, &reach.observed(v6))),
             filtering: shown(netcheck::filtering(behaviour.mapping, self.filtering(v6))),
@@ -201,5 +243,24 @@ impl Daemon {
             })
         });
         peers.chain(strangers).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::why::tests::peer;
+    use super::*;
+
+    #[test]
+    fn only_public_addresses_that_were_dialled_for_a_while_count() {
+        let mut silent = peer(&["203.0.113.2:2121", "192.168.1.2:2121"]);
+        silent.dialing = Some((5, DIALLED));
+        let mut young = peer(&["203.0.113.3:2121"]);
+        young.dialing = Some((2, 3_000));
+        let mut local = peer(&["192.168.1.3:2121"]);
+        local.failures = 2;
+        assert_eq!(unanswered(&[silent.clone(), young, local]), [1, 1]);
+        silent.failures = 1;
+        assert_eq!(unanswered(&[silent.clone(), silent]), [2, 2]);
     }
 }

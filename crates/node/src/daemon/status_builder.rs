@@ -73,6 +73,8 @@ pub(super) struct Facts {
     pub(super) subnets: Subnets,
     /// The names of the private networks of each member.
     member_of: BTreeMap<PublicKey, Vec<String>>,
+    /// No interface of this host has an address that others may reach.
+    pub(super) no_network: bool,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
     /// The interface of each underlay socket that is bound to one.
@@ -161,6 +163,7 @@ impl Facts {
             rights,
             subnets: Subnets::default(),
             member_of: BTreeMap::new(),
+            no_network: false,
             fast,
             devices: BTreeMap::new(),
             payload: config.udp.payload(),
@@ -174,6 +177,11 @@ impl Facts {
     pub(super) fn listen_ip(&self, v6: bool) -> Option<IpAddr> {
         let listen = self.listen.iter().find(|own| own.is_ipv6() == v6);
         listen.map(SocketAddr::ip)
+    }
+
+    /// Returns true if a peer is a member of a network of this node.
+    pub(super) fn is_member(&self, key: &PublicKey) -> bool {
+        self.member_of.contains_key(key)
     }
 
     /// Returns the name of a peer for logs: the configured name, or its key.
@@ -284,6 +292,7 @@ impl Facts {
         self.named = named(config);
         self.subnets = Subnets::new(&desired.members, &desired.routes.withheld);
         self.member_of.clone_from(&desired.member_of);
+        self.no_network = desired.host.told.is_empty();
         self.tun.routes = config.tun.routes.iter().map(ToString::to_string).collect();
     }
 

@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 
 use weft_core::{
-    Frames, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, SessionStatus, Standing, Trouble,
+    Frames, HintSource, LinkDown, Path, PathReason, PeerState, PeerStatus, SessionDown, SessionStatus, Standing,
+    Trouble,
 };
 
 use super::inquiries::{Inquiries, in_words};
 
 /// The age in milliseconds from which a session handshake is considered unanswered.
 const PATIENCE: u64 = 3_000;
+const NO_NETWORK: &str = "this machine has no network: no interface has an address";
 /// Maximum number of addresses in a reason.
 const NAMED: usize = 4;
 
@@ -45,9 +47,22 @@ pub(super) fn why_path(reason: PathReason) -> String {
     }
 }
 
+/// What the reason for the state of a peer depends on beside its own state.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'a> {
+    /// Why addresses do not answer.
+    pub(super) inquiries: &'a Inquiries,
+    /// The name of the peer.
+    pub(super) name: &'a str,
+    /// It is a member of a network, so that its configuration lists nobody.
+    pub(super) is_member: bool,
+    /// No interface of this host has an address.
+    pub(super) no_network: bool,
+}
+
 /// Returns the reason for the state of the peer, as text for the user.
-pub(super) fn why(peer: &PeerStatus, inquiries: &Inquiries) -> String {
-    let mut why = why_state(peer, inquiries);
+pub(super) fn why(peer: &PeerStatus, known: Known<'_>) -> String {
+    let mut why = why_state(peer, known);
     if peer.narrow {
         why += "; the path takes less than 1,280 bytes, so large packets do not pass: weft needs an MTU of 1,280 on every link of \
                 the path";
@@ -67,7 +82,7 @@ pub(super) fn why(peer: &PeerStatus, inquiries: &Inquiries) -> String {
     why
 }
 
-fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
+fn why_state(peer: &PeerStatus, known: Known<'_>) -> String {
     let down = peer
         .last_down
         .map(|(ago, reason)| format!(" ({} {} s ago)", left(reason), ago / 1000));
@@ -80,7 +95,10 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
         PeerState::Known => {
             format!("no address is configured, and no neighbour leads there; waiting for the peer to dial{down}")
         }
-        PeerState::Linking => match why_silent(peer, inquiries) {
+        PeerState::Linking if known.no_network && !peer.targets.iter().any(|at| at.ip().is_loopback()) => {
+            format!("{NO_NETWORK}{down}")
+        }
+        PeerState::Linking => match why_silent(peer, known) {
             Some(silent) => silent + &down,
             None if peer.targets.is_empty() => format!("handshake in progress{down}"),
             None => format!("handshake sent to {}{down}", list(&peer.targets)),
@@ -98,8 +116,13 @@ fn why_state(peer: &PeerStatus, inquiries: &Inquiries) -> String {
         PeerState::Payload if relayed && peer.link.is_some() => {
             "packets pass through other nodes in both directions; the direct path does not answer".to_owned()
         }
+        // What the user has not typed is a matter of the search for a direct path.
+        PeerState::Payload if relayed && !peer.targets.iter().any(|at| is_typed(peer, *at)) => format!(
+            "packets pass through other nodes in both directions{down}; weft why {} says why",
+            known.name
+        ),
         PeerState::Payload if relayed => {
-            let direct = why_silent(peer, inquiries).map(|silent| format!("; no direct path: {silent}"));
+            let direct = why_silent(peer, known).map(|silent| format!("; no direct path: {silent}"));
             let direct = direct.unwrap_or_default();
             format!("packets pass through other nodes in both directions{down}{direct}")
         }
@@ -128,12 +151,16 @@ fn why_heard(peer: &PeerStatus) -> String {
 
 /// Returns the reason for the missing link with a peer that is dialled; `None` while its answer may
 /// still arrive.
-fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
+fn why_silent(peer: &PeerStatus, known: Known<'_>) -> Option<String> {
     let (sends, ms) = peer.dialing?;
     if peer.targets.is_empty() || peer.link.is_some() || (sends < 2 && peer.failures == 0) {
         return None;
     }
-    let found = |address: &SocketAddr| Some(in_words(inquiries.silence(address)?, *address));
+    // Advice to correct an address is for one that the user has typed.
+    let found = |address: &SocketAddr| {
+        let typed = is_typed(peer, *address).then_some(address)?;
+        Some(in_words(known.inquiries.silence(typed)?, *address))
+    };
     let mut parts: Vec<String> = peer.targets.iter().filter_map(found).take(NAMED).collect();
     let silent: Vec<SocketAddr> = peer.targets.iter().copied().filter(|to| found(to).is_none()).collect();
     if let Some(first) = silent.first() {
@@ -143,15 +170,30 @@ fn why_silent(peer: &PeerStatus, inquiries: &Inquiries) -> Option<String> {
             tries => format!(", after {tries} attempts before"),
         };
         let handshakes = if sends == 1 { "handshake" } else { "handshakes" };
+        let listed = match known.is_member {
+            true => "",
+            false => " does its configuration list this node's npub,",
+        };
         parts.push(format!(
-            "no answer from {} to {sends} {handshakes} in {} s{before}; is weft up there, does its configuration list this node's \
-             npub, does each firewall let UDP {} in",
+            "no answer from {} to {sends} {handshakes} in {} s{before}; is weft up there,{listed} does each firewall let UDP {} in",
             list(&silent),
             ms / 1000,
             first.port()
         ));
     }
     Some(parts.join("; "))
+}
+
+/// Whether the user has typed an address of a peer, or its host name or invite code.
+fn is_typed(peer: &PeerStatus, at: SocketAddr) -> bool {
+    let typed = |source| {
+        matches!(
+            source,
+            HintSource::Configured | HintSource::HostName | HintSource::Invite
+        )
+    };
+    let mut of = peer.known_paths.iter().filter(|known| known.at.remote() == at);
+    of.any(|known| typed(known.source))
 }
 
 /// Returns the first addresses, and the number of the others.
@@ -255,7 +297,43 @@ pub(super) mod tests {
     }
 
     fn told(peer: &PeerStatus) -> String {
-        why(peer, &Inquiries::default())
+        why_of(peer, false, false)
+    }
+
+    fn why_of(peer: &PeerStatus, is_member: bool, no_network: bool) -> String {
+        let known = Known {
+            inquiries: &Inquiries::default(),
+            name: "laptop",
+            is_member,
+            no_network,
+        };
+        why(peer, known)
+    }
+
+    #[test]
+    fn a_member_is_not_suspected_of_a_list_that_lacks_this_node() {
+        let mut silent = peer(&["192.0.2.2:2121"]);
+        silent.dialing = Some((4, 4_300));
+        let told = why_of(&silent, true, false);
+        assert!(
+            told.ends_with("is weft up there, does each firewall let UDP 2121 in"),
+            "{told}"
+        );
+        assert_eq!(why_of(&silent, true, true), NO_NETWORK);
+    }
+
+    #[test]
+    fn addresses_that_the_user_has_not_typed_get_no_advice() {
+        let mut relayed = peer(&["192.0.2.2:2121"]);
+        (relayed.state, relayed.path) = (PeerState::Payload, Some(Path::Relayed(relayed.key)));
+        relayed.dialing = Some((3, 2_000));
+        for path in &mut relayed.known_paths {
+            path.source = HintSource::Member;
+        }
+        assert_eq!(
+            told(&relayed),
+            "packets pass through other nodes in both directions; weft why laptop says why"
+        );
     }
 
     #[test]
