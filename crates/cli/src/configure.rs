@@ -86,8 +86,9 @@ pub(crate) struct Print {
 pub(crate) enum PeerAction {
     /// Add a peer, or change the name or the addresses of one
     Add {
-        /// The peer's public key, from `weft identity show` there
-        npub: PublicKey,
+        /// The peer: its public key, from `weft identity show` there; or the name of a peer or member that this node knows
+        #[arg(value_name = "NPUB|NAME", value_parser = NodeRef::of_node)]
+        peer: NodeRef,
         /// Where it listens, as 192.0.2.2:2121 or home.example.org; the port is 2121 if it is left out; several times for
         /// several addresses, which replace those before; left out if it dials this node
         #[arg(long, value_name = "ADDRESS", value_parser = address)]
@@ -196,7 +197,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure> {
     match action {
         PeerAction::Add {
-            npub,
+            peer,
             address,
             name,
             options,
@@ -207,6 +208,7 @@ pub(crate) fn peer(paths: &StatePaths, action: PeerAction) -> Result<(), Failure
             };
             refuse_inside(paths, address.iter().filter_map(at))?;
             let change = Change::open(paths, &options)?;
+            let npub = key_of(paths, &change, &peer)?;
             let known = change.config().peers.iter().find(|peer| peer.key == npub).cloned();
             let peer = PeerChange {
                 key: npub,
@@ -256,6 +258,28 @@ fn changed(before: &PeerConfig, change: &PeerChange) -> String {
         true => format!("{} has that already", change.key),
         false => format!("{} changed: {}", change.key, parts.join("; ")),
     }
+}
+
+/// Returns the key of a node that is to be a peer, by what the configuration or the daemon knows of it.
+fn key_of(paths: &StatePaths, change: &Change<'_>, peer: &NodeRef) -> Result<PublicKey, Failure> {
+    let mut peers = change.config().peers.iter();
+    if let Some(known) = peers.find(|known| peer.matches(&known.key, known.name.as_ref())) {
+        return Ok(known.key);
+    }
+    if let NodeRef::Key(key) = peer {
+        return Ok(*key);
+    }
+    let command = ControlCommand::Whois { node: peer.clone() };
+    let found = weft_control::call::<Whois>(&paths.control(), &command).ok();
+    let npub = found.as_ref().and_then(|found| match &found.nodes[..] {
+        [node] => node.npub.parse().ok(),
+        _ => None,
+    });
+    npub.ok_or_else(|| {
+        Failure::Usage(format!(
+            "no node named {peer} is known here; give its public key, from `weft identity show` there"
+        ))
+    })
 }
 
 /// The key of a peer of the configuration that the daemon knows by another name or address.

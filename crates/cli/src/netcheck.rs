@@ -86,6 +86,7 @@ fn finding(finding: &ConclusionStatus) -> String {
     let state = match finding.state.as_str() {
         "probably-blocked" => "probably blocked",
         "no-network" => "no network",
+        "no-route" => "no default route",
         state => state,
     };
     format!("{}: {}", human::plain(state), human::plain(&finding.because))

@@ -51,11 +51,15 @@ fn attempt(attempt: &AttemptStatus) -> Vec<(&'static str, String)> {
         format!("{ago} ago, because {}: it {}{took}", attempt.because, attempt.outcome),
     )];
     for tried in &attempt.tried {
+        let address = match tried.address.port() {
+            0 => format!("{} at random ports", tried.address.ip()),
+            _ => tried.address.to_string(),
+        };
         lines.push((
             "  tried",
             format!(
-                "{} ({}) {}; probes: {}",
-                tried.address, tried.source, tried.outcome, tried.probes
+                "{address} ({}) {}; probes: {}",
+                tried.source, tried.outcome, tried.probes
             ),
         ));
     }
@@ -86,7 +90,8 @@ mod tests {
                 "ago_ms": 65_000, "because": "the peer began it", "took_ms": 10_000,
                 "outcome": "found no address that answers",
                 "tried": [{"address": "11.0.0.2:40001", "source": "observed", "probes": 26,
-                           "outcome": "does not answer"}]
+                           "outcome": "does not answer"},
+                          {"address": "11.0.2.2:0", "source": "search", "probes": 9, "outcome": "led to 11.0.2.2:7"}]
             }]
         }))
         .unwrap();
@@ -100,6 +105,7 @@ mod tests {
             "STUN server   a.example:3478 (192.0.2.8:3478): the server did not answer",
             "1 min",
             "it found no address that answers after 10.0 s",
+            "  tried       11.0.2.2 at random ports (search) led to 11.0.2.2:7; probes: 9",
             "  tried       11.0.0.2:40001 (observed) does not answer; probes: 26",
         ] {
             assert!(text.contains(line), "{line}:\n{text}");

@@ -75,7 +75,6 @@ pub(crate) struct WhyArgs {
     #[arg(value_name = "FROM|PEER")]
     from: String,
     /// The node that it goes to, or exit: any address outside, by the exit
-    #[arg(requires = "service")]
     to: Option<String>,
     /// Protocol and port: tcp/22, udp/53, icmp, or a protocol's number
     #[arg(value_parser = service)]
@@ -140,11 +139,26 @@ fn unused_tags(network: &NetworkStatus, rules: &[String]) -> String {
     unused.map(line).collect()
 }
 
+/// Says why a text names no node.
+fn unread(text: &str, error: &BadNodeRef) -> String {
+    let text = human::plain(text);
+    match error {
+        BadNodeRef::Name(_) => format!("'{text}' is {error}"),
+        BadNodeRef::Key(_) | BadNodeRef::ForeignAddress(_) => format!("'{text}': {error}"),
+    }
+}
+
 /// Prints whether a flow passes and which rule says so. It is an error if it does not, so that a
 /// script can ask.
 pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
+    if let (Some(to), None) = (&args.to, &args.service) {
+        let [from, to] = [&args.from, to].map(|name| human::plain(name));
+        return Err(Failure::Usage(format!(
+            "name the protocol of a flow between the two: weft why {from} {to} tcp/22; or ask for the path to one: weft why {to}"
+        )));
+    }
     let (Some(to), Some(service)) = (args.to, args.service) else {
-        let unread = |error: BadNodeRef| Failure::Usage(format!("'{}' is {error}", human::plain(&args.from)));
+        let unread = |error: BadNodeRef| Failure::Usage(unread(&args.from, &error));
         let peer = NodeRef::of_node(&args.from).map_err(unread)?;
         return match args.hops {
             true => hops::why(paths, peer, args.json),

@@ -34,7 +34,7 @@ pub enum NotFound {
         near: Option<String>,
     },
     /// It is this node, where another one is needed.
-    #[error("{0} is this node itself")]
+    #[error("{0} is this node itself; name another one")]
     Own(String),
     /// Several nodes have this name or address, in different networks.
     #[error("several nodes are named {wanted}, in different networks; name one of them: {}", .forms.join(", "))]

@@ -85,9 +85,10 @@ pub fn udp(known: Udp) -> Conclusion {
         ),
         Udp {
             reaches: Reaches::Beside,
+            unanswered: [1.., _],
             ..
         } => finding(
-            "no-network",
+            "no-route",
             "this machine has no default route, so that it reaches the networks of its interfaces alone",
         ),
         Udp {
@@ -257,14 +258,14 @@ mod tests {
 
     #[test]
     fn a_host_without_a_network_is_told_so_whatever_is_silent() {
-        for reaches in [Reaches::Nothing, Reaches::Beside] {
+        for (reaches, expected) in [(Reaches::Nothing, "no-network"), (Reaches::Beside, "no-route")] {
             let known = Udp {
                 reaches,
                 unanswered: [2, 2],
                 ..Udp::default()
             };
             let found = udp(known);
-            assert_eq!(state(&found), "no-network");
+            assert_eq!(state(&found), expected);
             assert!(found.because.starts_with("this machine has no"), "{found:?}");
         }
     }

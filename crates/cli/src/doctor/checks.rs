@@ -85,6 +85,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     let checks = [
         daemon,
         configuration,
+        udp,
         port,
         closed,
         service,
@@ -392,6 +393,15 @@ fn faults(facts: &Facts) -> Vec<Finding> {
     found.chain(exit).collect()
 }
 
+/// The network of this host lets nothing through.
+fn udp(facts: &Facts) -> Option<Finding> {
+    let Daemon::Answers(running) = &facts.daemon else {
+        return None;
+    };
+    let why = "no peer outside is reached";
+    Some(Finding::new("udp", running.udp.clone()?, why).with_fix("weft netcheck says more"))
+}
+
 fn clones(facts: &Facts) -> Vec<Finding> {
     let Daemon::Answers(running) = &facts.daemon else {
         return Vec::new();
@@ -479,6 +489,11 @@ mod tests {
             ..Running::default()
         };
         assert_eq!(found(|facts| facts.daemon = answers(running)), ["configuration"]);
+        let running = Running {
+            udp: Some("this machine has no network".to_owned()),
+            ..Running::default()
+        };
+        assert_eq!(found(|facts| facts.daemon = answers(running)), ["udp"]);
         assert_eq!(
             found(|facts| facts.taken = vec!["[::]:2121".parse().unwrap()]),
             ["port"]

@@ -14,7 +14,8 @@ use rustix::process::geteuid;
 use serde_json::Value;
 use weft_config::{Config, ConfigError, ResolvConfSetting};
 use weft_control::status::{
-    ClonesStatus, DnsState, DnsStatus, NetworkList, NetworkState, NetworkStatus, PublicStatus, Status,
+    ClonesStatus, DnsState, DnsStatus, NetcheckStatus, NetworkList, NetworkState, NetworkStatus, PathStatus,
+    PeerStatus, PublicStatus, Status,
 };
 use weft_control::{ControlCommand, ControlError, NetworkCommand, Refusal, Visible};
 use weft_host::exit::kept::Left;
@@ -92,6 +93,8 @@ pub(super) struct Running {
     pub(super) exit: Option<(String, String)>,
     /// What keeps packets from passing on this host.
     pub(super) faults: Vec<Fault>,
+    /// Why nothing outside is reached, while no peer has a direct path.
+    pub(super) udp: Option<String>,
     /// What is wrong with the configuration that the daemon would start with.
     pub(super) bad_config: Option<String>,
     /// Networks whose records are not saved or cannot be read: the name, and why.
@@ -377,8 +380,23 @@ fn running(paths: &StatePaths, status: &Status, config: &Result<Config, ConfigEr
         bad_config: (config.as_ref().err())
             .filter(|error| !is_absent(error))
             .map(ToString::to_string),
+        udp: udp(paths, status),
         unkept: unkept(paths),
     }
+}
+
+/// Asks the daemon why nothing outside is reached, if there are peers and none of them has a direct path.
+fn udp(paths: &StatePaths, status: &Status) -> Option<String> {
+    let is_direct = |peer: &PeerStatus| matches!(peer.path, Some(PathStatus::Direct { .. }));
+    if status.peers.is_empty() || status.peers.iter().any(is_direct) {
+        return None;
+    }
+    let found: NetcheckStatus = weft_control::call(&paths.control(), &ControlCommand::Netcheck {}).ok()?;
+    let is_known = matches!(
+        found.udp.state.as_str(),
+        "blocked" | "probably-blocked" | "no-network" | "no-route"
+    );
+    is_known.then_some(found.udp.because)
 }
 
 /// Asks the resolver of this host for the name of the node, as programs do. `None` if that is not set up,

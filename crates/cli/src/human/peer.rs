@@ -146,12 +146,17 @@ fn both_ways(rx: Traffic, tx: Traffic) -> String {
     format!("in {}; out {}", one(rx), one(tx))
 }
 
+/// An address that answered so many seconds ago is not called silent.
+const JUST_NOW: u64 = 3;
+
 /// The known facts of a path: its quality, the last answer of the peer there, and the source of the address.
 fn known_path(path: &KnownPathStatus) -> String {
     let last = path.proven_s.map(|ago| format!("last answered {} ago", duration(ago)));
     let proven = match (path.used, path.works, last) {
         (true, true, _) => "in use".to_owned(),
         (false, true, Some(last)) => last,
+        // Nothing was asked there since.
+        (false, false, Some(last)) if path.proven_s.is_some_and(|ago| ago < JUST_NOW) => last,
         (_, _, Some(last)) => format!("silent, {last}"),
         (_, _, None) => "no answer yet".to_owned(),
     };

@@ -13,7 +13,7 @@ pub struct NetcheckStatus {
     /// [`Document::SCHEMA`](super::Document::SCHEMA)
     pub schema: String,
     /// Whether UDP gets out, and answers in: `works`, `blocked`, `probably-blocked` if peers outside are silent and
-    /// nothing else tells, `no-network` or `unknown`.
+    /// nothing else tells, `no-network`, `no-route` or `unknown`.
     pub udp: ConclusionStatus,
     /// Whether a portal seems to hold this host back: `suspected`, `no-sign` or `unknown`.
     pub captive_portal: ConclusionStatus,
