@@ -110,6 +110,11 @@ fn each_reason_of_a_peer_that_does_not_answer_has_its_own_words() {
         for (peer, words) in &peers {
             wait_until(MINUTE, words, || why(&daemon, &peer.npub).contains(words));
         }
+        // Addresses outside were dialled in vain, and no route leads there.
+        wait_until(MINUTE, "netcheck tells", || {
+            let found: Value = serde_json::from_str(&text(&daemon, &["netcheck", "--json"])).unwrap();
+            found["udp"]["state"] == "no-route"
+        });
         // A whole attempt without an answer: the peer is offline, and the time is that in this
         // state.
         wait_until(MINUTE, "offline", || {

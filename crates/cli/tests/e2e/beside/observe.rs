@@ -115,6 +115,9 @@ fn events_follow_a_peer_that_comes_and_goes_and_wait_waits() {
         let down = events.event("peer-down", &npub);
         assert_eq!((&down["schema"], &down["name"]), (&"weft.event/1".into(), &"b".into()));
         assert!(down["why"].is_string(), "{down}");
+        let told: Value = serde_json::from_slice(&pair.a.command(&["why", "b", "--json"]).unwrap().stdout).unwrap();
+        assert_eq!(told["code"], "shut-down", "{told}");
+        assert!(told["why"].as_str().unwrap().starts_with("b shut down "), "{told}");
         for arguments in [
             &["wait", "b", "--timeout", "1s"][..],
             &["wait", "b", "--timeout", "1s", "--payload"],
