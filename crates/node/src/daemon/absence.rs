@@ -5,9 +5,6 @@ use weft_core::{LinkDown, Path, PeerState, PeerStatus, Trouble};
 
 /// A peer that was heard within this time is there, in ms.
 pub(super) const ANSWERS: u64 = 3_000;
-/// A link that carries no packets is silent for less than this while its peer is there, in ms: that are two
-/// of its heartbeats.
-const HEARTBEATS: u64 = 25_000;
 
 /// A peer that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,21 +31,20 @@ pub(super) fn absence(
         && peer.link.is_none()
         && !heard_within(ago.saturating_sub(ANSWERS).max(1))
     {
-        let why = format!("{name} shut down {} s ago", ago / 1_000);
+        let why = format!("{name} shut down {} ago", span(ago));
         return Some(Absence { code: "shut-down", why });
     }
     let nothing_comes = matches!(peer.trouble, Some((Trouble::NothingComes, _)));
     let went_silent = peer.path.is_none() && matches!(peer.last_down, Some((_, LinkDown::Silent)));
-    let no_heartbeat = peer.link.is_some() && !heard_within(HEARTBEATS);
-    let asked = silence.is_some() || nothing_comes || went_silent || no_heartbeat;
+    let asked = silence.is_some() || nothing_comes || went_silent;
     if !asked || heard_within(ANSWERS) {
         return None;
     }
     let last = match (peer.heard.or(peer.last_down.map(|(ago, _)| ago)), path) {
         (None, _) => return never_heard(peer, &name),
-        (Some(ms), None) => format!("for {} s", ms / 1_000),
-        (Some(ms), Some(Path::Direct(_))) => format!("for {} s (last heard directly)", ms / 1_000),
-        (Some(ms), Some(Path::Relayed(_))) => format!("for {} s (last heard through {via})", ms / 1_000),
+        (Some(ms), None) => format!("for {}", span(ms)),
+        (Some(ms), Some(Path::Direct(_))) => format!("for {} (last heard directly)", span(ms)),
+        (Some(ms), Some(Path::Relayed(_))) => format!("for {} (last heard through {via})", span(ms)),
     };
     let cause = match alone {
         true => "no other peer is heard either, so this machine may have lost its network, or UDP is blocked",
@@ -64,6 +60,16 @@ fn never_heard(peer: &PeerStatus, name: &str) -> Option<Absence> {
         code: "silent",
         why: format!("{name} does not answer, and was never heard; it may be off"),
     })
+}
+
+/// Returns a time in the largest unit of which it has two.
+fn span(ms: u64) -> String {
+    match ms / 1_000 {
+        seconds @ ..120 => format!("{seconds} s"),
+        seconds @ ..7_200 => format!("{} min", seconds / 60),
+        seconds @ ..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
 }
 
 /// Returns the path of packets so many ms ago, as far as it is remembered.
@@ -138,6 +144,12 @@ mod tests {
         assert_eq!(told(&off, None).unwrap(), "laptop shut down 94 s ago");
         off.heard = Some(4_000);
         assert_eq!(told(&off, None), None);
+    }
+
+    #[test]
+    fn times_are_in_units_that_people_read() {
+        let told = [94_000, 720_000, 86_400_000, 259_200_000].map(span);
+        assert_eq!(told, ["94 s", "12 min", "24 h", "3 days"]);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Facts {
     }
 
     /// Returns why a peer is not there that [`judge`](Self::judge) has looked at, with its result. `alone`:
-    /// no other peer is heard either.
+    /// there are other peers, and none is heard either.
     pub(super) fn absence(&self, peer: &CorePeer, silence: Option<u64>, alone: bool) -> Option<Absence> {
         let names = |path| {
             let via = match path {
@@ -180,14 +180,15 @@ impl Daemon {
         }
     }
 
-    /// Returns true if no other peer than this one was heard lately.
+    /// Returns true if there are other peers than this one, and none of them is connected.
     pub(super) fn hears_no_other(&self, key: &PublicKey, now: u64) -> bool {
         let others = self.node.peer_status(now).filter(|peer| peer.key != *key);
-        let mut heard = others.map(|mut peer| {
+        let mut standings = others.map(|mut peer| {
             self.facts.judge(&mut peer, now);
-            peer.heard
+            peer.standing
         });
-        !heard.any(|heard| heard.is_some_and(|ms| ms < GONE))
+        standings.next().is_some_and(|first| first < Standing::Connected)
+            && standings.all(|standing| standing < Standing::Connected)
     }
 
     /// Returns the reason why no answer to an echo came that was sent so long ago, as text for the user.

@@ -54,7 +54,7 @@ pub(super) struct Known<'a> {
     pub(super) inquiries: &'a Inquiries,
     /// The name of the peer.
     pub(super) name: &'a str,
-    /// It is a member of a network, so that its configuration lists nobody.
+    /// It is a member of a network, so that no configuration has to list this node.
     pub(super) is_member: bool,
     /// No interface of this host has an address.
     pub(super) no_network: bool,

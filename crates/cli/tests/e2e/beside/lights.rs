@@ -108,7 +108,10 @@ fn a_member_that_dies_behind_a_relay_is_not_shown_up() {
         });
         let why = told["why"].as_str().unwrap();
         assert!(why.starts_with("shed has not answered for "), "{why}");
-        assert!(why.contains("(last heard through nas)") && why.contains("off or asleep"), "{why}");
+        assert!(
+            why.contains("(last heard through nas)") && why.contains("off or asleep"),
+            "{why}"
+        );
         let (code, error) = waits(&trio.laptop, "shed", "2s");
         assert!(code == 4 && error.contains("no answer through nas"), "{code}: {error}");
         wait_until(MINUTE, "it is offline", || said(&trio.laptop, "shed").0 == "offline");

@@ -261,7 +261,10 @@ fn two_nodes_behind_symmetric_nats_use_a_public_relay() {
             why["why"].as_str().unwrap().contains("found no address that answers")
         });
         let why = why(&net.a, &net.b);
-        assert!(why["advice"].as_str().unwrap().contains("forward UDP port 2121"), "{why}");
+        assert!(
+            why["advice"].as_str().unwrap().contains("forward UDP port 2121"),
+            "{why}"
+        );
         net.finish();
     });
 }
