@@ -256,4 +256,11 @@ mod tests {
             assert!(service(bad).is_err(), "{bad}");
         }
     }
+
+    #[test]
+    fn a_text_that_names_no_node_is_refused_in_a_sentence() {
+        let said = |text: &str| unread(text, &NodeRef::of_node(text).unwrap_err());
+        assert!(said("npub1qqqq").starts_with("'npub1qqqq': the key is mistyped"));
+        assert!(said("-").starts_with("'-' is neither an npub, nor an address, nor a name"));
+    }
 }

@@ -249,4 +249,18 @@ mod tests {
         assert_eq!(quality(&one), "loss 50.0 % in");
         assert_eq!(quality(&Quality::default()), "not measured yet");
     }
+
+    #[test]
+    fn an_address_that_has_just_answered_is_not_called_silent() {
+        let path = |ago: u64, used: bool| {
+            let path = serde_json::json!({
+                "addr": "11.0.1.77:2121", "source": "probe", "named_s": 5, "proven_s": ago, "used": used, "works": false,
+                "rtt_ms": null
+            });
+            known_path(&serde_json::from_value(path).unwrap())
+        };
+        assert!(path(0, false).contains("last answered 0 s ago") && !path(0, false).contains("silent"));
+        assert!(path(14, false).contains("silent, last answered 14 s ago"));
+        assert!(path(0, true).contains("silent"));
+    }
 }
