@@ -85,9 +85,9 @@ pub fn udp(known: Udp) -> Conclusion {
         ),
         Udp {
             reaches: Reaches::Beside,
-            unanswered: [1.., _],
+            unanswered: [peers, _],
             ..
-        } => finding(
+        } if peers > 0 => finding(
             "no-route",
             "this machine has no default route, so that it reaches the networks of its interfaces alone",
         ),
