@@ -79,17 +79,18 @@ pub fn udp(known: Udp) -> Conclusion {
         } => finding("no-network", "this machine has no network: no interface has an address"),
         Udp { neighbours: 1.., .. } => finding("works", format!("links with neighbours: {}", known.neighbours)),
         Udp { answered: 1.., .. } => finding("works", format!("STUN servers that answered: {}", known.answered)),
-        Udp { silent: 1.., .. } => finding(
-            "blocked",
-            format!("no neighbour, and no answer of STUN servers: {}", known.silent),
-        ),
         Udp {
             reaches: Reaches::Beside,
             unanswered: [peers, _],
+            silent,
             ..
-        } if peers > 0 => finding(
+        } if peers + silent > 0 => finding(
             "no-route",
             "this machine has no default route, so that it reaches the networks of its interfaces alone",
+        ),
+        Udp { silent: 1.., .. } => finding(
+            "blocked",
+            format!("no neighbour, and no answer of STUN servers: {}", known.silent),
         ),
         Udp {
             unanswered: [peers, at],
