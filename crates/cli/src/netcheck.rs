@@ -83,13 +83,13 @@ fn keepalive(status: &KeepaliveStatus) -> String {
 }
 
 fn finding(finding: &ConclusionStatus) -> String {
-    let state = match finding.state.as_str() {
-        "probably-blocked" => "probably blocked",
-        "no-network" => "no network",
-        "no-route" => "no default route",
-        state => state,
-    };
-    format!("{}: {}", human::plain(state), human::plain(&finding.because))
+    let because = human::plain(&finding.because);
+    match finding.state.as_str() {
+        // What is missing is said by the reason.
+        "no-network" | "no-route" => because,
+        "probably-blocked" => format!("probably blocked: {because}"),
+        state => format!("{}: {because}", human::plain(state)),
+    }
 }
 
 fn neighbour(neighbour: &NeighbourStatus) -> String {

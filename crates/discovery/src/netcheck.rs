@@ -68,6 +68,9 @@ fn finding(state: &str, because: impl Into<String>) -> Conclusion {
     }
 }
 
+/// What would tell more.
+const SERVER: &str = "a STUN server of the configuration (reach.stun) would tell";
+
 /// Whether UDP gets out, and answers in.
 #[must_use]
 pub fn udp(known: Udp) -> Conclusion {
@@ -97,12 +100,16 @@ pub fn udp(known: Udp) -> Conclusion {
             ..
         } if peers > 0 => finding(
             "probably-blocked",
-            format!(
-                "none of {} at {} answers; if they are up, something drops UDP; a STUN server of the configuration (reach.stun) \
-                 would tell",
-                count(peers, "peer", "peers"),
-                count(at, "address", "addresses")
-            ),
+            match peers {
+                1 => format!(
+                    "the one peer that is dialled outside, at {}, does not answer; if it is up, something drops UDP; {SERVER}",
+                    count(at, "address", "addresses")
+                ),
+                _ => format!(
+                    "none of {peers} peers at {} answers; if they are up, something drops UDP; {SERVER}",
+                    count(at, "address", "addresses")
+                ),
+            },
         ),
         Udp { inside: 1.., .. } => finding(
             "unknown",

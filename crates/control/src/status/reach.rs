@@ -20,7 +20,7 @@ pub struct ReachStatus {
     pub path: Option<PathStatus>,
     /// Why packets take this path, as text for the user.
     pub why: String,
-    /// The same for programs: `silent` or `shut-down`, if the peer is not there; `direct`, `no-path`; and of
+    /// The same for programs: `silent` or `shut-down`, if the peer is not there; `no-network`, `direct`, `no-path`; and of
     /// a path through others `off`, `idle`, `no-part`, `trying`, `found`, `no-reply`, `no-answer`, `ended`, by the
     /// last attempt at a direct one that has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -35,7 +35,8 @@ pub(super) fn absence(
         return Some(Absence { code: "shut-down", why });
     }
     let nothing_comes = matches!(peer.trouble, Some((Trouble::NothingComes, _)));
-    let went_silent = peer.path.is_none() && matches!(peer.last_down, Some((_, LinkDown::Silent)));
+    let dialled = peer.heard.is_some() && peer.failures > 0;
+    let went_silent = peer.path.is_none() && (dialled || matches!(peer.last_down, Some((_, LinkDown::Silent))));
     let asked = silence.is_some() || nothing_comes || went_silent;
     if !asked || heard_within(ANSWERS) {
         return None;
@@ -126,7 +127,11 @@ mod tests {
         no_answer.trouble = Some((Trouble::NothingComes, 9_000));
         assert!(told(&no_answer, None).unwrap().contains("for 9 s"));
         let mut lost = relayed(9_000);
-        (lost.path, lost.last_down) = (None, Some((12_000, LinkDown::Silent)));
+        lost.path = None;
+        assert_eq!(told(&lost, None), None);
+        lost.last_down = Some((12_000, LinkDown::Silent));
+        assert!(told(&lost, None).is_some());
+        (lost.last_down, lost.failures) = (None, 1);
         assert!(told(&lost, None).is_some());
     }
 

@@ -103,15 +103,11 @@ impl Side {
         )
     }
 
-    /// Says at which port it is seen, and what that means.
+    /// Says at which port it is seen.
     fn suspicion(&self, seen: SocketAddr) -> String {
         let by = self.observer.as_deref().unwrap_or("one observer alone");
-        format!(
-            "{by} sees {} at port {} and not at {}: its router probably gives a new port for each destination",
-            self.name,
-            seen.port(),
-            self.port()
-        )
+        let (name, seen, own) = (&self.name, seen.port(), self.port());
+        format!("{by} sees {name} at port {seen} and not at {own}")
     }
 }
 
@@ -161,8 +157,9 @@ pub(super) fn advice(own: &Side, theirs: &Side) -> String {
         .collect();
     if let Some((side, _)) = suspected.into_iter().flatten().next() {
         return format!(
-            "{}; a second observer would tell, at {}: weft set reach.stun '[\"HOST:PORT\"]'; if it is so, {}",
-            suspicions.join("; "),
+            "{}: the router there probably gives a new port for each destination; a second observer would tell, at {}: weft set \
+             reach.stun '[\"HOST:PORT\"]'; if it is so, {}",
+            suspicions.join(", "),
             side.name,
             side.forward()
         );
@@ -224,8 +221,8 @@ mod tests {
         own.observer = Some("pub".to_owned());
         let told = advice(&own, &there(UNKNOWN, "11.0.2.2:33411"));
         for words in [
-            "pub sees this machine at port 10979 and not at 2121: its router probably gives a new port",
-            "one observer alone sees laptop at port 33411 and not at 2121",
+            "pub sees this machine at port 10979 and not at 2121, one observer alone sees laptop at port 33411 and not at 2121: ",
+            "the router there probably gives a new port for each destination; ",
             "a second observer would tell, at this machine: weft set reach.stun '[\"HOST:PORT\"]'",
         ] {
             assert!(told.contains(words), "{told}");

@@ -98,6 +98,8 @@ impl Daemon {
     fn why_path(&self, peer: &PeerStatus, absence: Option<&Absence>, history: &[Record], next: Next) -> Answer {
         let answer = |code, why| Answer { code, why };
         match (peer.path, absence) {
+            (Some(_), Some(_)) if self.facts.no_network => answer("no-network", why::NO_NETWORK.to_owned()),
+            (None, _) if self.facts.no_network => answer("no-network", self.facts.why(peer, boottime_ms())),
             (None, Some(Absence { code, why })) => {
                 let more = self.facts.why(peer, boottime_ms());
                 answer(code, format!("{why}; {more}"))

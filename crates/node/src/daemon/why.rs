@@ -11,7 +11,8 @@ use super::inquiries::{Inquiries, in_words};
 
 /// The age in milliseconds from which a session handshake is considered unanswered.
 const PATIENCE: u64 = 3_000;
-const NO_NETWORK: &str = "this machine has no network: no interface has an address";
+/// Why nothing is reached without an address.
+pub(super) const NO_NETWORK: &str = "this machine has no network: no interface has an address";
 /// Maximum number of addresses in a reason.
 const NAMED: usize = 4;
 
