@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn only_some_symmetric_ones_show_another_port_to_another_endpoint() {
+    fn some_symmetric_boxes_keep_the_port_of_a_socket() {
         for kind in KINDS {
             let same = !matches!(kind, NatKind::Symmetric | NatKind::SymmetricRandom);
             let (mut nat, port) = after_one(kind);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_was_asked_for_lets_in_everyone_and_answers() {
+    fn a_granted_port_lets_in_all_and_answers() {
         for kind in KINDS {
             let (mut nat, port) = after_one(kind);
             let granted = nat.grant(inner(2121));

@@ -370,7 +370,7 @@ fn copies_of_probes_alone_move_no_link() {
 
 /// Any host of a LAN can repeat the announcement of another one with its own address, and forward.
 #[test]
-fn a_forwarder_in_the_lan_takes_no_path_without_a_shorter_round_trip() {
+fn a_forwarder_in_the_lan_takes_no_path_of_equal_length() {
     for (seed, delays, taken) in [(31, [5, 5], false), (32, [5, 6], false), (33, [9, 2], true)] {
         let mut net = Net::new(seed, delays);
         net.meet([false, false]);

@@ -136,7 +136,7 @@ fn copies_to_another_address_move_no_link() {
 
 /// A laptop leaves the LAN of its peer, and a relay is in reach from its other address.
 #[test]
-fn a_relay_takes_over_at_once_when_the_address_of_a_link_is_gone() {
+fn a_relay_takes_over_when_the_address_of_a_link_is_gone() {
     for seed in 0..20 {
         let mut world = World::new(seed);
         let config = Config {

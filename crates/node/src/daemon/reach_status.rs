@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_an_attempt_up_is_said_with_its_end() {
+    fn an_attempt_that_is_held_up_says_until_when() {
         let spent = Outcome::OverBudget(OverBudget::Hour);
         let source = Source::Told(Kind::Observed);
         let failed = record(Some(End::NoAnswer), vec![one("11.0.2.2:2121", source, spent)]);
