@@ -87,6 +87,13 @@ impl Unconfirmed {
         if has_room(&mut self.answered, now, &at) {
             self.answered.insert(at, now + ANSWERED);
         }
+        self.give_back(now, at);
+    }
+
+    /// Notes that a handshake was answered where it went, so that a link is up. What went there no longer
+    /// counts.
+    pub(crate) fn give_back(&mut self, now: u64, at: SocketAddr) {
+        let at = plain(at);
         for part in [Part::Link, Part::Outside] {
             let Some(own) = self.ports.remove(&(at, part)) else {
                 continue;

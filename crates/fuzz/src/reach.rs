@@ -44,7 +44,7 @@ fn message(bytes: &[u8]) {
     let Ok(message) = Candidates::parse(bytes) else { return };
     let mut expected = bytes.to_vec();
     // Reserved bits are not kept.
-    expected[17] &= 0x0f;
+    expected[17] &= 0x3f;
     assert_eq!(message.emit(), expected);
 }
 

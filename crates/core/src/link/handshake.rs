@@ -188,7 +188,7 @@ impl Link {
         // elsewhere another host may have forwarded it.
         let asked = attempt.asked.iter().find(|asked| asked.covers(from)).copied();
         if asked.is_some() {
-            ctx.unconfirmed.note_answered(now, from.remote());
+            ctx.unconfirmed.give_back(now, from.remote());
         }
         let path = asked.or(self.path).unwrap_or(from);
         let proven = asked.is_some() || self.proven_path().is_some();

@@ -4,6 +4,8 @@
 //! A row stays while the caller lists its address, while the peer was last there or was expected there,
 //! while the link compares it with others, and for [`KEPT`] after the peer has answered there.
 
+use std::num::NonZeroU16;
+
 use weft_packet::{Endpoint, SocketId};
 
 use super::choice::Compared;
@@ -38,7 +40,7 @@ pub(super) struct Row {
     /// When the peer last answered there; 0 if it never did.
     pub(super) proven_at: u64,
     /// Its place in the list of the caller.
-    rank: Option<u16>,
+    rank: Option<NonZeroU16>,
     /// The peer was last there, or was last expected there.
     is_last: bool,
     /// The peer was seen there, and the next message goes there, too.
@@ -88,7 +90,7 @@ impl Paths {
     pub(super) fn set_list(&mut self, now: u64, list: &[Hint]) -> bool {
         let before: Vec<Endpoint> = self.listed().map(Endpoint::ordinary).collect();
         self.rows.iter_mut().for_each(|row| row.rank = None);
-        for (rank, hint) in (0..).zip(list) {
+        for (rank, hint) in (1..).filter_map(NonZeroU16::new).zip(list) {
             let row = self.row(now, hint.at.into(), hint.source);
             if row.rank.is_some() {
                 continue;

@@ -66,7 +66,9 @@ impl Node {
             self.counters.messages_unknown += 1;
             return;
         };
-        let bucket = peer.traversals.get_or_insert_with(|| Bucket::new(TRAVERSALS, now));
+        let bucket = peer
+            .traversals
+            .get_or_insert_with(|| Box::new(Bucket::new(TRAVERSALS, now)));
         if bucket.take(TRAVERSALS, now, 1) == 0 {
             self.counters.traversals_refused += 1;
             return;
