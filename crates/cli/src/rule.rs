@@ -154,7 +154,7 @@ pub(crate) fn why(paths: &StatePaths, args: WhyArgs) -> Result<(), Failure> {
     if let (Some(to), None) = (&args.to, &args.service) {
         let [from, to] = [&args.from, to].map(|name| human::plain(name));
         return Err(Failure::Usage(format!(
-            "name the protocol of a flow between the two: weft why {from} {to} tcp/22; or ask for the path to one: weft why {to}"
+            "name the protocol of a flow between the two: weft why {from} {to} tcp/22; or ask for the path to one: weft why {to}; see `weft why --help`"
         )));
     }
     let (Some(to), Some(service)) = (args.to, args.service) else {

@@ -157,7 +157,7 @@ fn no_key_says_how_to_make_one() {
 fn wrong_usage_is_one_line_and_2() {
     let place = Place::new();
     for (arguments, words) in [
-        (&["why", "a", "b"][..], "<SERVICE>; see `weft why --help`"),
+        (&["why", "a", "b"][..], "name the protocol of a flow between the two"),
         (&["why", "a", "b", "tcp/99999"], "tcp/99999"),
         (&["nonsense"], "unrecognized subcommand 'nonsense'"),
         (
