@@ -176,8 +176,6 @@ pub(crate) struct Link {
     pub(crate) twins: Twins,
     /// The address that the peer sees of this node.
     pub(crate) observed: Observed,
-    /// The repetitions that are left of the address at which the peer is seen.
-    repeats: u8,
     /// What the ends of an idle link have agreed.
     idle: Option<Box<Idle>>,
 }
@@ -228,7 +226,6 @@ impl Link {
             overdue_told: false,
             twins: Twins::default(),
             observed: Observed::default(),
-            repeats: 0,
             idle: None,
         }
     }

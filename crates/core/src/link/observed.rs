@@ -30,8 +30,8 @@ const REPEAT_AFTER: u64 = 1_000;
 pub(crate) struct Observed {
     /// The address, and when it came.
     said: Option<(SocketAddr, u64)>,
-    /// When the neighbour is told again what it was told, if repetitions are left.
-    repeat_at: u64,
+    /// The repetitions that are left of what the neighbour is told, and when the next one is due.
+    repeats: (u8, u64),
     /// The requests for sightings that are still answered; `None` before the first.
     requests: Option<Box<Bucket>>,
 }
@@ -58,8 +58,11 @@ impl Observed {
     }
 
     /// Returns when the neighbour is told again what it was told.
-    const fn repeat_at(&self, left: u8) -> u64 {
-        if left == 0 { u64::MAX } else { self.repeat_at }
+    const fn repeat_at(&self) -> u64 {
+        match self.repeats {
+            (0, _) => u64::MAX,
+            (_, at) => at,
+        }
     }
 
     /// Whether a request of the neighbour for a sighting is within its rate.
@@ -75,19 +78,19 @@ impl Link {
     /// Says the neighbour at which address it is seen, if it has proven that address.
     pub(super) fn tell_observed(&mut self, ctx: &mut Context, now: u64) {
         self.send_observed(ctx);
-        (self.repeats, self.observed.repeat_at) = (REPEATS, now + REPEAT_AFTER);
+        self.observed.repeats = (REPEATS, now + REPEAT_AFTER);
     }
 
     /// Returns when [`Link::repeat_observed`] is due.
     pub(super) fn observed_at(&self) -> u64 {
-        self.while_up(self.observed.repeat_at(self.repeats))
+        self.while_up(self.observed.repeat_at())
     }
 
     /// Says it again.
     pub(super) fn repeat_observed(&mut self, ctx: &mut Context, now: u64) {
         self.send_observed(ctx);
-        self.repeats = self.repeats.saturating_sub(1);
-        self.observed.repeat_at = now + 4 * REPEAT_AFTER;
+        let left = self.observed.repeats.0.saturating_sub(1);
+        self.observed.repeats = (left, now + 4 * REPEAT_AFTER);
     }
 
     fn send_observed(&self, ctx: &mut Context) {
