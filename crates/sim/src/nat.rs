@@ -139,7 +139,7 @@ impl Nat {
         Some(inner)
     }
 
-    /// An outer port that leads nowhere yet for who is sent to.
+    /// Returns an outer port that has no mapping for this destination yet.
     fn new_port(&mut self, inner: SocketAddr, dst: SocketAddr) -> u16 {
         let taken = |port: u16| {
             let mut same = self.mappings.iter().filter(|(_, mapping)| mapping.port == port);

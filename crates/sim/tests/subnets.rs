@@ -6,14 +6,14 @@ use weft_sim::{HostId, World};
 use weft_wire::Subnet;
 
 /// An IPv4 datagram without checksum, from behind one host to behind another.
-fn datagram(from: HostId, to: HostId) -> Vec<u8> {
+pub(crate) fn datagram(from: HostId, to: HostId) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 36, 0, 1, 0x40, 0, 64, 17, 0, 0];
     packet.extend([10, from as u8, 0, 1, 10, to as u8, 0, 1]);
     packet.extend([0, 9, 0, 9, 0, 16, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     packet
 }
 
-fn subnet(of: HostId) -> Subnet {
+pub(crate) fn subnet(of: HostId) -> Subnet {
     format!("10.{of}.0.0/16").parse().unwrap()
 }
 
