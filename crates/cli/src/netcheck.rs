@@ -85,7 +85,7 @@ fn keepalive(status: &KeepaliveStatus) -> String {
 fn finding(finding: &ConclusionStatus) -> String {
     let because = human::plain(&finding.because);
     match finding.state.as_str() {
-        // What is missing is said by the reason.
+        // The reason names what is missing.
         "no-network" | "no-route" => because,
         "probably-blocked" => format!("probably blocked: {because}"),
         state => format!("{}: {because}", human::plain(state)),

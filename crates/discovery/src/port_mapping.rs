@@ -6,7 +6,7 @@
 //! | here | [`Mapper`]: which job is due, what a gateway may say, and what it said |
 //! | [`gateway`] | the jobs, with PCP and NAT-PMP by a library |
 //! | [`upnp`] | UPnP-IGD |
-//! | [`announcements`] | what a gateway tells its network when it starts |
+//! | [`announcements`] | messages of a gateway that has just started |
 //! | [`place`] | which gateway is asked, for which socket |
 //!
 //! A gateway is any host that calls itself one: its answer is a hint, as the word of a neighbour is.

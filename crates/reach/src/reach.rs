@@ -68,8 +68,9 @@ pub enum Output {
         to: SocketAddr,
         /// The datagram.
         datagram: [u8; Probe::LEN],
-        /// The address has not answered, and this is no part of a search: the caller counts it with
-        /// all else that it sends there, and calls [`Reach::handle_unsent`] if that is too much.
+        /// Whether the budget of silent addresses covers the datagram: that is so if the address has not
+        /// answered, and the datagram belongs to no search. The caller counts it with all else that it sends
+        /// there, and calls [`Reach::handle_unsent`] if that is too much.
         counts: bool,
     },
     /// From now on, pass datagrams of 24 bytes that end in these 16 to [`Reach::handle_datagram`].
@@ -107,8 +108,9 @@ pub enum Output {
         to: SocketAddr,
         /// The datagram.
         datagram: [u8; Probe::LEN],
-        /// The address has not answered, and this is no part of a search: the caller counts it with
-        /// all else that it sends there, and calls [`Reach::handle_unsent`] if that is too much.
+        /// Whether the budget of silent addresses covers the datagram: that is so if the address has not
+        /// answered, and the datagram belongs to no search. The caller counts it with all else that it sends
+        /// there, and calls [`Reach::handle_unsent`] if that is too much.
         counts: bool,
     },
     /// A probe from a socket of the search was answered: the handshake of a link with the peer may

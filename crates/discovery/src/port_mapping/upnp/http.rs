@@ -16,7 +16,7 @@ const HEADERS: usize = 64;
 const LINE: usize = 256;
 const END: &[u8] = b"\r\n\r\n";
 
-/// Why there is no answer.
+/// The reason for a missing answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// More than [`LONGEST`].
@@ -101,7 +101,7 @@ impl Answer {
     }
 
     /// Returns the status and the text of the body, once the connection has ended or the answer is
-    /// complete. What is no UTF-8 is replaced.
+    /// complete. Bytes that are not UTF-8 are replaced.
     ///
     /// # Errors
     /// [`NoAnswer::Malformed`] if a part is missing.
