@@ -12,6 +12,7 @@ use hkdf::Hkdf;
 use sha2::Sha256;
 use thiserror::Error;
 
+pub mod mdns;
 pub mod sightings;
 
 /// The type of service that members announce.
