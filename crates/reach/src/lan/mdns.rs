@@ -13,8 +13,10 @@ use std::net::{IpAddr, SocketAddr};
 use weft_wire::Subnet;
 
 
+mod found;
 mod records;
 
+pub use found::{ASK_PAUSE, LONGEST_LIFE, MAX_ADDRESSES, MAX_ASKED, MAX_INSTANCES, WITHDRAWN_LIFE};
 pub use records::MAX_DATAGRAM;
 
 /// The UDP port of mDNS.
