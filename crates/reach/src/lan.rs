@@ -3,9 +3,9 @@
 //!
 //! An announcement names no key. It has a nonce, and for each network of the node a tag that only
 //! members can compute, since they have the secret of the network: 8 bytes that say "this network",
-//! and 4 that say which member. Both depend on nonce and port, so two announcements of one node have
-//! nothing in common. A tag is a hint: it can be copied, and the handshake of the link proves the
-//! peer. [`sightings`] bounds what a copy can cost.
+//! and 4 that say which member. Both depend on nonce, port and day, so two announcements of one node
+//! have nothing in common, and one of another day says nothing. A tag is a hint: it can be copied, and
+//! the handshake of the link proves the peer. [`sightings`] bounds what a copy can cost.
 
 use data_encoding::HEXLOWER;
 use hkdf::Hkdf;
@@ -16,7 +16,7 @@ pub mod mdns;
 pub mod sightings;
 
 /// The type of service that members announce.
-pub const SERVICE: &str = "_weft._udp.local.";
+pub const SERVICE: &str = "_weft._udp.local";
 
 /// Networks of one announcement, at most.
 pub const MAX_NETWORKS: usize = 16;
@@ -28,12 +28,15 @@ pub const MAX_ENTRIES: usize = 64;
 pub const MAX_MATCHES: usize = 16;
 
 /// The version of the format.
-const VERSION: &[u8] = b"1";
+const VERSION: &[u8] = b"2";
+
+/// The length of a [`Day`].
+const SECONDS_OF_A_DAY: u64 = 86_400;
 
 /// What goes before everything that a tag of a network is made of.
-const NETWORK_LABEL: &[u8] = b"weft lan 1";
+const NETWORK_LABEL: &[u8] = b"weft lan 2";
 /// What goes before everything that a tag of a member is made of.
-const MEMBER_LABEL: &[u8] = b"weft lan member 1";
+const MEMBER_LABEL: &[u8] = b"weft lan member 2";
 
 /// The secret of a network.
 pub type Secret = [u8; 32];
@@ -42,14 +45,32 @@ pub type Key = [u8; 32];
 /// What makes each announcement different.
 pub type Nonce = [u8; 8];
 
+/// A day, since the first of 1970 (UTC). An announcement is good on its day and on those beside it, so that clocks may
+/// differ by a day, and a copy of it is worth nothing afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Day(u32);
+
+impl Day {
+    /// Returns the day of a time, in seconds since 1970 (UTC).
+    #[must_use]
+    pub fn of(unix: u64) -> Self {
+        Self(u32::try_from(unix / SECONDS_OF_A_DAY).unwrap_or(u32::MAX))
+    }
+
+    /// Returns the days whose announcements are good on this one.
+    fn around(self) -> [Self; 3] {
+        [self, Self(self.0.saturating_sub(1)), Self(self.0.saturating_add(1))]
+    }
+}
+
 /// What an announcement says of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// HMAC-SHA-256(secret, `weft lan 1` || nonce || port), the first 8 bytes. The port is
-    /// big-endian.
+    /// HMAC-SHA-256(secret, `weft lan 2` || nonce || port || day), the first 8 bytes. Port and day
+    /// are big-endian.
     pub network: [u8; 8],
-    /// HMAC-SHA-256(secret, `weft lan member 1` || nonce || port || key of the member), the first 4
-    /// bytes.
+    /// HMAC-SHA-256(secret, `weft lan member 2` || nonce || port || day || key of the member), the
+    /// first 4 bytes.
     pub member: [u8; 4],
 }
 
@@ -80,13 +101,20 @@ pub enum BadAnnouncement {
 }
 
 impl Announcement {
-    /// The announcement of the node `own` at `port` in the networks with these secrets. Those beyond
+    /// Makes the announcement of the node `own` at `port` in the networks with these secrets, on a day. Secrets beyond
     /// [`MAX_NETWORKS`] are left out.
     #[must_use]
-    pub fn new<'a>(nonce: Nonce, port: u16, own: &Key, secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+    pub fn new<'a>(
+        nonce: Nonce,
+        port: u16,
+        day: Day,
+        own: &Key,
+        secrets: impl IntoIterator<Item = &'a Secret>,
+    ) -> Self {
+        let salt = Salt { nonce, port, day };
         let tag = |secret: &Secret| Tag {
-            network: network_tag(secret, &nonce, port),
-            member: member_tag(secret, &nonce, port, own),
+            network: salt.network_tag(secret),
+            member: salt.member_tag(secret, own),
         };
         Self {
             nonce,
@@ -98,7 +126,7 @@ impl Announcement {
     #[must_use]
     pub fn entries(&self) -> Vec<(String, String)> {
         let mut entries = vec![
-            ("v".to_owned(), "1".to_owned()),
+            ("v".to_owned(), "2".to_owned()),
             ("n".to_owned(), HEXLOWER.encode(&self.nonce)),
         ];
         for (at, tag) in self.tags.iter().enumerate() {
@@ -133,28 +161,19 @@ impl Announcement {
         Ok(Self { nonce, tags })
     }
 
-    /// Whether a network with this secret is among those of the announcement, which came from `port`:
-    /// the tag of the member then.
+    /// Returns the members that the announcement, which came from `port`, may be on a day, of the networks of the
+    /// reader: each with its secret and its members. At most [`MAX_MATCHES`].
     #[must_use]
-    pub fn recognise(&self, port: u16, secret: &Secret) -> Option<[u8; 4]> {
-        let wanted = network_tag(secret, &self.nonce, port);
-        let tag = self.tags.iter().find(|tag| tag.network == wanted)?;
-        Some(tag.member)
-    }
-
-    /// The members that the announcement may be, of the networks of the reader: each with its secret
-    /// and its members. At most [`MAX_MATCHES`].
-    #[must_use]
-    pub fn members<'a, M>(&self, port: u16, networks: impl IntoIterator<Item = (&'a Secret, M)>) -> Vec<Key>
+    pub fn members<'a, M>(&self, port: u16, day: Day, networks: impl IntoIterator<Item = (&'a Secret, M)>) -> Vec<Key>
     where
         M: IntoIterator<Item = Key>,
     {
         let mut found = Vec::new();
         for (secret, members) in networks.into_iter().take(MAX_NETWORKS) {
-            let Some(tag) = self.recognise(port, secret) else {
+            let Some((salt, tag)) = self.recognise(port, day, secret) else {
                 continue;
             };
-            let is_it = |key: &Key| member_tag(secret, &self.nonce, port, key) == tag;
+            let is_it = |key: &Key| salt.member_tag(secret, key) == tag;
             for key in members.into_iter().filter(is_it) {
                 if found.len() < MAX_MATCHES && !found.contains(&key) {
                     found.push(key);
@@ -163,18 +182,44 @@ impl Announcement {
         }
         found
     }
+
+    /// Returns the tag of the member in the network with this secret, with what it is salted with.
+    fn recognise(&self, port: u16, day: Day, secret: &Secret) -> Option<(Salt, [u8; 4])> {
+        let nonce = self.nonce;
+        let salts = day.around().map(|day| Salt { nonce, port, day });
+        salts.into_iter().find_map(|salt| {
+            let wanted = salt.network_tag(secret);
+            let tag = self.tags.iter().find(|tag| tag.network == wanted)?;
+            Some((salt, tag.member))
+        })
+    }
 }
 
-/// The tag of a network.
-fn network_tag(secret: &Secret, nonce: &Nonce, port: u16) -> [u8; 8] {
-    let hash = hmac(secret, &[NETWORK_LABEL, nonce, &port.to_be_bytes()]);
-    std::array::from_fn(|at| hash[at])
+/// What the tags of one announcement have in common.
+#[derive(Clone, Copy)]
+struct Salt {
+    nonce: Nonce,
+    port: u16,
+    day: Day,
 }
 
-/// The tag of a member of a network.
-fn member_tag(secret: &Secret, nonce: &Nonce, port: u16, member: &Key) -> [u8; 4] {
-    let hash = hmac(secret, &[MEMBER_LABEL, nonce, &port.to_be_bytes(), member]);
-    std::array::from_fn(|at| hash[at])
+impl Salt {
+    /// Returns the tag of a network.
+    fn network_tag(&self, secret: &Secret) -> [u8; 8] {
+        let hash = self.hmac(secret, NETWORK_LABEL, &[]);
+        std::array::from_fn(|at| hash[at])
+    }
+
+    /// Returns the tag of a member of a network.
+    fn member_tag(&self, secret: &Secret, member: &Key) -> [u8; 4] {
+        let hash = self.hmac(secret, MEMBER_LABEL, member);
+        std::array::from_fn(|at| hash[at])
+    }
+
+    fn hmac(&self, secret: &Secret, label: &[u8], of: &[u8]) -> [u8; 32] {
+        let (port, day) = (self.port.to_be_bytes(), self.day.0.to_be_bytes());
+        hmac(secret, &[label, &self.nonce, &port, &day, of])
+    }
 }
 
 /// HMAC-SHA-256, which HKDF-Extract is (RFC 5869, section 2.2).
