@@ -22,6 +22,7 @@
 
 pub mod addresses;
 pub mod exit;
+mod lan;
 pub mod members;
 pub mod names;
 pub mod references;
@@ -43,6 +44,7 @@ use weft_networks::rules::compile::{ByHand, Compiled, compile};
 use weft_networks::rules::unclear;
 use weft_networks::{HostUse, Networks, of_exit};
 use weft_noise::PublicKey;
+use weft_reach::lan::mdns::Link;
 use weft_reach::lan::{MAX_NETWORKS, Secret};
 use weft_roster::record::Exit;
 use weft_wire::{NodeAddr, Subnet};
@@ -181,6 +183,8 @@ pub struct Desired {
     pub announced: Announced,
     /// The subnets of this host, in which announcements count.
     pub lan: Vec<Subnet>,
+    /// The links on which this node is announced and looks for others.
+    pub links: Vec<Link>,
     /// The addresses of this host at which it listens.
     pub host: HostAddresses,
     /// Where a mapping of a port is asked for; the reason why not.
@@ -239,7 +243,8 @@ impl Desired {
             stun: stun(config, inputs.hosts, &host.told),
             nostr: config.nostr.clone(),
             announced: Announced::of(config, networks),
-            lan: lan(&system.surroundings, system.interface),
+            lan: lan::subnets(&system.surroundings, system.interface),
+            links: lan::links(&system.surroundings, system.interface),
             host,
             mapping: match config.reach.port_mapping {
                 true => system.place,
@@ -264,14 +269,6 @@ fn stun(config: &Config, hosts: &Hosts, own: &[SocketAddr]) -> Vec<(String, Vec<
     };
     let servers = config.reach.stun.iter();
     servers.map(|server| (server.to_string(), addresses(server))).collect()
-}
-
-/// Returns the subnets of all interfaces but that with the index `own`.
-fn lan(surroundings: &Surroundings, own: u32) -> Vec<Subnet> {
-    let others = surroundings.addresses.iter().filter(|of| of.index != own);
-    others
-        .filter_map(|of| Subnet::around(of.address, of.prefix_len))
-        .collect()
 }
 
 /// Returns the uplinks for the versions of IP in which the node listens at all its addresses. A node that listens

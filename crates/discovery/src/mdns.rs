@@ -1,223 +1,226 @@
-//! mDNS and DNS-SD (RFC 6762, RFC 6763): services that are announced in the LAN, and those that others
-//! announce there.
+//! The sockets of mDNS (RFC 6762). The state machine is [`weft_reach::lan::mdns`].
 //!
-//! The library `mdns-sd` has a thread of its own with its sockets on port 5353, which it shares with
-//! other responders of the host. What it finds comes out of [`Mdns::next`]; nothing here blocks.
+//! Each link has its own sockets, bound to its interface and to the multicast group: what arrives is known to be of
+//! the link, and other responders of the host keep the unicast datagrams that are theirs.
 //!
-//! Never here: what the entries of a record mean (weft-reach), and which address is dialled.
+//! Never here: what a datagram says, and what follows from it.
 
-use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::thread;
+use std::future::poll_fn;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use mdns_sd::{DaemonStatus, IfKind, ResolvedService, ScopedIp, ServiceDaemon, ServiceEvent, ServiceInfo};
-use tokio::sync::mpsc;
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use tokio::io::ReadBuf;
+use tokio::net::UdpSocket;
+use weft_os::clock::boottime_ms;
+use weft_os::socket::bind_to_interface;
+use weft_reach::lan::mdns::{self, Link, MAX_DATAGRAM, PORT, Seen, Service};
 
-/// Found services that may wait to be looked at. Further ones are dropped until the library resolves
-/// them again.
-const WAITING: usize = 64;
-/// Addresses of one service that are looked at, at most.
-const MAX_ADDRESSES: usize = 16;
-/// Entries of one service that are kept, at most: one more than the reader accepts.
-const MAX_ENTRIES: usize = weft_reach::lan::MAX_ENTRIES + 1;
-/// The interval between two looks for new interfaces, in seconds.
-const CHECK_INTERFACES: u32 = 10;
-/// How long the end waits until the LAN was told that the services are gone.
-const GOODBYE: Duration = Duration::from_millis(300);
+/// The groups of mDNS (RFC 6762, section 3).
+const GROUP_IPV4: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 251);
+const GROUP_IPV6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xfb);
+/// The hop limit of mDNS (RFC 6762, section 11).
+const HOPS: u32 = 255;
+/// The longest wait between two looks at the state, in ms.
+const LONGEST_WAIT: u64 = 60_000;
 
-/// What became known of a service of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// It is there, or has changed.
-    Seen(Seen),
-    /// It is gone: its full name.
-    Gone(String),
-}
-
-/// A service of another host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// The type of service, as `_weft._udp.local.`.
-    pub service: String,
-    /// Its full name.
-    pub name: String,
-    /// Its port.
-    pub port: u16,
-    /// Its addresses with the port; those of a link alone have the index of the interface.
-    pub addresses: Vec<SocketAddr>,
-    /// The entries of its TXT record.
-    pub entries: Vec<(String, Vec<u8>)>,
-}
-
-/// A service to announce.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
-    /// The type of service.
-    pub service: &'static str,
-    /// The name of the instance: at most 63 bytes.
-    pub instance: String,
-    /// The port.
-    pub port: u16,
-    /// The addresses; if there are none, all addresses of each interface.
-    pub addresses: Vec<IpAddr>,
-    /// The entries of the TXT record.
-    pub entries: Vec<(String, String)>,
-}
-
-/// What announces and looks for services.
+/// What announces services and looks for them.
 pub struct Mdns {
-    daemon: ServiceDaemon,
-    found: mpsc::Receiver<Found>,
-    /// What threads send what they receive to.
-    sender: mpsc::Sender<Found>,
-    /// The full names of what is announced.
-    announced: Vec<String>,
-    /// Types of service that are looked for.
-    browsed: Vec<&'static str>,
+    state: mdns::Mdns,
+    sockets: Vec<OnLink>,
+}
+
+/// A socket of a link.
+struct OnLink {
+    link: u32,
+    name: String,
+    socket: UdpSocket,
+    group: SocketAddr,
 }
 
 impl Mdns {
-    /// Starts on all interfaces but `tunnel`.
-    ///
-    /// # Errors
-    /// The library does not start.
-    pub fn start(tunnel: &str) -> Result<Self, mdns_sd::Error> {
-        let daemon = ServiceDaemon::new()?;
-        let left_out = vec![IfKind::Name(tunnel.to_owned()), IfKind::LoopbackV4, IfKind::LoopbackV6];
-        daemon.disable_interface(left_out)?;
-        daemon.set_ip_check_interval(CHECK_INTERFACES)?;
-        let (sender, found) = mpsc::channel(WAITING);
-        Ok(Self {
-            daemon,
-            found,
-            sender,
-            announced: Vec::new(),
-            browsed: Vec::new(),
-        })
+    /// Makes one that has no link. `host` is the name of the host that is announced, a label, and `seed` decides the
+    /// delays.
+    #[must_use]
+    pub fn new(host: String, seed: u64) -> Self {
+        Self {
+            state: mdns::Mdns::new(host, seed),
+            sockets: Vec::new(),
+        }
     }
 
-    /// Looks for services of these types from now on, and for no others.
+    /// Serves these links from now on, and no others. A link of which a socket does not open is served as far as
+    /// others do.
     ///
     /// # Errors
-    /// The library or the system refuses.
-    pub fn browse(&mut self, services: &[&'static str]) -> Result<(), mdns_sd::Error> {
-        for service in self.browsed.iter().filter(|service| !services.contains(service)) {
-            self.daemon.stop_browse(service)?;
-        }
-        self.browsed.retain(|service| services.contains(service));
-        for service in services {
-            if self.browsed.contains(service) {
-                continue;
-            }
-            let events = self.daemon.browse(service)?;
-            let sender = self.sender.clone();
-            // It ends with the library's end of the channel.
-            let forward = move || {
-                while let Ok(event) = events.recv() {
-                    if let Some(found) = found(event) {
-                        // The library resolves a service again what was dropped.
-                        let _ = sender.try_send(found);
+    /// No socket opens, of at least one link.
+    pub fn set_links(&mut self, links: &[Link]) -> io::Result<()> {
+        let links = &links[..links.len().min(mdns::MAX_LINKS)];
+        let wanted = |of: &OnLink| {
+            let mut all = links.iter();
+            all.any(|link| link.index == of.link && link.name == of.name && has(link, of.group.is_ipv6()))
+        };
+        self.sockets.retain(wanted);
+        let mut failed = None;
+        for link in links {
+            for ipv6 in [false, true].into_iter().filter(|ipv6| has(link, *ipv6)) {
+                let is_it = |of: &OnLink| of.link == link.index && of.group.is_ipv6() == ipv6;
+                if self.sockets.iter().any(is_it) {
+                    continue;
+                }
+                match OnLink::open(link, ipv6) {
+                    Ok(socket) => self.sockets.push(socket),
+                    Err(error) => {
+                        tracing::debug!(%error, interface = link.name, ipv6, "mDNS is not served there");
+                        failed = Some(error);
                     }
                 }
-            };
-            let spawned = thread::Builder::new().name("weft-lan".to_owned()).spawn(forward);
-            spawned.map_err(|error| mdns_sd::Error::Msg(error.to_string()))?;
-            self.browsed.push(service);
+            }
         }
-        Ok(())
+        self.state.set_links(boottime_ms(), links);
+        match failed {
+            Some(error) if self.sockets.is_empty() => Err(error),
+            _ => Ok(()),
+        }
     }
 
-    /// Announces these services from now on, and no others. `host` is the host name that they have.
-    ///
-    /// # Errors
-    /// The library refuses.
-    pub fn announce(&mut self, host: &str, services: &[Service]) -> Result<(), mdns_sd::Error> {
-        let mut announced = Vec::new();
-        for service in services {
-            let info = ServiceInfo::new(
-                service.service,
-                &service.instance,
-                &format!("{host}.local."),
-                &service.addresses[..],
-                service.port,
-                &service.entries[..],
-            )?;
-            let info = match service.addresses.is_empty() {
-                true => info.enable_addr_auto(),
-                false => info,
-            };
-            announced.push(info.get_fullname().to_owned());
-            self.daemon.register(info)?;
-        }
-        for gone in self.announced.iter().filter(|name| !announced.contains(name)) {
-            drop(self.daemon.unregister(gone)?);
-        }
-        self.announced = announced;
-        Ok(())
+    /// Announces these services from now on, and no others.
+    pub fn announce(&mut self, services: Vec<Service>) {
+        self.state.announce(boottime_ms(), services);
     }
 
-    /// Whether a service is one that is announced here.
-    pub fn is_own(&self, name: &str) -> bool {
-        self.announced.iter().any(|own| own.eq_ignore_ascii_case(name))
+    /// Looks for instances of these services from now on, and of no others.
+    pub fn browse(&mut self, services: &[&'static str]) {
+        self.state.browse(boottime_ms(), services);
     }
 
-    /// Waits for the next service.
-    pub async fn next(&mut self) -> Option<Found> {
-        self.found.recv().await
-    }
-
-    /// Withdraws the announcements from the LAN, and ends, both on the library's thread.
-    pub fn stop(self) -> Ending {
-        for name in &self.announced {
-            let _ = self.daemon.unregister(name);
+    /// Waits until an instance is to be looked at or is gone. What is due is sent meanwhile.
+    pub async fn next(&mut self) {
+        loop {
+            self.send();
+            let now = boottime_ms();
+            if self.state.handle_timeout(now) {
+                return;
+            }
+            let until = self.timeout(now).saturating_sub(now);
+            let arrived = poll_fn(|cx| self.poll_read(now, cx));
+            if let Ok(true) = tokio::time::timeout(Duration::from_millis(until), arrived).await {
+                return;
+            }
         }
-        Ending(self.daemon.shutdown().ok())
+    }
+
+    /// Returns an instance that is new, has changed, or is to be looked at again.
+    pub fn next_changed(&mut self) -> Option<Seen> {
+        self.state.next_changed()
+    }
+
+    /// Returns true if [`next_changed`](Self::next_changed) has one.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        self.state.has_changed()
+    }
+
+    /// Returns the full name of an instance that is there no more.
+    pub fn next_gone(&mut self) -> Option<String> {
+        self.state.next_gone()
+    }
+
+    /// Has all instances looked at again.
+    pub fn look_again(&mut self) {
+        self.state.look_again();
+    }
+
+    /// Withdraws what is announced, and ends.
+    pub fn stop(mut self) {
+        self.state.announce(boottime_ms(), Vec::new());
+        self.state.browse(boottime_ms(), &[]);
+        self.send();
+    }
+
+    fn timeout(&self, now: u64) -> u64 {
+        // A socket that may not be read now may be later.
+        let reads = self.sockets.iter().map(|of| self.state.may_read(now, of.link));
+        let later = reads.filter(|at| *at > now);
+        let due = self.state.timeout().into_iter().chain(later);
+        due.chain([now + LONGEST_WAIT]).min().unwrap_or(now)
+    }
+
+    /// Reads what arrived on the links whose budget allows it. Ready with true if an instance is to be looked at, and
+    /// with false if something else is due.
+    fn poll_read(&mut self, now: u64, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut buf = [0; MAX_DATAGRAM + 1];
+        let mut ready = Poll::Pending;
+        for of in &self.sockets {
+            for _ in 0..=mdns::READ_BURST {
+                if self.state.may_read(now, of.link) > now {
+                    break;
+                }
+                let mut buf = ReadBuf::new(&mut buf);
+                match of.socket.poll_recv_from(cx, &mut buf) {
+                    Poll::Ready(Ok(from)) => {
+                        let changed = self.state.handle(now, of.link, from, buf.filled());
+                        ready = Poll::Ready(changed || ready == Poll::Ready(true));
+                    }
+                    // The error of an earlier datagram, or of an interface that is down.
+                    Poll::Ready(Err(error)) => {
+                        tracing::debug!(%error, interface = of.name, "mDNS is not read");
+                    }
+                    Poll::Pending => break,
+                }
+            }
+        }
+        ready
+    }
+
+    fn send(&mut self) {
+        let now = boottime_ms();
+        while let Some((link, datagram)) = self.state.poll_transmit(now) {
+            for of in self.sockets.iter().filter(|of| of.link == link) {
+                if let Err(error) = of.socket.try_send_to(&datagram, of.group) {
+                    tracing::debug!(%error, interface = of.name, "mDNS is not sent");
+                }
+            }
+        }
     }
 }
 
-/// The end of the library's thread, which nothing has to wait for.
-pub struct Ending(Option<mdns_sd::Receiver<DaemonStatus>>);
-
-impl Ending {
-    /// Waits a moment, before the process ends.
-    pub fn wait(self) {
-        let _ = self.0.map(|ended| ended.recv_timeout(GOODBYE));
-    }
+/// Returns true if a link has an address of a version of IP. That of IPv6 is link-local.
+fn has(link: &Link, ipv6: bool) -> bool {
+    link.addresses.iter().any(|ip| ip.is_ipv6() == ipv6)
 }
 
-fn found(event: ServiceEvent) -> Option<Found> {
-    match event {
-        ServiceEvent::ServiceResolved(service) => Some(Found::Seen(seen(&service))),
-        ServiceEvent::ServiceRemoved(_, name) => Some(Found::Gone(name)),
-        _ => None,
-    }
-}
-
-fn seen(service: &ResolvedService) -> Seen {
-    let mut addresses: Vec<SocketAddr> = service
-        .addresses
-        .iter()
-        .take(MAX_ADDRESSES)
-        .map(|address| socket_address(address, service.port))
-        .collect();
-    addresses.sort_unstable();
-    let entries = service.txt_properties.iter().take(MAX_ENTRIES);
-    Seen {
-        service: service.ty_domain.clone(),
-        name: service.fullname.clone(),
-        port: service.port,
-        addresses,
-        entries: entries
-            .map(|entry| (entry.key().to_owned(), entry.val().unwrap_or_default().to_vec()))
-            .collect(),
-    }
-}
-
-fn socket_address(address: &ScopedIp, port: u16) -> SocketAddr {
-    match address {
-        ScopedIp::V6(v6) if v6.addr().is_unicast_link_local() => {
-            SocketAddrV6::new(*v6.addr(), port, 0, v6.scope_id().index).into()
-        }
-        other => SocketAddr::new(other.to_ip_addr(), port),
+impl OnLink {
+    fn open(link: &Link, ipv6: bool) -> io::Result<Self> {
+        let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
+        let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+        // Other responders of the host have this port, too.
+        socket.set_reuse_address(true)?;
+        socket.set_reuse_port(true)?;
+        bind_to_interface(&socket, &link.name)?;
+        let group: SocketAddr = match ipv6 {
+            false => {
+                socket.join_multicast_v4_n(&GROUP_IPV4, &InterfaceIndexOrAddress::Index(link.index))?;
+                socket.set_multicast_ttl_v4(HOPS)?;
+                (GROUP_IPV4, PORT).into()
+            }
+            true => {
+                socket.set_only_v6(true)?;
+                socket.join_multicast_v6(&GROUP_IPV6, link.index)?;
+                socket.set_multicast_if_v6(link.index)?;
+                socket.set_multicast_hops_v6(HOPS)?;
+                SocketAddrV6::new(GROUP_IPV6, PORT, 0, link.index).into()
+            }
+        };
+        socket.bind(&group.into())?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            link: link.index,
+            name: link.name.clone(),
+            socket: UdpSocket::from_std(socket.into())?,
+            group,
+        })
     }
 }

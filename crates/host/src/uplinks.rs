@@ -167,7 +167,8 @@ pub(crate) fn is_tunnel(interface: &Interface) -> bool {
 }
 
 /// Whether an interface of this kind leads to one other host, or into a tunnel.
-pub(crate) fn leads_elsewhere(kind: &str) -> bool {
+#[must_use]
+pub fn leads_elsewhere(kind: &str) -> bool {
     TUNNELS.contains(&kind) || POINT_TO_POINT.contains(&kind)
 }
 

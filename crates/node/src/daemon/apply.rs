@@ -233,8 +233,10 @@ impl Daemon {
         if announced || old.differs(&self.desired, |of| &of.members) || old.differs(&self.desired, |of| &of.lan) {
             self.look_again_in_lan();
         }
-        if announced {
-            self.announce();
+        match announced {
+            true => self.announce(),
+            false if old.differs(&self.desired, |of| &of.links) => self.apply_links_of_lan(),
+            false => {}
         }
         if old.differs(&self.desired, |of| &of.uplinks) {
             self.apply_uplinks();

@@ -1,31 +1,32 @@
 //! LAN discovery: what this node announces, and the peers that it finds (docs/protocol/lan.md).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use weft_config::Announce;
 use weft_core::HintSource;
-use weft_desired::Announced;
-use weft_discovery::mdns::{Found, Mdns, Seen, Service};
+use weft_discovery::mdns::Mdns;
 use weft_noise::PublicKey;
-use weft_os::clock::boottime_ms;
+use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::random::random_bytes;
+use weft_reach::lan::mdns::{Seen, Service};
 use weft_reach::lan::sightings::{Dial, Sightings, on_link};
-use weft_reach::lan::{Announcement, SERVICE};
+use weft_reach::lan::{Announcement, Day, SERVICE};
 
 use super::run::Daemon;
 
 /// The type of service that FIPS announces.
-const FIPS_SERVICE: &str = "_fips._udp.local.";
+const FIPS_SERVICE: &str = "_fips._udp.local";
 /// The scopes of FIPS and of nvpn, each with what its instance has behind the name.
 const SCOPES: [(&str, &str); 2] = [("", "fips-overlay-v1"), ("-nvpn", "nostr-vpn")];
 /// Characters of the npub in the name of an instance of FIPS.
 const NPUB_CHARACTERS: usize = 16;
-/// The most services that are kept. The oldest one is dropped first.
-const MAX_SEEN: usize = 256;
 /// The pause before mDNS is tried again that did not start.
 const AGAIN: Duration = Duration::from_secs(30);
+/// The pause between two looks at the day, with which an announcement changes.
+const LOOK_AT_DAY: Duration = Duration::from_secs(3_600);
 
 /// LAN discovery of a node.
 pub(super) struct Lan {
@@ -33,11 +34,10 @@ pub(super) struct Lan {
     sightings: Sightings,
     /// The name of the instance, and of the host: another one for each start.
     name: String,
-    /// Services that were found, the oldest first, and whether each was looked at with the members and
-    /// secrets of now: an announcement may come before the record of the member that it is of.
-    seen: VecDeque<(Seen, bool)>,
-    /// When mDNS is tried again.
+    /// When mDNS is tried again, or the day is looked at.
     again: Option<Instant>,
+    /// The day that the announcement is of.
+    day: Option<Day>,
     /// Peers whose links may have changed.
     changed: BTreeSet<PublicKey>,
 }
@@ -52,14 +52,14 @@ impl Lan {
             mdns: None,
             sightings: Sightings::default(),
             name: hex::encode(name),
-            seen: VecDeque::new(),
             again: None,
+            day: None,
             changed: BTreeSet::new(),
         }
     }
 
-    /// Waits for a service that was found; for ever while nothing is looked for.
-    pub(super) async fn next(&mut self) -> Option<Found> {
+    /// Waits until a service is found, or is gone; for ever while nothing is looked for.
+    pub(super) async fn next(&mut self) {
         match &mut self.mdns {
             Some(mdns) => mdns.next().await,
             None => std::future::pending().await,
@@ -68,8 +68,8 @@ impl Lan {
 
     /// Returns the time at which a peer is to be dialled, or a service to be looked at, in ms.
     pub(super) fn timeout(&self) -> Option<u64> {
-        let unlooked = self.seen.iter().any(|(_, looked)| !looked);
-        let look = unlooked.then(|| self.sightings.next_look(boottime_ms()));
+        let waits = self.mdns.as_ref().is_some_and(Mdns::has_changed);
+        let look = waits.then(|| self.sightings.next_look(boottime_ms()));
         self.sightings.timeout().into_iter().chain(look).min()
     }
 
@@ -83,23 +83,36 @@ impl Lan {
         self.changed.insert(peer);
     }
 
-    /// Takes back what is announced, before the process ends.
+    /// Takes back what is announced.
     pub(super) fn end(&mut self) {
         if let Some(mdns) = self.mdns.take() {
-            mdns.stop().wait();
+            mdns.stop();
         }
     }
 
-    fn stop(&mut self) {
-        self.seen.clear();
-        self.mdns.take().map(Mdns::stop);
+    /// Ends mDNS for a while if no socket of it opens.
+    fn check(&mut self, opened: io::Result<()>) {
+        if let Err(error) = opened {
+            tracing::info!(%error, "peers in the LAN are not found by mDNS; trying again");
+            self.end();
+            self.again = Some(Instant::now() + AGAIN);
+        }
+    }
+
+    /// Forgets the services that are gone.
+    pub(super) fn handle_gone(&mut self) {
+        while let Some(name) = self.mdns.as_mut().and_then(Mdns::next_gone) {
+            self.sightings.lose(&name);
+        }
     }
 }
 
 impl Daemon {
     /// Looks at all services again: members, secrets or subnets are others than before.
     pub(super) fn look_again_in_lan(&mut self) {
-        self.lan.seen.iter_mut().for_each(|(_, looked)| *looked = false);
+        if let Some(mdns) = &mut self.lan.mdns {
+            mdns.look_again();
+        }
         let members = &self.desired.members;
         self.lan.sightings.retain(|key| {
             let key = PublicKey::from_bytes(key);
@@ -107,92 +120,76 @@ impl Daemon {
         });
     }
 
-    /// Announces what is to be announced now.
+    /// Announces what is to be announced now, on the links of now.
     pub(super) fn announce(&mut self) {
         self.lan.again = None;
-        let announced = self.desired.announced.clone();
-        if let Err(error) = self.try_to_announce(&announced) {
-            tracing::info!(%error, "peers in the LAN are not found by mDNS; trying again");
-            self.lan.stop();
-            self.lan.again = Some(Instant::now() + AGAIN);
-        }
+        let announced = self.try_to_announce();
+        self.lan.check(announced);
     }
 
-    fn try_to_announce(&mut self, wanted: &Announced) -> Result<(), mdns_sd::Error> {
+    fn try_to_announce(&mut self) -> io::Result<()> {
+        let wanted = &self.desired.announced;
         let fips = wanted.announce == Announce::Everyone;
         if !fips && wanted.secrets.is_empty() {
-            self.lan.stop();
+            self.lan.end();
             return Ok(());
         }
-        let (port, addresses) = served(&self.facts.listen);
+        let (port, served) = served(&self.facts.listen);
         let service = |service, instance, entries| Service {
             service,
             instance,
             port,
-            addresses: addresses.clone(),
+            served: served.clone(),
             entries,
         };
         let (mut browsed, mut services) = (Vec::new(), Vec::new());
+        let mut random = [0; 8];
+        random_bytes(&mut random)?;
         if !wanted.secrets.is_empty() {
-            let mut nonce = [0; 8];
-            random_bytes(&mut nonce).map_err(|error| mdns_sd::Error::Msg(error.to_string()))?;
-            let announcement = Announcement::new(nonce, port, self.facts.key.as_bytes(), &wanted.secrets);
+            let day = Day::of(unix_s());
+            let announcement = Announcement::new(random, port, day, self.facts.key.as_bytes(), &wanted.secrets);
             services.push(service(SERVICE, self.lan.name.clone(), announcement.entries()));
             browsed.push(SERVICE);
+            (self.lan.day, self.lan.again) = (Some(day), Some(Instant::now() + LOOK_AT_DAY));
         }
         if fips {
             services.extend(fips_entries(&self.facts.key).map(|(name, entries)| service(FIPS_SERVICE, name, entries)));
             browsed.push(FIPS_SERVICE);
         }
-        let tunnel = self.facts.tunnel();
-        let mdns = match self.lan.mdns.take() {
-            Some(mdns) => mdns,
-            None => Mdns::start(tunnel)?,
-        };
+        let new = || Mdns::new(self.lan.name.clone(), u64::from_be_bytes(random));
+        let mdns = self.lan.mdns.take().unwrap_or_else(new);
         let mdns = self.lan.mdns.insert(mdns);
-        mdns.announce(&self.lan.name, &services)?;
-        mdns.browse(&browsed)
+        mdns.set_links(&self.desired.links)?;
+        mdns.announce(services);
+        mdns.browse(&browsed);
+        Ok(())
     }
 
-    /// Tries again what did not start.
-    pub(super) fn retry_lan(&mut self, now: Instant) {
-        if self.lan.again.is_some_and(|at| at <= now) {
-            self.announce();
+    /// Serves the links of now.
+    pub(super) fn apply_links_of_lan(&mut self) {
+        let links = &self.desired.links;
+        if let Some(served) = self.lan.mdns.as_mut().map(|mdns| mdns.set_links(links)) {
+            self.lan.check(served);
         }
     }
 
-    /// Handles a service that was found.
-    pub(super) fn handle_lan(&mut self, found: Found) {
-        match found {
-            Found::Gone(name) => {
-                self.lan.seen.retain(|(seen, _)| seen.name != name);
-                self.lan.sightings.lose(&name);
-            }
-            Found::Seen(seen) if self.lan.mdns.as_ref().is_some_and(|mdns| mdns.is_own(&seen.name)) => {}
-            Found::Seen(seen) => {
-                self.lan.seen.retain(|(known, _)| known.name != seen.name);
-                if self.lan.seen.len() >= MAX_SEEN {
-                    self.lan.seen.pop_front();
-                }
-                self.lan.seen.push_back((seen, false));
-            }
+    /// Tries again what did not start, and announces anew on another day.
+    pub(super) fn retry_lan(&mut self, now: Instant) {
+        if self.lan.again.is_none_or(|at| at > now) {
+            return;
+        }
+        self.lan.again = Some(now + LOOK_AT_DAY);
+        if self.lan.mdns.is_none() || self.lan.day != Some(Day::of(unix_s())) {
+            self.announce();
         }
     }
 
     /// Looks at the services that wait for it, as far as the budget allows.
     fn look_at_seen(&mut self, now: u64) {
-        for at in 0..self.lan.seen.len() {
-            let waits = self.lan.seen.get(at).filter(|(_, looked)| !looked);
-            let Some(seen) = waits.map(|(seen, _)| seen.clone()) else {
-                continue;
-            };
-            if !self.lan.sightings.may_look(now) {
-                return;
+        while self.lan.mdns.as_ref().is_some_and(Mdns::has_changed) && self.lan.sightings.may_look(now) {
+            if let Some(seen) = self.lan.mdns.as_mut().and_then(Mdns::next_changed) {
+                self.look_at(now, &seen);
             }
-            if let Some((_, looked)) = self.lan.seen.get_mut(at) {
-                *looked = true;
-            }
-            self.look_at(now, &seen);
         }
     }
 
@@ -228,7 +225,7 @@ impl Daemon {
             let members = network.state().members.keys().map(|key| *key.as_bytes());
             (secret, members)
         });
-        let found = announcement.members(seen.port, networks);
+        let found = announcement.members(seen.port, Day::of(unix_s()), networks);
         found.iter().filter_map(|key| PublicKey::from_bytes(key).ok()).collect()
     }
 
@@ -281,13 +278,9 @@ fn npub(seen: &Seen) -> Option<PublicKey> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Returns the port that is announced, that of the first socket, and the addresses: none means all.
+/// Returns the port that is announced, that of the first socket, and the addresses at which it is served.
 fn served(listen: &[SocketAddr]) -> (u16, Vec<IpAddr>) {
     let port = listen.first().map_or(0, SocketAddr::port);
     let same_port = listen.iter().filter(|at| at.port() == port);
-    let addresses: Vec<IpAddr> = same_port.map(SocketAddr::ip).collect();
-    match addresses.iter().any(IpAddr::is_unspecified) {
-        true => (port, Vec::new()),
-        false => (port, addresses),
-    }
+    (port, same_port.map(SocketAddr::ip).collect())
 }

@@ -258,7 +258,7 @@ impl Daemon {
                 }
                 Some(request) = control.next() => self.take_request(request),
                 Some(done) = self.configuration.next() => self.reconfigure(done, &control),
-                Some(found) = self.lan.next() => self.handle_lan(found),
+                () = self.lan.next() => self.lan.handle_gone(),
                 Some((relay, event)) = self.nostr.next() => self.handle_relay(relay, event),
                 Some(effects) = self.exits.next() => self.exit_done(effects),
                 Some(flows) = self.known_flows.next() => self.handle_known_flows(flows),
