@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use weft_reach::lan::sightings::{ADDRESS_BURST, ADDRESS_INTERVAL, BURST, INTERVAL, Sightings, on_link};
-use weft_reach::lan::{Announcement, MAX_MATCHES, MAX_NETWORKS};
+use weft_reach::lan::{Announcement, Day, MAX_MATCHES, MAX_NETWORKS};
 
 use crate::input::Input;
 
@@ -32,14 +32,14 @@ fn record(bytes: &[u8]) {
     let again = again.iter().map(|(key, value)| (key.as_str(), value.as_bytes()));
     assert_eq!(Announcement::read(again).as_ref(), Ok(&announcement));
     let networks = SECRETS.iter().map(|secret| (secret, MEMBERS));
-    assert!(announcement.members(2121, networks).len() <= MAX_MATCHES);
+    assert!(announcement.members(2121, Day::of(0), networks).len() <= MAX_MATCHES);
 }
 
 /// An announcement of a member, with one byte changed, is of this member or of none.
 fn damaged(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let member = MEMBERS[input.below(MEMBERS.len())];
-    let announcement = Announcement::new([9; 8], 2121, &member, &SECRETS);
+    let announcement = Announcement::new([9; 8], 2121, Day::of(0), &member, &SECRETS);
     let mut entries = announcement.entries();
     let place = input.below(entries.len());
     let mut value = std::mem::take(&mut entries[place].1).into_bytes();
@@ -50,7 +50,7 @@ fn damaged(bytes: &[u8]) {
         false => (key.as_str(), of.as_bytes()),
     });
     if let Ok(read) = Announcement::read(all) {
-        let found = read.members(2121, SECRETS.iter().map(|secret| (secret, MEMBERS)));
+        let found = read.members(2121, Day::of(0), SECRETS.iter().map(|secret| (secret, MEMBERS)));
         assert!(found.iter().all(|key| *key == member));
     }
 }

@@ -25,6 +25,7 @@
 //! - [`nostr`]: what relays send, and what other nodes send through them, on each level of a message.
 //! - [`nvpn`]: what devices of nvpn send, and the links that they show.
 //! - [`lan`]: announcements in a LAN, and what is dialled because of them.
+//! - [`mdns`]: datagrams of mDNS, and a host that hears them.
 //! - [`gateway`]: what a gateway says that maps ports by UPnP.
 //! - [`dns`]: any request to the DNS responder, and the properties of its response.
 //! - [`transfer`]: what the other end of a transfer sends, names, and journals of damaged disks.
@@ -55,6 +56,7 @@ mod input;
 mod lan;
 mod lane;
 mod lifetime;
+mod mdns;
 mod mesh;
 mod model;
 mod nostr;
@@ -82,6 +84,7 @@ pub use handshake::handshake;
 pub use lan::lan;
 pub use lane::lane;
 pub use lifetime::lifetime;
+pub use mdns::mdns;
 pub use mesh::mesh;
 pub use nostr::nostr;
 pub use nvpn::nvpn;
@@ -110,6 +113,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("handshake", handshake),
     ("stream", stream),
     ("lan", lan),
+    ("mdns", mdns),
     ("lifetime", lifetime),
     ("roster", roster),
     ("document", document),

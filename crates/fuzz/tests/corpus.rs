@@ -114,6 +114,7 @@ tests! {
     handshake: 60 of up to 300 bytes;
     stream: 3_000 of up to 500 bytes;
     lan: 3_000 of up to 300 bytes;
+    mdns: 10_000 of up to 600 bytes;
     lifetime: 3_000 of up to 600 bytes;
     roster: 3_000 of up to 300 bytes;
     document: 3_000 of up to 400 bytes;
