@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use mdns_sd::{ServiceDaemon, ServiceEvent, ServiceInfo};
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
 use weft_lab::nat::{NatBox, NatConfig, NatKind};
-use weft_lab::spec::NodeSpec;
+use weft_lab::spec::{NodeSpec, PeerSpec};
 use weft_lab::world::{Switch, World};
 use weft_os::netlink::InterfaceAddress;
 
@@ -199,6 +200,81 @@ fn members_find_each_other_by_link_local_addresses_alone() {
                 .all(|(from, to)| direct(from, to).is_some_and(|at| at.starts_with("[fe80:") && at.contains('%')))
         });
         assert!(pings(&a, "b") && pings(&b, "a"));
+        finish([a, b]);
+    });
+}
+
+/// The library mdns-sd is what FIPS announces itself with, and looks for others.
+#[test]
+fn the_library_of_fips_finds_a_node_and_is_found() {
+    const TYPE: &str = "_fips._udp.local.";
+    beside(|| {
+        let world = World::new().unwrap();
+        let lan = world.switch("lan").unwrap();
+        let [a, b, c] = [("a", 1), ("b", 2), ("c", 3)].map(|(name, last)| {
+            let host = world.host(name).unwrap();
+            lan.connect(&host, &[&format!("192.168.1.{last}/24")]).unwrap();
+            host
+        });
+        let identities = ["a", "b"].map(|name| identity(&world, name));
+        let knows = |own: &Host, at: usize, announce: &str| {
+            let of = &identities[1 - at];
+            let peer = PeerSpec {
+                npub: of.npub.clone(),
+                name: "other".to_owned(),
+                addresses: Vec::new(),
+                routes: Vec::new(),
+            };
+            let spec = NodeSpec {
+                peers: vec![peer],
+                extra_toml: format!("\n[lan]\nannounce = \"{announce}\"\n"),
+                ..Underlay::V4.listener()
+            };
+            let mut node = Daemon::start(own, Path::new(WEFT), &identities[at], &spec).unwrap();
+            node.wait_ready(PATIENCE).unwrap();
+            node
+        };
+        // Only the library says where b is.
+        let b = knows(&b, 1, "off");
+        let a = knows(&a, 0, "everyone");
+        let library = c.run(ServiceDaemon::new).unwrap().unwrap();
+        let events = library.browse(TYPE).unwrap();
+        let npub = a.identity().npub.clone();
+        let mut scopes = Vec::new();
+        wait_until(PATIENCE, "the library finds the node in both scopes", || {
+            while let Ok(event) = events.try_recv() {
+                if let ServiceEvent::ServiceResolved(found) = event
+                    && found.get_property_val_str("npub") == Some(&npub)
+                    && found
+                        .get_addresses_v4()
+                        .iter()
+                        .any(|ip| ip.to_string() == "192.168.1.1")
+                    && found.port == 2121
+                {
+                    scopes.extend(found.get_property_val_str("scope").map(str::to_owned));
+                }
+            }
+            ["fips-overlay-v1", "nostr-vpn"]
+                .iter()
+                .all(|scope| scopes.iter().any(|of| of == scope))
+        });
+        let npub = b.identity().npub.clone();
+        let entries = [("npub", &*npub), ("v", "1"), ("scope", "fips-overlay-v1")];
+        let name = format!("fips-{}", &npub[..16]);
+        let service = ServiceInfo::new(
+            TYPE,
+            &name,
+            &format!("{name}.local."),
+            "192.168.1.2",
+            2121,
+            &entries[..],
+        );
+        library.register(service.unwrap()).unwrap();
+        wait_until(MINUTE, "the node dials what the library announces", || {
+            direct(&a, &b).as_deref() == Some("192.168.1.2:2121")
+        });
+        assert_eq!(peer(&a, &b)["hint"], "lan");
+        let _ = library.shutdown();
         finish([a, b]);
     });
 }
