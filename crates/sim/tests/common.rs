@@ -3,6 +3,7 @@
 pub(crate) mod fleet;
 pub(crate) mod reaching;
 pub(crate) mod sizes;
+pub(crate) mod two_networks;
 
 use weft_sim::{HostId, World};
 
