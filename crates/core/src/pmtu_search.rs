@@ -177,7 +177,7 @@ impl PmtuSearch {
     }
 
     /// Returns when [`PmtuSearch::handle_timeout`] has something to do. `large_tx` is when a frame
-    /// above the sure size was last sent.
+    /// that does not count as small was last sent.
     pub(crate) fn deadline(&self, large_tx: u64) -> u64 {
         if let Some(flight) = &self.flight {
             return flight.next;
@@ -190,7 +190,7 @@ impl PmtuSearch {
     }
 
     fn confirm_at(&self, large_tx: u64) -> u64 {
-        if self.current <= SURE_PAYLOAD {
+        if !self.is_probed() {
             u64::MAX
         } else if self.doubted {
             0
@@ -327,9 +327,10 @@ impl PmtuSearch {
         effects.push(Effect::Settled);
     }
 
-    /// Returns the next size to try.
+    /// Returns the next size to try. Data depends on the sure size, so it is next after one that failed.
     fn candidate(&self) -> Option<u16> {
-        if self.is_narrow() {
+        let is_unsure = self.sure.is_none() && self.too_large <= self.ceiling;
+        if self.is_narrow() || is_unsure {
             return Some(self.least());
         }
         let sizes = SIZES.iter().copied().filter(|size| *size < self.ceiling);

@@ -58,6 +58,10 @@ pub const MESSAGE_OVERHEAD: usize = Header::LEN + TIMESTAMP_LEN + 1 + TAG_LEN;
 /// the path takes more.
 pub const SURE_PAYLOAD: u16 = 1_232;
 
+/// The largest frame that counts as small, in bytes of UDP payload: every host of IPv4 takes packets of 576
+/// bytes (RFC 791), less 28 for the headers of IPv4 and UDP.
+pub const SMALL_PAYLOAD: u16 = 548;
+
 /// The largest frame that probes search for, in bytes of UDP payload: an interface MTU of 1,500 bytes
 /// over IPv4. A node whose size is not set forwards relayed frames up to this size.
 pub const LARGEST_PROBED: u16 = 1_472;

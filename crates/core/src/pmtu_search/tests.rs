@@ -165,6 +165,22 @@ fn a_path_below_the_sure_size_is_narrow_until_it_takes_it() {
 }
 
 #[test]
+fn a_path_that_gets_narrow_under_load_is_noticed_within_3_s() {
+    for before in [1_472, SURE_PAYLOAD] {
+        let mut bench = Bench::new(1_472, before, 10);
+        bench.busy = true;
+        bench.run(10_000);
+        assert_eq!((bench.search.current(), bench.search.is_probed()), (before, true));
+        bench.takes = 972;
+        bench.run(3_000);
+        assert_eq!(bench.narrow, [true], "{before}");
+        let sent = bench.sent.len();
+        bench.run(NARROW_AGAIN - 4_000);
+        assert_eq!(bench.sent.len(), sent, "it is left alone");
+    }
+}
+
+#[test]
 fn an_outage_does_not_make_a_path_narrow() {
     let mut bench = Bench::new(1_472, 1_240, 5);
     bench.loss = 1_000;

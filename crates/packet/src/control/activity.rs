@@ -124,7 +124,7 @@ pub struct SessionActivity {
     pub last_data: u64,
     /// When an IP packet was last sent, in ms; 0 if never.
     pub last_data_tx: u64,
-    /// When a fast frame above [`SURE_PAYLOAD`](weft_wire::fast::SURE_PAYLOAD) was last sent, in
+    /// When a fast frame above [`SMALL_PAYLOAD`](weft_wire::fast::SMALL_PAYLOAD) was last sent, in
     /// ms; 0 if never.
     pub last_large_tx: u64,
     /// The path MTU of the last frame from the peer, in bytes of UDP payload, as the nodes on its

@@ -3,7 +3,9 @@
 //! They follow from the tables. The result is kept with the session until the tables change:
 //! [`Tables::changed`].
 
-use weft_wire::fast::{self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD, SURE_PAYLOAD};
+use weft_wire::fast::{
+    self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD, SMALL_PAYLOAD, SURE_PAYLOAD,
+};
 
 use super::{LinkKey, SessionKey, Tables};
 use crate::control::{PathSize, Relay};
@@ -160,10 +162,9 @@ impl Egress {
         }
     }
 
-    /// Returns whether frames with packets of this length, in bytes, are larger than what every
-    /// path takes.
+    /// Returns whether frames with packets of this length, in bytes, do not count as small.
     pub(crate) fn is_large(self, packet: usize) -> bool {
-        packet + self.overhead() > usize::from(SURE_PAYLOAD)
+        packet + self.overhead() > usize::from(SMALL_PAYLOAD)
     }
 
     /// Returns the size of the largest frame, in bytes.
