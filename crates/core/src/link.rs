@@ -14,6 +14,7 @@ mod health;
 mod hop_keys;
 mod keepalive;
 mod moves;
+mod narrow;
 mod observed;
 mod paths;
 mod reports;

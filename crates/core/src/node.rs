@@ -185,6 +185,7 @@ impl Node {
         self.drive_relays(now);
         for Timeout { addr, .. } in ends {
             self.follow_health(now, addr);
+            self.follow_size(now, addr);
             self.follow_other_end(now, addr);
             self.handle_silent_session(now, addr);
             self.note_progress(now, addr);

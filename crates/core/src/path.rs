@@ -35,6 +35,8 @@ pub enum PathReason {
     LinkDown(LinkDown),
     /// The address of the peer changed.
     Roamed,
+    /// The previous address of the peer took small frames only.
+    Narrow,
     /// The mesh found a path when there was none.
     Found,
     /// The mesh found a better or more recent path.
@@ -68,6 +70,8 @@ pub(crate) struct Standing {
     pub(crate) old_relay_up: bool,
     /// Whether the first hop of the previous path is suspect.
     pub(crate) old_silent: bool,
+    /// Whether full frames are lost on the previous path.
+    pub(crate) old_narrow: bool,
     /// Whether probes led to this path.
     pub(crate) compared: bool,
 }
@@ -118,6 +122,7 @@ impl PathHistory {
 /// `since` is the time at which the old path began.
 fn reason(old: Option<Path>, since: u64, new: &Standing) -> PathReason {
     match (old, new.path) {
+        (Some(Path::Direct(_)), Some(Path::Direct(_))) if new.old_narrow => PathReason::Narrow,
         (Some(Path::Direct(_)), Some(Path::Direct(_))) => PathReason::Roamed,
         (Some(Path::Relayed(_)), Some(Path::Direct(_))) if new.link.is_ok_and(|up| up < since) => PathReason::Answers,
         (_, Some(Path::Direct(_))) => PathReason::LinkUp,
@@ -151,6 +156,7 @@ mod tests {
             link: Err(Some(LinkDown::Silent)),
             old_relay_up: true,
             old_silent: false,
+            old_narrow: false,
             compared: false,
         }
     }
@@ -166,11 +172,13 @@ mod tests {
             (r, PathReason::Compared),
             (a, PathReason::LinkUp),
             (b, PathReason::Roamed),
+            (a, PathReason::Narrow),
             (r, PathReason::LinkDown(LinkDown::Silent)),
             (None, PathReason::Lost),
         ];
         for (now, (path, reason)) in steps.into_iter().enumerate() {
             let standing = Standing {
+                old_narrow: reason == PathReason::Narrow,
                 compared: reason == PathReason::Compared,
                 ..standing(path)
             };

@@ -434,9 +434,11 @@ impl Net {
                 LinkReport::Probed {
                     from: from.into(),
                     number: u64::from(input.u32()),
-                    kind: match input.u8() % 3 {
+                    kind: match input.u8() % 5 {
                         0 => ProbeKind::Plain,
                         1 => ProbeKind::Spare,
+                        2 => ProbeKind::Narrow,
+                        3 => ProbeKind::Full,
                         _ => ProbeKind::Bonded,
                     },
                 },

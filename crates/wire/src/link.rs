@@ -71,8 +71,12 @@ pub const ELSEWHERE: u8 = 0x04;
 /// others. Zeros follow, so that the probe is as large as a frame of data.
 pub const BONDED: u8 = 0x02;
 
-/// The longest body of a [`PROBE`], bytes, but for one with [`BONDED`]. Weft sends 4, and 8 or 9 to probe
-/// a path.
+/// The byte behind the number in a [`PROBE`] of a path: frames of [`SURE_PAYLOAD`](crate::fast::SURE_PAYLOAD)
+/// bytes of the sender do not arrive there. With zeros behind it, the probe is such a frame itself.
+pub const NARROW: u8 = 0x03;
+
+/// The longest body of a [`PROBE`], bytes, but for one with [`BONDED`] or [`NARROW`]. Weft sends 4, and 8 or
+/// 9 to probe a path.
 pub const MAX_PROBE: usize = 16;
 
 /// The message that follows the inner header (FIPS wire-formats, "Message Type Table").

@@ -13,7 +13,9 @@
 //!
 //! Either end may have several uplinks, and with them paths that it wants to use only while no other
 //! works: *spare* ones. Its probes of such a path say so. Both ends leave a spare path as soon as another
-//! one works, and neither takes one for its round trip.
+//! one works, and neither takes one for its round trip. A *narrow* path, on which small frames pass and
+//! those that every path has to take do not, is avoided in the same way, and before a spare one. Probes of
+//! that size show that it takes them again.
 //!
 //! A link that has just come up has a path that works. Its other addresses are compared a few seconds
 //! later, but for those that promise a better path: local ones, and those through further uplinks. All
@@ -51,7 +53,7 @@ const RECENT: u64 = 30_000;
 const STEADY: u64 = 2_000;
 /// The time between two rounds for an address that does not answer, in ms; doubles each time.
 const MIN_RETRY: u64 = 30_000;
-const MAX_RETRY: u64 = 600_000;
+pub(super) const MAX_RETRY: u64 = 600_000;
 /// The time after which an urgent round without success is repeated, in ms.
 const URGENT_AGAIN: u64 = 5_000;
 /// Answers in a round that show that an address works.
@@ -60,7 +62,7 @@ const ENOUGH: u8 = 2;
 /// failure that follows the last within [`PENALTY_MEMORY`].
 const MIN_PENALTY: u64 = 5_000;
 const MAX_PENALTY: u64 = 320_000;
-const PENALTY_MEMORY: u64 = 600_000;
+pub(super) const PENALTY_MEMORY: u64 = 600_000;
 
 /// What a link knows that the choice depends on. Times are ms.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +86,13 @@ pub(super) struct View {
 pub(super) enum Step {
     /// Send a probe with this number to this address.
     Probe {
+        /// The address.
+        to: Endpoint,
+        /// A number that no other node can know.
+        number: u64,
+    },
+    /// Send one that is as large as a full frame.
+    ProbeFull {
         /// The address.
         to: Endpoint,
         /// A number that no other node can know.
@@ -132,7 +141,7 @@ pub(super) struct Compared {
     /// which another party may have forwarded.
     pub(super) named: bool,
     /// Whether this end, and the other one, use it only while no other works.
-    pub(super) spare: Spare,
+    pub(super) spare: Ends,
     /// The shortest round trip of the last round with an answer, ms.
     pub(super) rtt: Option<u64>,
     /// Probes of the last whole round with an answer, and those of them that were answered.
@@ -160,18 +169,31 @@ enum Fresh {
     Moved,
 }
 
-/// The ends that use an address only while no other works.
+/// The ends that have a certain reason to avoid a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Spare {
+pub(super) struct Ends {
     pub(super) here: bool,
     pub(super) there: bool,
 }
 
-impl Spare {
+impl Ends {
     /// How many of them: the less, the better.
-    pub(super) const fn ends(self) -> u8 {
+    pub(super) const fn count(self) -> u8 {
         self.here as u8 + self.there as u8
     }
+}
+
+/// The reasons to avoid a path, the stronger one first: it is narrow, and it is spare.
+pub(super) type Burdens = [Ends; 2];
+
+/// The less, the better.
+pub(super) fn weight(burdens: Burdens) -> [u8; 2] {
+    burdens.map(Ends::count)
+}
+
+/// The time from a probe without an answer to the next one, after this number of failures before, in ms.
+pub(super) fn retry_after(failures: u32, longest: u64) -> u64 {
+    (MIN_RETRY << failures.min(8)).min(longest)
 }
 
 #[derive(Debug)]
@@ -196,13 +218,22 @@ struct Asked {
     answers: u8,
     /// The shortest round trip, ms.
     rtt: u64,
+    /// The probes as large as full frames, if the path is narrow and such ones are due.
+    full: Option<Full>,
+}
+
+/// The probes of a narrow path that are as large as full frames.
+#[derive(Debug, Default)]
+struct Full {
+    open: Vec<u64>,
+    answered: bool,
 }
 
 impl Compared {
     pub(super) fn new(named: bool) -> Self {
         Self {
             named,
-            spare: Spare::default(),
+            spare: Ends::default(),
             rtt: None,
             probes: None,
             works: false,
@@ -237,7 +268,7 @@ impl Compared {
         if rtt.is_some() {
             (self.failures, self.next, self.rtt) = (0, now + WARM, rtt);
         } else {
-            self.next = now + (MIN_RETRY << self.failures.min(8)).min(longest);
+            self.next = now + retry_after(self.failures, longest);
             self.failures += 1;
         }
     }
@@ -262,11 +293,16 @@ impl Asked {
             open: Vec::new(),
             answers: 0,
             rtt: u64::MAX,
+            full: None,
         }
     }
 
     /// Takes the answer to the probe with this number, if it is one of these.
     fn take_answer(&mut self, now: u64, number: u64) -> bool {
+        if let Some(full) = self.full.as_mut().filter(|full| full.open.contains(&number)) {
+            full.answered = true;
+            return true;
+        }
         let Some(n) = self.open.iter().position(|(open, _)| *open == number) else {
             return false;
         };
@@ -295,15 +331,20 @@ impl Round {
     fn volley(&mut self, now: u64, srtt: u64, mut number: impl FnMut() -> u64) -> Vec<Step> {
         let last = self.asked().all(|asked| asked.volleys <= 1);
         self.next = now + if last { patience(srtt) } else { VOLLEY_EVERY };
-        let due = self.asked().filter(|asked| asked.volleys > 0);
-        due.map(|asked| {
-            let number = number();
+        let mut steps = Vec::new();
+        for asked in self.asked().filter(|asked| asked.volleys > 0) {
+            let (to, drawn) = (asked.at, number());
             asked.volleys -= 1;
             asked.sent += 1;
-            asked.open.push((number, now));
-            Step::Probe { to: asked.at, number }
-        })
-        .collect()
+            asked.open.push((drawn, now));
+            steps.push(Step::Probe { to, number: drawn });
+            if let Some(full) = &mut asked.full {
+                let number = number();
+                full.open.push(number);
+                steps.push(Step::ProbeFull { to, number });
+            }
+        }
+        steps
     }
 
     /// Whether the outcome of an urgent round is clear already.
@@ -379,6 +420,12 @@ impl Choice {
         }
     }
 
+    /// The path in use has become narrow, so that all are compared at once.
+    pub(super) fn handle_narrow(&mut self, paths: &mut Paths, now: u64) {
+        self.hurry(paths);
+        self.next = now;
+    }
+
     /// Whether the network of one end changed since the link came up.
     pub(super) fn is_hurried(&self) -> bool {
         self.hurried
@@ -398,7 +445,8 @@ impl Choice {
     /// The link uses another address from now on.
     pub(super) fn handle_moved(&mut self, paths: &mut Paths, now: u64, from: Option<Endpoint>, to: Endpoint) {
         self.round = None;
-        self.next = self.next.max(now + PAUSE);
+        // For a while the peer believes that this node has moved wherever a probe of it comes from.
+        self.next = self.next.max(now + COMPARE_AFTER);
         for at in [Some(to), from].into_iter().flatten() {
             self.note_source(paths, now, Some(to), at);
         }
@@ -454,7 +502,11 @@ impl Choice {
             false => VOLLEYS,
         };
         let others = others(paths, view).filter(|(at, other)| other.works || other.due(*at, view) <= now);
-        let others = others.map(|(at, other)| Asked::new(at, volleys(other))).collect();
+        let others = others.map(|(at, other)| Asked {
+            full: (!urgent && paths.is_full_due(at, now)).then(Full::default),
+            ..Asked::new(at, volleys(other))
+        });
+        let others = others.collect();
         let used = Asked::new(view.path, if urgent { URGENT_VOLLEYS } else { VOLLEYS });
         self.round = Some(Box::new(Round {
             urgent,
@@ -483,9 +535,9 @@ impl Choice {
             return Vec::new();
         };
         let complete = round.is_over(now);
-        // While a spare address is in use, the return of another one is noticed soon.
-        let longest = match spare(paths, round.used.at).ends() {
-            0 => MAX_RETRY,
+        // While a spare or narrow address is in use, the return of another one is noticed soon.
+        let longest = match weight(paths.burdens(round.used.at)) {
+            [0, 0] => MAX_RETRY,
             _ => MIN_RETRY,
         };
         for asked in round
@@ -502,6 +554,9 @@ impl Choice {
         for asked in round.others.iter().filter(|asked| complete || asked.answers > 0) {
             if let Some(known) = paths.get_mut(asked.at) {
                 known.note(now, asked.answered(), longest);
+            }
+            if let Some(full) = asked.full.as_ref().filter(|full| complete || full.answered) {
+                paths.note_full(now, asked.at, full.answered);
             }
         }
         if let Some(known) = paths.get_mut(round.used.at).filter(|_| round.used.answers > 0) {
@@ -527,14 +582,10 @@ fn others<'paths>(paths: &'paths Paths, view: &View) -> impl Iterator<Item = (En
     paths.compared().filter(move |(at, _)| *at != used)
 }
 
-fn spare(paths: &Paths, at: Endpoint) -> Spare {
-    paths.get(at).map_or_else(Spare::default, |known| known.spare)
-}
-
 /// The address to use since the one in use does not answer.
 fn fallback(paths: &mut Paths, now: u64, round: &Round) -> Option<Endpoint> {
     let works = round.others.iter().filter(|asked| asked.works());
-    let best = works.min_by_key(|asked| (spare(paths, asked.at).ends(), asked.rtt))?;
+    let best = works.min_by_key(|asked| (weight(paths.burdens(asked.at)), asked.rtt))?;
     if let Some(known) = paths.get_mut(round.used.at) {
         known.fail(now);
     }
@@ -542,24 +593,31 @@ fn fallback(paths: &mut Paths, now: u64, round: &Round) -> Option<Endpoint> {
 }
 
 /// The address that is better than the one in use, which works. An end that does not decide leaves
-/// an address that is spare for itself alone.
+/// an address that is narrow or spare for itself alone.
 fn preferred(paths: &Paths, now: u64, round: &Round, decides: bool) -> Option<Endpoint> {
     let used = Some(&round.used).filter(|used| used.works())?;
-    let left = spare(paths, used.at);
+    let left = paths.burdens(used.at);
     let better = round.others.iter().filter(|asked| {
         let known = paths.get(asked.at);
         let named = known.is_some_and(|known| known.named) && !paths.is_of_lan_alone(asked.at);
         let penalized = known.is_some_and(|known| now < known.penalty_until);
-        let spare = spare(paths, asked.at);
-        let is_better = || match spare.ends().cmp(&left.ends()) {
-            Ordering::Less => decides || left.here && !spare.here,
+        let other = paths.burdens(asked.at);
+        let is_better = || match weight(other).cmp(&weight(left)) {
+            Ordering::Less => decides || is_lighter_here(other, left),
             Ordering::Equal => decides && is_better((asked.at, asked.rtt, named), (used.at, used.rtt)),
             Ordering::Greater => false,
         };
         asked.works() && !penalized && is_better()
     });
-    let best = better.min_by_key(|asked| (spare(paths, asked.at).ends(), !is_local(asked.at), asked.rtt))?;
+    let best = better.min_by_key(|asked| (weight(paths.burdens(asked.at)), !is_local(asked.at), asked.rtt))?;
     Some(best.at)
+}
+
+/// Whether the strongest difference between the reasons to avoid two paths is one of this end.
+fn is_lighter_here(other: Burdens, left: Burdens) -> bool {
+    let differ = |(other, left): &(Ends, Ends)| other.count() != left.count();
+    let strongest = other.into_iter().zip(left).find(differ);
+    strongest.is_some_and(|(other, left)| left.here && !other.here)
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 //! A frame from a new address is a claim ([`LinkReport::Roamed`](weft_packet::LinkReport::Roamed)).
 //! This node probes the peer at that address, with a number that no other node can know, and at the
 //! address in use. The peer has roamed if it answers at the new address and not at the old one, or
-//! if it has announced a change of its addresses. If both work, the link keeps the old one: a
-//! bystander that sends copies of frames from elsewhere, and forwards the probe, gains nothing (RFC
-//! 9000 section 9.3.3). docs/decisions/0022-path-validation.md.
+//! if it has announced a change of its addresses and has no reason to avoid the new one. If both
+//! work, the link keeps the old one: a bystander that sends copies of frames from elsewhere, and
+//! forwards the probe, gains nothing (RFC 9000 section 9.3.3).
+//! docs/decisions/0022-path-validation.md.
 
 use rand_core::Rng as _;
 use weft_packet::{Endpoint, LinkCommand};
@@ -13,6 +14,7 @@ use weft_wire::fmp;
 
 use super::Link;
 use super::handshake::REKEY_RETRY;
+use super::targets::kind_of_probe;
 use crate::Event;
 use crate::context::Context;
 
@@ -167,7 +169,7 @@ impl Link {
     pub(super) fn drive_moves(&mut self, ctx: &mut Context, now: u64) {
         self.settle_move(ctx, now);
         let bonded = self.bond.is_some();
-        let (id, path) = (self.id, self.proven_path());
+        let (id, path, paths) = (self.id, self.proven_path(), &self.paths);
         let wait = self
             .metrics
             .srtt()
@@ -177,7 +179,7 @@ impl Link {
             if now < asked.next {
                 return true;
             }
-            let len = ctx.uplinks.probe_kind(asked.to, bonded).probe_len();
+            let len = kind_of_probe(ctx, paths, bonded, asked.to).probe_len();
             let left = asked.room.checked_sub(len as u32);
             let Some(left) = left.filter(|_| asked.tries < TRIES) else {
                 failed = Some((asked.to, asked.room));
@@ -186,7 +188,7 @@ impl Link {
             asked.room = left;
             let questions = [(Some(asked.to), asked.number), (path, asked.here)];
             for (to, number) in questions.into_iter().filter_map(|(to, number)| Some((to?, number))) {
-                let kind = ctx.uplinks.probe_kind(to, bonded);
+                let kind = kind_of_probe(ctx, paths, bonded, to);
                 ctx.change_link(id, LinkCommand::Probe { to, number, kind });
             }
             asked.next = now + (wait << asked.tries);
@@ -220,15 +222,19 @@ impl Link {
         }
         // The address in use works, so the peer has not left it, whatever was received from
         // elsewhere.
-        if now >= self.moves.announced_until {
-            self.moves.list.retain(|asked| asked.here != number);
-        }
+        let path = self.proven_path();
+        let (announced, paths) = (now < self.moves.announced_until, &self.paths);
+        let is_heavier = |to| path.is_some_and(|path| paths.is_heavier(to, path));
+        self.moves
+            .list
+            .retain(|asked| asked.here != number || announced && !is_heavier(asked.to));
         let Some(at) = self.moves.list.iter().position(|asked| asked.number == number) else {
             return;
         };
         let asked = self.moves.list.swap_remove(at);
-        let announced = now < self.moves.announced_until;
-        let Some(from) = self.proven_path().filter(|_| !announced) else {
+        // A peer that avoids a path may still probe it.
+        let announced = announced && !is_heavier(asked.to);
+        let Some(from) = path.filter(|_| !announced) else {
             self.moves.settle();
             self.place(ctx, asked.to, None);
             self.moved(ctx, now, asked.to);

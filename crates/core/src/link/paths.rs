@@ -8,7 +8,8 @@ use std::num::NonZeroU16;
 
 use weft_packet::{Endpoint, SocketId};
 
-use super::choice::Compared;
+use super::choice::{Burdens, Compared, weight};
+use super::narrow::Narrow;
 use crate::{Hint, HintSource};
 
 /// Paths of a link that are compared, the one in use among them.
@@ -49,6 +50,8 @@ pub(super) struct Row {
     is_known: bool,
     /// What probes have shown, while it is compared with others.
     pub(super) compared: Option<Box<Compared>>,
+    /// What is known of full frames there, if they were lost at some time.
+    narrow: Option<Box<Narrow>>,
 }
 
 fn add(paths: &mut Vec<Endpoint>, at: Endpoint) {
@@ -70,6 +73,7 @@ impl Row {
             is_due: false,
             is_known: false,
             compared: None,
+            narrow: None,
         }
     }
 
@@ -271,7 +275,7 @@ impl Paths {
     /// The link is down: nothing is compared, and no local end is known.
     pub(super) fn handle_down(&mut self, now: u64) {
         for row in &mut self.rows {
-            (row.compared, row.at) = (None, row.at.without_local());
+            (row.compared, row.narrow, row.at) = (None, None, row.at.without_local());
             if row.source == HintSource::Incoming {
                 row.source = HintSource::LastAddress;
             }
@@ -295,6 +299,7 @@ impl Paths {
                         (other.rank, other.source, other.named_at) = (row.rank, row.source, row.named_at);
                     }
                     other.compared = other.compared.take().or(row.compared.take());
+                    other.narrow = other.narrow.take().or(row.narrow.take());
                 }
             }
         }
@@ -412,11 +417,11 @@ impl Paths {
         self.compared().any(|(known, what)| known.covers(at) && what.works)
     }
 
-    /// A path that works beside the one in use, one that is not spare if there is any, with the shortest
-    /// round trip.
+    /// A path that works beside the one in use, one that is neither narrow nor spare if there is any, with the
+    /// shortest round trip.
     pub(super) fn any_that_works(&self) -> Option<Endpoint> {
         let works = self.compared().filter(|(_, known)| known.works);
-        let best = works.min_by_key(|(_, known)| (known.spare.ends(), known.rtt.unwrap_or(u64::MAX)));
+        let best = works.min_by_key(|(at, known)| (weight(self.burdens(*at)), known.rtt.unwrap_or(u64::MAX)));
         best.map(|(at, _)| at)
     }
 
@@ -439,6 +444,85 @@ impl Paths {
         if let Some(known) = self.find_mut(at) {
             known.spare.there = spare;
         }
+    }
+}
+
+/// The paths on which full frames are lost.
+impl Paths {
+    /// The reasons to avoid a path.
+    pub(super) fn burdens(&self, at: Endpoint) -> Burdens {
+        let row = self.place_of(at).map(|place| &self.rows[place]);
+        let narrow = row.and_then(|row| row.narrow.as_ref()).map(|narrow| narrow.ends);
+        let spare = row.and_then(|row| row.compared.as_ref()).map(|known| known.spare);
+        [narrow, spare].map(Option::unwrap_or_default)
+    }
+
+    /// The place of the row of a path, whose local end may not be known yet.
+    fn place_of(&self, at: Endpoint) -> Option<usize> {
+        let exact = self.rows.iter().position(|row| row.at == at);
+        let same = |row: &Row| row.at.covers(at) || at.covers(row.at);
+        exact.or_else(|| self.rows.iter().position(same))
+    }
+
+    /// Whether there are more reasons to avoid a path than another one.
+    pub(super) fn is_heavier(&self, at: Endpoint, other: Endpoint) -> bool {
+        weight(self.burdens(at)) > weight(self.burdens(other))
+    }
+
+    fn narrow(&self, at: Endpoint) -> Option<&Narrow> {
+        self.rows[self.place_of(at)?].narrow.as_deref()
+    }
+
+    /// Whether full frames of this end are lost on a path.
+    pub(super) fn is_narrow(&self, at: Endpoint) -> bool {
+        self.narrow(at).is_some_and(|narrow| narrow.ends.here)
+    }
+
+    /// Whether it is to be found out whether full frames of this end pass there again.
+    pub(super) fn is_full_due(&self, at: Endpoint, now: u64) -> bool {
+        self.narrow(at).is_some_and(|narrow| narrow.is_due(now))
+    }
+
+    fn narrow_mut(&mut self, at: Endpoint) -> Option<&mut Option<Box<Narrow>>> {
+        let place = self.place_of(at)?;
+        Some(&mut self.rows[place].narrow)
+    }
+
+    /// Notes whether full frames of this end pass on a path. Returns whether they do not any longer.
+    pub(super) fn note_narrow(&mut self, now: u64, at: Endpoint, is_narrow: bool) -> bool {
+        match self.narrow_mut(at) {
+            Some(narrow) if is_narrow => narrow.get_or_insert_default().begin(now),
+            Some(Some(narrow)) => {
+                narrow.end(now);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes whether probes as large as full frames were answered on a path.
+    pub(super) fn note_full(&mut self, now: u64, at: Endpoint, answered: bool) {
+        if let Some(Some(narrow)) = self.narrow_mut(at) {
+            match answered {
+                true => narrow.end(now),
+                false => narrow.fail(now),
+            }
+        }
+    }
+
+    /// The peer says whether its full frames are lost on a path.
+    pub(super) fn note_narrow_there(&mut self, at: Endpoint, is_narrow: bool) {
+        match self.narrow_mut(at) {
+            Some(narrow) if is_narrow => narrow.get_or_insert_default().ends.there = true,
+            Some(Some(narrow)) => narrow.ends.there = false,
+            _ => {}
+        }
+    }
+
+    /// The network of one end changed: full frames may pass again.
+    pub(super) fn hurry_narrow(&mut self) {
+        let narrow = self.rows.iter_mut().filter_map(|row| row.narrow.as_mut());
+        narrow.for_each(|narrow| narrow.hurry());
     }
 }
 

@@ -7,7 +7,7 @@ use weft_packet::{Endpoint, LinkCommand, ProbeKind, SocketId};
 use weft_wire::link::{ELSEWHERE, PROBE_ANSWER};
 
 use super::choice::{COMPARE_AFTER, Step, View};
-use super::paths::Row;
+use super::paths::{Paths, Row};
 use super::{ANNOUNCEMENTS, Link, UNANSWERED, bond};
 use crate::context::Context;
 use crate::unconfirmed::Part;
@@ -22,6 +22,14 @@ const THROUGH_UPLINKS: usize = 4;
 /// Whether an address is one of IPv4 to which routers may translate.
 fn is_behind_routers(at: SocketAddr) -> bool {
     matches!(at.ip(), IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_link_local())
+}
+
+/// What a probe says about a path, of a link that is bonded or not.
+pub(super) fn kind_of_probe(ctx: &Context, paths: &Paths, bonded: bool, to: Endpoint) -> ProbeKind {
+    match paths.is_narrow(to) {
+        true => ProbeKind::Narrow,
+        false => ctx.uplinks.probe_kind(to, bonded),
+    }
 }
 
 impl Link {
@@ -312,14 +320,24 @@ impl Link {
             match step {
                 Step::Probe { to, .. } if !self.admits_probe(ctx, now, to) => {}
                 Step::Probe { to, number } => self.probe(ctx, to, number),
+                Step::ProbeFull { to, number } if self.works_at(to) => {
+                    let kind = ProbeKind::Full;
+                    ctx.change_link(self.id, LinkCommand::Probe { to, number, kind });
+                }
+                Step::ProbeFull { .. } => {}
                 Step::Move { to } => self.use_address(ctx, now, to),
             }
         }
     }
 
-    /// Probes the peer on a path, and says whether that is a spare one.
+    /// What a probe says about a path.
+    fn probe_kind(&self, ctx: &Context, to: Endpoint) -> ProbeKind {
+        kind_of_probe(ctx, &self.paths, self.bond.is_some(), to)
+    }
+
+    /// Probes the peer on a path, and says whether that is a narrow or a spare one.
     pub(super) fn probe(&self, ctx: &mut Context, to: Endpoint, number: u64) {
-        let kind = ctx.uplinks.probe_kind(to, self.bond.is_some());
+        let kind = self.probe_kind(ctx, to);
         ctx.change_link(self.id, LinkCommand::Probe { to, number, kind });
     }
 
@@ -335,7 +353,23 @@ impl Link {
     pub(super) fn hurry_choice(&mut self) {
         if let Some(choice) = &mut self.choice {
             choice.hurry(&mut self.paths);
+            self.paths.hurry_narrow();
         }
+    }
+
+    /// Handles what the session has found out on a path: whether frames of the size that every path has to
+    /// take are lost there, although small ones pass.
+    pub(crate) fn note_narrow(&mut self, now: u64, at: Endpoint, is_narrow: bool) {
+        let is_news = self.paths.note_narrow(now, at, is_narrow);
+        if let Some(choice) = self.choice.as_mut().filter(|_| is_news) {
+            choice.handle_narrow(&mut self.paths, now);
+        }
+    }
+
+    /// Whether full frames are lost on the path to this address.
+    pub(crate) fn was_narrow(&self, at: SocketAddr) -> bool {
+        let mut rows = self.paths.rows().filter(|row| row.at.remote() == at);
+        rows.any(|row| self.paths.burdens(row.at)[0].count() > 0)
     }
 
     /// Whether the peer has answered at an address beside the one in use.
@@ -344,7 +378,7 @@ impl Link {
     }
 
     fn admits_probe(&self, ctx: &mut Context, now: u64, to: Endpoint) -> bool {
-        let len = ctx.uplinks.probe_kind(to, self.bond.is_some()).probe_len();
+        let len = self.probe_kind(ctx, to).probe_len();
         self.path == Some(to) || self.works_at(to) || self.may_send(ctx, now, to, len)
     }
 
@@ -380,9 +414,12 @@ impl Link {
         from: Endpoint,
         (number, kind): (u64, ProbeKind),
     ) {
-        let spare = kind == ProbeKind::Spare;
-        self.moves.note_spare(from, spare);
-        self.paths.note_spare(from, spare);
+        self.paths.note_narrow_there(from, kind == ProbeKind::Narrow);
+        if !matches!(kind, ProbeKind::Narrow | ProbeKind::Full) {
+            let spare = kind == ProbeKind::Spare;
+            self.moves.note_spare(from, spare);
+            self.paths.note_spare(from, spare);
+        }
         let path = self.proven_path();
         if let Some(bond) = self.bond.as_mut().filter(|_| kind == ProbeKind::Bonded) {
             let works = self.paths.works(from) || path.is_some_and(|path| path.covers(from));

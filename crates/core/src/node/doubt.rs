@@ -52,6 +52,14 @@ impl Node {
         }
     }
 
+    /// Tells the link what the session has found out about the size of its path.
+    pub(super) fn follow_size(&mut self, now: u64, addr: NodeAddr) {
+        let known = self.peers.get(&addr).and_then(|peer| peer.session.direct_narrowness());
+        if let Some((at, is_narrow)) = known {
+            self.with_peer(addr, |_, peer| peer.link.note_narrow(now, at, is_narrow));
+        }
+    }
+
     /// Handles a session that has had no answer for some time. If its path is relayed, another
     /// relay may work.
     pub(super) fn handle_silent_session(&mut self, now: u64, addr: NodeAddr) {

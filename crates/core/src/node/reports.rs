@@ -100,6 +100,7 @@ impl Node {
                 fast::CAPABILITIES_ACK => self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body)),
                 fast::PROBE_ANSWER => {
                     self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
+                    self.follow_size(now, peer);
                 }
                 session::RELAY_PROBE_ANSWER => self.handle_relay_answer(now, peer, &body),
                 _ => match (

@@ -124,6 +124,10 @@ impl Node {
                 Some(Path::Relayed(old)) => silent(old.node_addr()),
                 _ => silent(addr),
             },
+            old_narrow: match peer.paths.path() {
+                Some(Path::Direct(old)) => peer.link.was_narrow(old),
+                _ => false,
+            },
             compared,
         };
         let key = peer.key();

@@ -171,14 +171,26 @@ impl Session {
         probing.is_some_and(|probing| probing.search.is_narrow())
     }
 
+    /// Whether the direct path in use takes the smallest size of full frames, once that is known.
+    pub(crate) fn direct_narrowness(&self) -> Option<(Endpoint, bool)> {
+        let probing = self.probing.as_ref().filter(|_| self.is_fast())?;
+        match probing.path {
+            FastPath::Direct(path) if probing.search.is_narrow() => Some((path, true)),
+            FastPath::Direct(path) if probing.search.is_probed() => Some((path, false)),
+            _ => None,
+        }
+    }
+
     /// Forgets the sizes of all paths.
     pub(super) fn forget_sizes(&mut self) {
         (self.probing, self.other_sizes) = (None, Vec::new());
     }
 
-    /// Keeps the size of the path that is left, in case packets return there.
+    /// Keeps the size of the path that is left, in case packets return there. They return to a narrow one when
+    /// it is not narrow any longer, or when there is no other.
     fn leave_path(&mut self, now: u64) {
-        let Some(mut left) = self.probing.take() else { return };
+        let left = self.probing.take().filter(|left| !left.search.is_narrow());
+        let Some(mut left) = left else { return };
         left.search.rest(now);
         self.other_sizes.truncate(MAX_OTHERS - 1);
         self.other_sizes.reserve_exact(1);

@@ -40,6 +40,7 @@ pub(super) fn why_path(reason: PathReason) -> String {
         PathReason::Silent => "the previous path fell silent".to_owned(),
         PathReason::Answers => "the direct path answers again".to_owned(),
         PathReason::Roamed => "it moved".to_owned(),
+        PathReason::Narrow => "the previous path dropped large packets".to_owned(),
         PathReason::Found => "a path was found".to_owned(),
         PathReason::Rerouted => "a better path was found".to_owned(),
         PathReason::Compared => "probes showed that this path is better".to_owned(),

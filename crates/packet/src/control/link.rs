@@ -3,7 +3,8 @@
 use crate::endpoint::Endpoint;
 
 use weft_wire::NodeAddr;
-use weft_wire::link::{BONDED, SPARE};
+use weft_wire::fast::SURE_PAYLOAD;
+use weft_wire::link::{BONDED, NARROW, SPARE};
 
 use super::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex};
 use crate::lanes::Audience;
@@ -192,6 +193,10 @@ pub enum ProbeKind {
     Plain,
     /// It uses the path only while no other works ([`SPARE`](weft_wire::link::SPARE)).
     Spare,
+    /// Its frames of [`SURE_PAYLOAD`] bytes do not arrive there ([`NARROW`]).
+    Narrow,
+    /// It asks whether such a frame arrives, and is one.
+    Full,
     /// It would send data there beside other paths ([`BONDED`](weft_wire::link::BONDED)). The probe is as
     /// large as a frame of data.
     Bonded,
@@ -204,7 +209,8 @@ impl ProbeKind {
     pub const fn probe_len(self) -> usize {
         match self {
             Self::Plain => PATH_PROBE_LEN,
-            Self::Spare | Self::Bonded => PATH_PROBE_LEN + 1,
+            Self::Spare | Self::Narrow | Self::Bonded => PATH_PROBE_LEN + 1,
+            Self::Full => SURE_PAYLOAD as usize,
         }
     }
 
@@ -214,6 +220,8 @@ impl ProbeKind {
         let (number, rest) = body.split_first_chunk()?;
         let kind = match rest {
             [SPARE] => Self::Spare,
+            [NARROW] => Self::Narrow,
+            [NARROW, ..] => Self::Full,
             [BONDED, ..] => Self::Bonded,
             [] | [_] => Self::Plain,
             _ => return None,
@@ -221,17 +229,19 @@ impl ProbeKind {
         Some((u64::from_le_bytes(*number), kind))
     }
 
-    /// Returns the body of a probe, which has `len` bytes if the kind makes it large.
-    pub(crate) fn body(self, number: u64, len: usize) -> Vec<u8> {
+    /// Returns the body of a probe, which has `longest` bytes if the kind makes it as large as a frame of data.
+    pub(crate) fn body(self, number: u64, longest: usize) -> Vec<u8> {
+        let sure = usize::from(SURE_PAYLOAD) - (PATH_PROBE_LEN - size_of::<u64>());
+        let (byte, len) = match self {
+            Self::Plain => (None, 0),
+            Self::Spare => (Some(SPARE), 0),
+            Self::Narrow => (Some(NARROW), 0),
+            Self::Full => (Some(NARROW), longest.min(sure)),
+            Self::Bonded => (Some(BONDED), longest),
+        };
         let mut body = number.to_le_bytes().to_vec();
-        match self {
-            Self::Plain => {}
-            Self::Spare => body.push(SPARE),
-            Self::Bonded => {
-                body.push(BONDED);
-                body.resize(len.max(body.len()), 0);
-            }
-        }
+        body.extend(byte);
+        body.resize(len.max(body.len()), 0);
         body
     }
 }
@@ -317,4 +327,28 @@ pub enum LinkReport {
         /// The source that it names, which is not authenticated.
         src: NodeAddr,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_says_what_its_sender_knows_of_the_path() {
+        for (kind, longest, frame) in [
+            (ProbeKind::Plain, 1_400, PATH_PROBE_LEN),
+            (ProbeKind::Spare, 1_400, PATH_PROBE_LEN + 1),
+            (ProbeKind::Narrow, 1_400, PATH_PROBE_LEN + 1),
+            (ProbeKind::Full, 1_400, usize::from(SURE_PAYLOAD)),
+            (ProbeKind::Full, 1_163, 1_200),
+            (ProbeKind::Bonded, 1_400, 1_437),
+        ] {
+            let body = kind.body(7, longest);
+            assert_eq!(PATH_PROBE_LEN - size_of::<u64>() + body.len(), frame, "{kind:?}");
+            assert_eq!(ProbeKind::parse(&body), Some((7, kind)));
+            assert!(kind == ProbeKind::Bonded || frame <= kind.probe_len());
+        }
+        assert_eq!(ProbeKind::parse(&[0; 7]), None);
+        assert_eq!(ProbeKind::parse(&[0; 10]), None, "of a later version");
+    }
 }

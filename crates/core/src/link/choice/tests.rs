@@ -66,6 +66,7 @@ impl Bench {
     fn take(&mut self, steps: Vec<Step>) {
         for step in steps {
             match step {
+                Step::ProbeFull { .. } => {}
                 Step::Probe { to, number } => {
                     *self.probes.entry(to).or_default() += 1;
                     if let Some(rtt) = self.rtt.get(&to) {
