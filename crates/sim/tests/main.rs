@@ -11,6 +11,7 @@ mod common;
 
 mod attacks;
 mod bad_peer;
+mod black_holes;
 mod carrier;
 mod choice;
 mod configure;
