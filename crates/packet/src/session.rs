@@ -41,6 +41,9 @@ pub(crate) struct Session {
     pub(crate) wanted: Option<u64>,
     /// Set once the last message of a handshake went to the core: its keys may be on their way.
     pub(crate) expecting: Option<Expecting>,
+    /// When the first message of a handshake last went to the core, in ms: its last message, and what the peer
+    /// sends behind that, may follow in another order. 0 if there was none since keys were installed.
+    pub(crate) asked: u64,
     pub(crate) totals: Totals,
     pub(crate) last_data: u64,
     pub(crate) last_data_tx: u64,
@@ -81,6 +84,7 @@ impl Session {
             queue: VecDeque::new(),
             wanted: None,
             expecting: None,
+            asked: 0,
             totals: Totals::default(),
             last_data: 0,
             last_data_tx: 0,
@@ -152,7 +156,8 @@ impl Session {
 
     /// Returns whether frames that no present key opens may wait for keys.
     pub(crate) fn expects_keys(&self, now: u64) -> bool {
-        self.expecting.is_some_and(|expecting| expecting.is_open(now))
+        let is_asked = self.asked > 0 && now.saturating_sub(self.asked) < EXPECT_KEYS;
+        is_asked || self.expecting.is_some_and(|expecting| expecting.is_open(now))
     }
 
     /// Accounts for IP packets that were sent to the peer. `bytes` is the length of the packets.

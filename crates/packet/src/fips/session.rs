@@ -81,11 +81,12 @@ impl<T: Transmit> FipsIngress<'_, T> {
         if !link.clear.take(now, kind, parties, draw) {
             return Err(DropReason::Clear);
         }
-        if let Ok(msg3) = SessionMsg3::parse(parsed.payload)
-            && let Some(session) = tables.sessions.find_mut(&src)
-            && session.allowed
-        {
-            session.expecting = Some(Expecting::renewed(session.expecting, now, msg3.noise));
+        if let Some(session) = tables.sessions.find_mut(&src).filter(|session| session.allowed) {
+            if let Ok(msg3) = SessionMsg3::parse(parsed.payload) {
+                session.expecting = Some(Expecting::renewed(session.expecting, now, msg3.noise));
+            } else if phase == Some(fsp::FspPhase::Setup) {
+                session.asked = now;
+            }
         }
         Ok(None)
     }
@@ -232,19 +233,21 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let (now, link, src) = (self.now, frame.link, frame.src);
         let session = self.lane.tables.sessions.find(&src);
         let expecting = session.and_then(|session| session.expecting);
-        if let Some(expecting) = expecting.filter(|expecting| expecting.is_open(now)) {
+        let expecting = expecting.filter(|expecting| expecting.is_open(now));
+        let keeps = session.is_some_and(|session| session.expects_keys(now));
+        if keeps {
             self.keep_early(frame, datagram);
-            // Handshake messages that lead to no keys must not hide that this node has lost its
-            // keys.
-            if !expecting.in_vain(now) {
-                return Ok(());
-            }
+        }
+        // Handshake messages that lead to no keys must not hide that this node has lost its keys.
+        if expecting.is_some_and(|expecting| !expecting.in_vain(now)) {
+            return Ok(());
         }
         let known = self.lane.tables.links.find_mut(&link).ok_or(DropReason::NoKeys)?;
         if known.last_unknown == 0 || now.saturating_sub(known.last_unknown) >= UNKNOWN_SESSION_INTERVAL {
             known.last_unknown = now.max(1);
             self.lane.out.report_link(link, LinkReport::UnknownSession { src });
         }
-        Err(DropReason::SessionTag)
+        let waits = keeps && expecting.is_none();
+        if waits { Ok(()) } else { Err(DropReason::SessionTag) }
     }
 }

@@ -265,7 +265,7 @@ impl Lane {
         self.tables.with_session(peer, |session| {
             let epoch = Epoch::new(now, keys.id.0, 0, &keys.send, &keys.recv, keys.initiator);
             session.epochs.install(epoch, usage);
-            session.expecting = session.expecting.map(Expecting::met);
+            (session.expecting, session.asked) = (session.expecting.map(Expecting::met), 0);
         });
         FipsIngress { lane: self, now, train }.take_early(peer);
         let key = self.tables.session_with(peer);
