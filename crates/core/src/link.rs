@@ -447,6 +447,7 @@ impl Link {
             self.announcements = ANNOUNCEMENTS;
             self.announce(ctx, now);
             self.hurry_choice();
+            self.paths.hurry_narrow();
             self.look_at_once(now);
         } else if self.attempt.is_some() {
             self.hurry(now + handshake::RESEND_MIN);

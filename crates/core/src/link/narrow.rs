@@ -52,7 +52,7 @@ impl Narrow {
 
     /// Such a probe is due soon.
     pub(super) fn hurry(&mut self) {
-        (self.next, self.failures) = (0, 0);
+        self.next = 0;
     }
 }
 

@@ -519,7 +519,8 @@ impl Paths {
         }
     }
 
-    /// The network of one end changed: full frames may pass again.
+    /// The network of this end changed: full frames may pass again. A change of the other end may be that it
+    /// has left a narrow path.
     pub(super) fn hurry_narrow(&mut self) {
         let narrow = self.rows.iter_mut().filter_map(|row| row.narrow.as_mut());
         narrow.for_each(|narrow| narrow.hurry());

@@ -353,7 +353,6 @@ impl Link {
     pub(super) fn hurry_choice(&mut self) {
         if let Some(choice) = &mut self.choice {
             choice.hurry(&mut self.paths);
-            self.paths.hurry_narrow();
         }
     }
 
