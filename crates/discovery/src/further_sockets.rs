@@ -106,6 +106,17 @@ impl FurtherSockets {
         self.list.values_mut().for_each(|entry| entry.of_search = None);
     }
 
+    /// The sockets that are for no peer in particular.
+    pub fn for_all(&self) -> impl Iterator<Item = SocketId> {
+        let for_all = self.list.iter().filter(|(_, entry)| entry.peer.is_none());
+        for_all.map(|(id, _)| *id)
+    }
+
+    /// Removes a socket.
+    pub fn remove(&mut self, id: SocketId) {
+        self.list.remove(&id);
+    }
+
     /// Removes the sockets that no link has used for 15 s, and returns them.
     pub fn expire(&mut self, now: u64, uses: impl Fn(SocketId) -> bool) -> Vec<SocketId> {
         let mut gone = Vec::new();
@@ -152,6 +163,19 @@ mod tests {
         assert_eq!(sockets.expire(2 * IDLE - 1, |_| false), []);
         assert_eq!(sockets.expire(2 * IDLE, |_| false), [a]);
         assert_ne!(sockets.add(0, (peer(1), 1), 1), Some(a), "numbers return late");
+    }
+
+    #[test]
+    fn sockets_for_all_peers_are_told_apart() {
+        let mut sockets = FurtherSockets::default();
+        sockets.add(0, (peer(1), 1), 1).unwrap();
+        let ids: Vec<_> = [2, 3]
+            .into_iter()
+            .filter_map(|port| sockets.add_for_all(0, port))
+            .collect();
+        assert!(sockets.for_all().eq(ids.clone()));
+        sockets.remove(ids[0]);
+        assert!(sockets.for_all().eq([ids[1]]) && sockets.ports().eq([1, 3]));
     }
 
     #[test]

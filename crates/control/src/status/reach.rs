@@ -22,7 +22,8 @@ pub struct ReachStatus {
     pub why: String,
     /// The same for programs: `silent` or `shut-down`, if the peer is not there; `no-network`, `direct`, `no-path`; and of
     /// a path through others `off`, `idle`, `no-part`, `trying`, `found`, `no-reply`, `no-answer`, `ended`, by the
-    /// last attempt at a direct one that has ended.
+    /// last attempt at a direct one that has ended; `other-port` instead of `no-answer` if links of this node go through
+    /// another port, so that none outside sees its ordinary one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// Milliseconds until the next attempt at a direct path begins, while none is under way and one is due.

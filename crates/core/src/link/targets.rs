@@ -16,6 +16,8 @@ use crate::{Hint, HintSource, KnownPath};
 /// Payload without an answer for this long causes probes of other addresses, in ms. A neighbour that
 /// only has nothing to send answers a probe of its health before.
 const LOOK_AFTER: u64 = 600;
+/// For how long an answer shows that a path works, in ms.
+const JUST: u64 = 5_000;
 /// Paths of one peer through further uplinks that are considered, or dialled, at a time.
 const THROUGH_UPLINKS: usize = 4;
 
@@ -88,6 +90,16 @@ impl Link {
         // The path that was left is compared with the others, but its socket is closed.
         self.close_paths(now, socket);
         true
+    }
+
+    /// Whether the link does not need this underlay socket: it goes through another one, or the peer has just
+    /// answered on a path through an ordinary one.
+    pub(crate) fn may_leave(&self, now: u64, socket: SocketId) -> bool {
+        let answers = |row: &Row| {
+            let works = row.compared.as_ref().is_some_and(|known| known.works);
+            works && row.at.socket().is_ordinary() && now.saturating_sub(row.proven_at) < JUST
+        };
+        self.path.is_none_or(|path| path.socket() != socket) || self.paths.rows().any(answers)
     }
 
     fn close_paths(&mut self, now: u64, socket: SocketId) {
@@ -485,6 +497,31 @@ mod tests {
         assert!(later.iter().all(|(_, sent)| *sent == ordinary || *sent == aside));
         let by_other = later.iter().filter(|(_, sent)| *sent == aside).count();
         assert!(by_other.abs_diff(later.len() - by_other) <= 2, "each second one");
+    }
+
+    #[test]
+    fn a_socket_is_left_only_while_an_ordinary_one_answers() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let [ours, theirs] = [(); 2].map(|()| Identity::new(SecretKey::generate(&mut rng)));
+        let mut ctx = Context::new(Config::default(), ours, Box::new(rng));
+        let at = Endpoint::from(([192, 0, 2, 1], 2121));
+        let mut link = Link::new(&mut ctx, 0, LinkId(1), theirs.public(), &[Hint::from(at.remote())]);
+        let socket = SocketId::ORDINARY.following();
+        link.path = Some(socket.path(at));
+        link.offer_targets(1_000);
+        assert!(!link.may_leave(1_000, socket), "nothing has answered there");
+        assert!(link.may_leave(1_000, socket.following()), "the link does not go there");
+        let answers = |link: &mut Link, here| {
+            let choice = link.choice.as_mut().unwrap();
+            choice.note_works(&mut link.paths, 1_000, socket.path(at), here);
+        };
+        answers(&mut link, socket.path(at));
+        assert!(!link.may_leave(1_000, socket), "the path in use is no other one");
+        answers(&mut link, at);
+        assert!(link.may_leave(1_000 + JUST - 1, socket));
+        assert!(!link.may_leave(1_000 + JUST, socket), "that was long ago");
+        assert!(link.forget_socket(&mut ctx, 1_000, socket));
+        assert_eq!(link.path, Some(at));
     }
 
     /// A peer that was dialled through a further socket is dialled through the ordinary one when

@@ -83,11 +83,22 @@ impl Node {
     /// Whether frames of a link go through this underlay socket, or peers are dialled by it.
     #[must_use]
     pub fn uses_socket(&self, socket: SocketId) -> bool {
-        if self.ctx.other_port == Some(socket) {
-            return true;
-        }
-        let paths = self.peers.values().filter_map(|peer| peer.link.path());
-        paths.into_iter().any(|path| path.socket() == socket)
+        self.ctx.other_port == Some(socket) || self.has_link_through(socket)
+    }
+
+    /// Whether frames of a link go through this underlay socket.
+    #[must_use]
+    pub fn has_link_through(&self, socket: SocketId) -> bool {
+        let mut paths = self.peers.values().filter_map(|peer| peer.link.path());
+        paths.any(|path| path.socket() == socket)
+    }
+
+    /// Whether a link goes through this underlay socket, and the peers of all such links have just answered
+    /// through an ordinary one as well.
+    #[must_use]
+    pub fn may_leave_socket(&self, now: u64, socket: SocketId) -> bool {
+        let may_leave = || self.peers.values().all(|peer| peer.link.may_leave(now, socket));
+        self.has_link_through(socket) && may_leave()
     }
 
     /// Whether the link with a peer, if there is one, goes through another than the ordinary underlay
@@ -154,6 +165,7 @@ impl Node {
     /// through it are dialled through the ordinary ones from now on. A link whose frames go through
     /// it goes to another path at once.
     pub fn forget_socket(&mut self, now: u64, socket: SocketId) {
+        self.ctx.other_port.take_if(|other| *other == socket);
         let mut moved = Vec::new();
         for peer in self.peers.values_mut() {
             if peer.link.forget_socket(&mut self.ctx, now, socket) {

@@ -18,6 +18,7 @@ use weft_reach::message::Kind;
 use weft_reach::nat::is_private;
 use weft_reach::stun::{Failure, Message, TransactionId};
 
+use super::reach_advice;
 use super::run::Daemon;
 
 /// How long answers are awaited.
@@ -210,10 +211,14 @@ impl Daemon {
         let behaviour = reach.nat(v6);
         let public = reach.candidates().iter().filter(|own| own.kind == Kind::Host);
         let public = public.map(|own| own.at).filter(|at| at.is_ipv6() == v6);
+        let mut mapping = shown(netcheck::mapping(behaviour.mapping, &reach.observed(v6)));
+        if let Some(port) = self.unseen_port().filter(|_| !v6) {
+            mapping.because = reach_advice::aside(port);
+        }
         FamilyStatus {
             available: self.reaching.has_version(v6),
             public: public.filter(|at| !is_private(at.ip())).collect(),
-            mapping: shown(netcheck::mapping(behaviour.mapping, &reach.observed(v6))),
+            mapping,
             filtering: shown(netcheck::filtering(behaviour.mapping, self.filtering(v6))),
             hairpin: shown(netcheck::hairpin(behaviour.mapping, hairpin)),
             outer: behaviour.outer,

@@ -22,6 +22,9 @@ impl Daemon {
         if unanswered == Some(Unanswered::None) {
             self.node.set_other_port(None);
         }
+        if unanswered.is_some() {
+            self.return_from_other_ports(now);
+        }
         let ip = self.facts.listen_ip(false).filter(|_| due);
         let Some(at) = ip.map(|ip| SocketAddr::new(ip, 0)) else {
             return;
@@ -37,5 +40,21 @@ impl Daemon {
             self.node.set_other_port(Some(id));
             self.tell_underlay_ports();
         }
+    }
+
+    /// Returns true if a link goes through another port than the ordinary one because of that.
+    pub(super) fn has_link_aside(&self) -> bool {
+        let mut others = self.reaching.for_all();
+        others.any(|id| self.node.has_link_through(id))
+    }
+
+    /// Leads links back to the ordinary sockets where their peers answer again. Peers that see another port
+    /// say nothing about the one at which others would meet this node.
+    fn return_from_other_ports(&mut self, now: u64) {
+        let left = self.reaching.leave_for_all(|id| self.node.may_leave_socket(now, id));
+        if !left.is_empty() {
+            tracing::info!("peers answer at the ordinary port again, so that their links return to it");
+        }
+        self.close_sockets(now, &left);
     }
 }

@@ -111,6 +111,22 @@ impl Side {
     }
 }
 
+/// Says that links do without the ordinary port, which has this number.
+pub(super) fn aside(port: u16) -> String {
+    format!(
+        "no neighbour or server outside sees UDP port {port} of this machine: what leaves from there is not answered, and links go \
+         through another port"
+    )
+}
+
+/// Returns what would help then.
+pub(super) fn advice_aside(port: u16) -> String {
+    format!(
+        "a firewall or a stale entry of a router of this machine holds up UDP port {port}: let the port out, or restart the router; \
+         links return to the port by themselves"
+    )
+}
+
 /// Returns what would help after an attempt in which no address answered.
 pub(super) fn advice(own: &Side, theirs: &Side) -> String {
     if let (Some(one), Some(other)) = (own.only(), theirs.only())

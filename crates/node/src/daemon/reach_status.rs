@@ -9,7 +9,7 @@ use weft_core::{HintSource, Path, PeerStatus};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_reach::budget::OverBudget;
-use weft_reach::message::Kind;
+use weft_reach::message::{Candidate, Kind};
 use weft_reach::nat::{Mappings, is_private};
 use weft_reach::{End, Outcome, Record, Source, Tried, Why};
 
@@ -24,13 +24,15 @@ struct Answer {
     why: String,
 }
 
-/// When something more is tried with a peer.
+/// When something more is tried with a peer, and what stands in the way.
 #[derive(Clone, Copy, Debug, Default)]
 struct Next {
     /// Milliseconds until the next attempt.
     attempt: Option<u64>,
     /// Milliseconds until the next search of ports may begin, if one has to wait.
     search: Option<u64>,
+    /// The ordinary port, if links do without it and peers cannot be told where it is seen.
+    unseen: Option<u16>,
 }
 
 impl Daemon {
@@ -55,6 +57,7 @@ impl Daemon {
         let next = Next {
             attempt: left(reach.next_attempt(addr)),
             search: left(reach.next_search(addr)),
+            unseen: self.unseen_port(),
         };
         let mut judged = peer.clone();
         let silence = self.facts.judge(&mut judged, now);
@@ -127,9 +130,22 @@ impl Daemon {
         }
     }
 
+    /// Returns the ordinary port of IPv4 if links go through another one, and neither observers outside nor a
+    /// gateway say at which address others meet it.
+    pub(super) fn unseen_port(&self) -> Option<u16> {
+        let reach = self.reaching.reach();
+        let outer = |own: &Candidate| own.kind != Kind::Host && own.at.is_ipv4() && !is_private(own.at.ip());
+        let unseen = self.has_link_aside() && !reach.candidates().iter().any(outer);
+        let own = self.facts.listen.iter().find(|own| own.is_ipv4());
+        own.map(SocketAddr::port).filter(|_| unseen)
+    }
+
     /// Returns what would help, if that is known: after an attempt in which no address answered.
     fn advice(&self, key: &PublicKey, history: &[Record]) -> Option<String> {
         let record = ended(history).filter(|record| matches!(record.end, Some((_, End::NoAnswer))))?;
+        if let Some(port) = self.unseen_port() {
+            return Some(reach_advice::advice_aside(port));
+        }
         let reach = self.reaching.reach();
         let theirs = reach.peer_mappings(key.node_addr()).unwrap_or_default();
         let candidates = reach.candidates().iter().copied();
@@ -194,6 +210,13 @@ fn why_relayed(history: &[Record], next: Next) -> Answer {
         }
         if let Some(ms) = next.search {
             why += &format!("; the next search of ports may begin in {} s", ms.div_ceil(1_000));
+        }
+        if let Some(port) = next.unseen {
+            why += &format!("; {}", reach_advice::aside(port));
+            return Answer {
+                code: "other-port",
+                why,
+            };
         }
     }
     Answer { code: code(end), why }
@@ -334,6 +357,7 @@ mod tests {
         let next = Next {
             attempt: Some(24_300),
             search: Some(540_000),
+            unseen: None,
         };
         let told = why_relayed(&[failed], next).why;
         for words in [
@@ -343,6 +367,19 @@ mod tests {
         ] {
             assert!(told.contains(words), "{told}");
         }
+    }
+
+    #[test]
+    fn an_ordinary_port_that_is_not_seen_is_named() {
+        let next = Next {
+            unseen: Some(2121),
+            ..Next::default()
+        };
+        let told = |end| why_relayed(&[record(Some(end), Vec::new())], next);
+        let silent = told(End::NoAnswer);
+        assert_eq!(silent.code, "other-port");
+        assert!(silent.why.contains("outside sees UDP port 2121"), "{}", silent.why);
+        assert_eq!(told(End::NoReply).code, "no-reply", "the peer's addresses are missing");
     }
 
     #[test]

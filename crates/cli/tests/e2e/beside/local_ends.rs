@@ -178,6 +178,47 @@ fn a_link_outlives_the_address_that_was_asked() {
     });
 }
 
+/// The server, behind its router, dials the laptop, which knows no way to the network of the server.
+fn dialled_by_server(net: &Net) -> [Daemon; 2] {
+    run(&net.laptop, "ip", &["route", "del", "11.1.0.0/24"]);
+    let identities = ["laptop", "server"].map(|name| identity(&net.world, name));
+    let at = SocketAddr::new("11.0.0.7".parse().unwrap(), DEFAULT_PORT);
+    let specs = [
+        NodeSpec::default().with_peer(&identities[1].npub, "server", &[]),
+        NodeSpec::default().with_peer(&identities[0].npub, "laptop", &[at]),
+    ];
+    let mut nodes = [(&net.laptop, 0), (&net.server, 1)]
+        .map(|(host, n)| Daemon::start(host, Path::new(WEFT), &identities[n], &specs[n]).unwrap());
+    nodes.iter_mut().for_each(|node| node.wait_ready(PATIENCE).unwrap());
+    nodes
+}
+
+/// What a command of the server prints.
+fn printed(server: &Daemon, arguments: &[&str]) -> String {
+    String::from_utf8(server.command(arguments).unwrap().stdout).unwrap()
+}
+
+#[test]
+fn a_port_that_no_observer_sees_is_named() {
+    beside(|| {
+        if !require_nft() {
+            return;
+        }
+        let mut net = Net::new();
+        net.provider(1, &[]);
+        let blocked = "table ip n { chain p { type nat hook postrouting priority 100; oifname eth1 masquerade; }; \
+                       chain f { type filter hook forward priority 0; ip saddr 11.1.0.10 udp sport 2121 drop; }; }";
+        run(&net.routers[0], "nft", &[blocked]);
+        let nodes = dialled_by_server(&net);
+        reached_within(MINUTE, &nodes[1], &nodes[0]);
+        let told = printed(&nodes[1], &["netcheck"]);
+        assert!(told.contains("outside sees UDP port 2121 of this machine"), "{told}");
+        let laptop = printed(&nodes[0], &["netcheck"]);
+        assert!(!laptop.contains("outside sees UDP port"), "{laptop}");
+        net.finish(nodes);
+    });
+}
+
 /// The router tracks flows before it translates addresses, as one that starts up.
 #[test]
 fn a_stuck_entry_of_a_router_is_left_by_another_port() {
@@ -191,17 +232,7 @@ fn a_stuck_entry_of_a_router_is_left_by_another_port() {
         let track = "table ip n { chain p { type nat hook postrouting priority 100; }; \
                      chain f { type filter hook forward priority 0; ct state new counter; }; }";
         run(router, "nft", &[track]);
-        // The server is behind the router now: the laptop knows no way to its network.
-        run(&net.laptop, "ip", &["route", "del", "11.1.0.0/24"]);
-        let identities = ["laptop", "server"].map(|name| identity(&net.world, name));
-        let at = SocketAddr::new("11.0.0.7".parse().unwrap(), DEFAULT_PORT);
-        let specs = [
-            NodeSpec::default().with_peer(&identities[1].npub, "server", &[]),
-            NodeSpec::default().with_peer(&identities[0].npub, "laptop", &[at]),
-        ];
-        let mut nodes = [(&net.laptop, 0), (&net.server, 1)]
-            .map(|(host, n)| Daemon::start(host, Path::new(WEFT), &identities[n], &specs[n]).unwrap());
-        nodes.iter_mut().for_each(|node| node.wait_ready(PATIENCE).unwrap());
+        let nodes = dialled_by_server(&net);
         let tracked = || run(router, "nft", &["list", "ruleset"]);
         wait_until(MINUTE, "the router tracks the flow", || {
             !tracked().contains("packets 0 ")
@@ -211,6 +242,15 @@ fn a_stuck_entry_of_a_router_is_left_by_another_port() {
         let port = DEFAULT_PORT.to_string();
         let seen = path(&nodes[0], &nodes[1]);
         assert!(seen.starts_with("11.0.0.1:") && !seen.ends_with(&port), "{seen}");
+        // The entry ends while the ordinary port is tried seldom.
+        run(router, "sysctl", &["-w", "net.netfilter.nf_conntrack_udp_timeout=5"]);
+        wait_until(2 * MINUTE, "the link returns to the ordinary port", || {
+            assert_pings(&nodes[1], &nodes[0]);
+            path(&nodes[0], &nodes[1]) == format!("11.0.0.1:{port}")
+        });
+        wait_until(PATIENCE, "the server knows where it is seen", || {
+            printed(&nodes[1], &["why", "laptop", "--json"]).contains(&format!("\"11.0.0.1:{port}\""))
+        });
         net.finish(nodes);
     });
 }
