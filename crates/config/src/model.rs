@@ -151,7 +151,8 @@ pub struct MeshConfig {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReachConfig {
     /// Whether the node looks for direct paths to weft nodes that it reaches through others: it tells
-    /// them its addresses, and sends probes to theirs.
+    /// them its addresses, and sends probes to theirs. Otherwise members learn no address at which others see
+    /// the node.
     pub punch: bool,
     /// Addresses outside of NATs at which this node's socket is seen or reached, as its owner knows
     /// (`reach.external`).

@@ -37,7 +37,7 @@ pub(super) struct Signalling {
     /// The last round trip to each relay that is connected.
     rtts: BTreeMap<usize, Duration>,
     advertise: bool,
-    /// What peers are told now.
+    /// What an advert says now.
     own: Own,
     /// The STUN servers that an advert names.
     servers: Vec<PeerAddress>,
@@ -175,13 +175,13 @@ impl Signalling {
         }
     }
 
-    /// Takes over the addresses of this node and its STUN servers.
-    fn set_own(&mut self, own: Own, servers: &[PeerAddress]) {
+    /// Takes over the addresses of this node, those that offers name, and its STUN servers.
+    fn set_own(&mut self, own: Own, offered: Own, servers: &[PeerAddress]) {
         if own == self.own && servers == self.servers {
             return;
         }
         (self.own, self.servers) = (own, servers.to_vec());
-        self.state.set_own(now(), self.own.clone());
+        self.state.set_own(now(), offered);
         self.advertise();
     }
 
@@ -244,7 +244,8 @@ impl Daemon {
     pub(super) fn handle_traversal(&mut self, peer: &PublicKey, kind: TraversalType, text: &[u8]) {
         let config = &self.configuration.config.reach;
         if config.punch {
-            self.nostr.set_own(self.reaching.own(), &config.stun);
+            let (own, offered) = (self.reaching.own(), self.reaching.offered());
+            self.nostr.set_own(own, offered, &config.stun);
             let offer = kind == TraversalType::Offer;
             self.nostr.state.handle_session_signal(now(), peer, offer, text);
         }
@@ -259,8 +260,8 @@ impl Daemon {
             self.nostr.state.set_session(now(), &key, session);
         }
         if self.nostr.has_carrier() {
-            let own = self.reaching.own();
-            self.nostr.set_own(own, &self.configuration.config.reach.stun);
+            let (own, offered) = (self.reaching.own(), self.reaching.offered());
+            self.nostr.set_own(own, offered, &self.configuration.config.reach.stun);
         }
         self.nostr.state.handle_timeout(now());
         let mut active = false;

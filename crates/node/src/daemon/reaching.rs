@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use weft_config::ReachConfig;
 use weft_core::{Event, HintSource, Path};
 use weft_desired::addresses::HostAddresses;
 use weft_discovery::further_sockets::FurtherSockets;
@@ -41,6 +42,8 @@ pub(super) struct Reaching {
     changed: BTreeSet<PublicKey>,
     /// Addresses at which others see this node, as its owner knows.
     external: Vec<SocketAddr>,
+    /// Whether peers are told where others see this node, so that both probe each other's addresses.
+    punch: bool,
     /// The sockets of the present search of ports.
     searching: ProbeSockets,
     /// The sockets that lanes have beside the ordinary ones.
@@ -55,12 +58,13 @@ pub(super) struct Reaching {
 }
 
 impl Reaching {
-    /// Creates the search. `external`: addresses at which others see this node, as its owner knows.
-    pub(super) fn new(me: NodeAddr, external: &[SocketAddr]) -> Self {
+    /// Creates the search.
+    pub(super) fn new(me: NodeAddr, settings: &ReachConfig) -> Self {
         let config = weft_reach::Config::default();
         let mut reaching = Self {
             reach: Reach::new(me, config, Box::new(SystemRng)),
-            external: external.to_vec(),
+            external: settings.external.clone(),
+            punch: settings.punch,
             keys: BTreeMap::new(),
             changed: BTreeSet::new(),
             searching: ProbeSockets::default(),
@@ -148,10 +152,12 @@ impl Reaching {
     }
 
     /// Returns the addresses of this node that members are told: those that others see and that gateways have mapped,
-    /// at most half, and those of this host.
+    /// at most half, and those of this host. What others see is left out by a node that lets in no probes.
     pub(super) fn own_addresses(&self) -> Vec<SocketAddr> {
         let of_host = |candidate: &&Candidate| candidate.kind == Kind::Host;
-        let (host, outer): (Vec<&Candidate>, Vec<&Candidate>) = self.reach.candidates().iter().partition(of_host);
+        let told = |candidate: &&Candidate| self.punch || matches!(candidate.kind, Kind::Host | Kind::Mapped);
+        let (host, outer): (Vec<&Candidate>, Vec<&Candidate>) =
+            self.reach.candidates().iter().filter(told).partition(of_host);
         let outer = outer.into_iter().take(MAX_PLACES / 2);
         let mut addresses: Vec<SocketAddr> = Vec::new();
         for candidate in outer.chain(host) {
@@ -168,7 +174,15 @@ impl Reaching {
         of_kind.map(|own| own.at).collect()
     }
 
-    /// Returns the addresses of this node that an offer names: the one that others see, and those of this host.
+    /// Returns the addresses of this node that an offer names: [`own`](Self::own), or none if it does not punch.
+    pub(super) fn offered(&self) -> Own {
+        match self.punch {
+            true => self.own(),
+            false => Own::default(),
+        }
+    }
+
+    /// Returns the address of this node that others see, and those of this host.
     pub(super) fn own(&self) -> Own {
         let candidates = self.reach.candidates();
         let outer = |candidate: &&Candidate| matches!(candidate.kind, Kind::Observed | Kind::Mapped);
@@ -430,5 +444,33 @@ impl Daemon {
             .chain(self.reaching.further.ports())
             .chain(self.uplinks.ports());
         self.node.set_underlay_ports(ports.collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_punch_tells_nothing_that_others_see() {
+        let [mapped, host, seen] =
+            ["11.0.0.1:2121", "192.168.1.2:2121", "11.0.0.2:9"].map(|at| at.parse::<SocketAddr>().unwrap());
+        let told = |punch| {
+            let settings = ReachConfig {
+                punch,
+                external: vec![mapped],
+                ..weft_config::Config::default().reach
+            };
+            let mut reaching = Reaching::new(NodeAddr::new([1; 16]), &settings);
+            reaching.reach_mut().set_host(0, vec![host]);
+            reaching.reach_mut().handle_observed(0, NodeAddr::new([2; 16]), seen);
+            (reaching.own_addresses(), reaching.offered(), reaching.own().is_empty())
+        };
+        let (addresses, offered, none) = told(true);
+        assert_eq!(addresses, [mapped, seen, host]);
+        assert!(!offered.is_empty() && !none);
+        let (addresses, offered, none) = told(false);
+        assert_eq!(addresses, [mapped, host], "what the owner and the host name");
+        assert!(offered.is_empty() && !none, "an advert has them");
     }
 }

@@ -281,7 +281,7 @@ impl Rest {
             networks: known.networks,
             saving: Saving::start(known.files).map_err(DaemonError::Runtime)?,
             verifier: Verifier::start().map_err(DaemonError::Runtime)?,
-            reaching: Reaching::new(key.node_addr(), &config.reach.external),
+            reaching: Reaching::new(key.node_addr(), &config.reach),
             nostr,
             lookups,
             lan: Lan::new(),
