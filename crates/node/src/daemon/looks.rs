@@ -1,5 +1,6 @@
 //! Requests whose answers depend on what is looked at for them: faults of the host, and whether peers are
-//! there. Such a request waits for the results, for [`PATIENCE`] at most.
+//! there. Such a request waits for the results, for [`PATIENCE`] at most. An invite waits for an address of the host,
+//! for [`ADDRESS`] at most.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +12,19 @@ use super::run::Daemon;
 /// How long a request waits. It is then answered with what was known before, and its age.
 const PATIENCE: Duration = Duration::from_millis(900);
 
+/// How long an invite waits for an address: the kernel checks a new one of IPv6 for up to 2 s.
+const ADDRESS: Duration = Duration::from_secs(3);
+
 /// The requests that wait.
 #[derive(Default)]
 pub(super) struct Looks(Vec<Waiting>);
 
 struct Waiting {
     request: ControlRequest,
-    /// What it waits for: a look at the host, the answers of peers.
+    /// What it waits for: a look at the host, the answers of peers, an address of the host.
     host: bool,
     peers: bool,
+    address: bool,
     until: Instant,
 }
 
@@ -34,6 +39,12 @@ impl Daemon {
     /// Answers a request, after looks if the answer depends on them.
     pub(super) fn take_request(&mut self, request: ControlRequest) {
         let owner = request.reply.audience() == Audience::Owners;
+        let address = match &request.command {
+            ControlCommand::Network(NetworkCommand::Invite { addresses, .. }) => {
+                owner && addresses.is_empty() && self.has_no_address()
+            }
+            _ => false,
+        };
         let (host, peers) = match &request.command {
             // Other users are not shown the host, and do not have all peers asked.
             ControlCommand::Status {} if owner => {
@@ -53,15 +64,21 @@ impl Daemon {
             ControlCommand::Network(NetworkCommand::Members {}) if owner => (false, self.ask_all()),
             _ => (false, false),
         };
-        match host || peers {
+        match host || peers || address {
             true => self.looks.0.push(Waiting {
                 request,
                 host,
                 peers,
-                until: Instant::now() + PATIENCE,
+                address,
+                until: Instant::now() + if address { ADDRESS } else { PATIENCE },
             }),
             false => self.answer(request),
         }
+    }
+
+    /// Whether no address is known at which other hosts reach this one: the network may be about to come up.
+    fn has_no_address(&self) -> bool {
+        self.desired.host.told.is_empty()
     }
 
     fn ask_all(&mut self) -> bool {
@@ -73,10 +90,10 @@ impl Daemon {
     pub(super) fn answer_ready(&mut self) {
         let (now, host) = (Instant::now(), self.faults.is_under_way());
         let peers = self.facts.checks.awaits(boottime_ms()) || self.exits.awaits_state(boottime_ms());
+        let address = self.has_no_address();
         let waiting = std::mem::take(&mut self.looks.0);
-        let (wait, ready): (Vec<_>, Vec<_>) = waiting
-            .into_iter()
-            .partition(|one| now < one.until && (one.host && host || one.peers && peers));
+        let waits = |one: &Waiting| one.host && host || one.peers && peers || one.address && address;
+        let (wait, ready): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|one| now < one.until && waits(one));
         self.looks.0 = wait;
         for one in ready {
             self.answer(one.request);

@@ -115,6 +115,31 @@ fn an_invite_of_a_host_without_an_uplink_says_so() {
 }
 
 #[test]
+fn an_invite_waits_until_the_kernel_has_checked_the_address() {
+    beside(|| {
+        let world = World::new().unwrap();
+        let lan = world.switch("lan").unwrap();
+        let host = world.host("a").unwrap();
+        lan.connect(&host, &[]).unwrap();
+        let mut node = start(&world, &host);
+        done(&node, &["create", "home"]);
+        // With a check for duplicates, as addresses of IPv6 have after each start.
+        shell(
+            &host,
+            "echo 1 > /proc/sys/net/ipv6/conf/eth0/accept_dad; ip address add 2001:db8:1::5/64 dev eth0",
+        );
+        let made = invite(&node, &[]);
+        assert_eq!(addresses(&made), ["[2001:db8:1::5]:2121"], "{made}");
+        shell(&host, "ip address flush dev eth0");
+        let refused = node.attempt(&["invite"], PATIENCE).unwrap();
+        let line = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(1), "{line}");
+        assert!(line.contains("no address for the code"), "{line}");
+        assert_eq!(node.stop().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
 fn an_invite_behind_a_nat_names_what_peers_see_and_warns() {
     beside(|| {
         let world = World::new().unwrap();

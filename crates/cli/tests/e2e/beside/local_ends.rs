@@ -243,7 +243,8 @@ fn a_stuck_entry_of_a_router_is_left_by_another_port() {
         let seen = path(&nodes[0], &nodes[1]);
         assert!(seen.starts_with("11.0.0.1:") && !seen.ends_with(&port), "{seen}");
         // The entry ends while the ordinary port is tried seldom.
-        run(router, "sysctl", &["-w", "net.netfilter.nf_conntrack_udp_timeout=5"]);
+        let shorter = "echo 5 > /proc/sys/net/netfilter/nf_conntrack_udp_timeout";
+        run(router, "sh", &["-ec", shorter]);
         wait_until(2 * MINUTE, "the link returns to the ordinary port", || {
             assert_pings(&nodes[1], &nodes[0]);
             path(&nodes[0], &nodes[1]) == format!("11.0.0.1:{port}")
