@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use weft_os::udp::UdpSocket;
+use weft_packet::SocketId;
 use weft_reach::other_port::Unanswered;
 
 use super::run::Daemon;
@@ -49,12 +50,15 @@ impl Daemon {
     }
 
     /// Leads links back to the ordinary sockets where their peers answer again. Peers that see another port
-    /// say nothing about the one at which others would meet this node.
+    /// say nothing about the one at which others would meet this node. What they still send to a socket that
+    /// is left arrives until it is closed.
     fn return_from_other_ports(&mut self, now: u64) {
-        let left = self.reaching.leave_for_all(|id| self.node.may_leave_socket(now, id));
-        if !left.is_empty() {
-            tracing::info!("peers answer at the ordinary port again, so that their links return to it");
+        let all: Vec<SocketId> = self.reaching.for_all().collect();
+        for id in all {
+            if self.node.may_leave_socket(now, id) {
+                tracing::info!("peers answer at the ordinary port again, so that their links return to it");
+                self.node.forget_socket(now, id);
+            }
         }
-        self.close_sockets(now, &left);
     }
 }

@@ -103,13 +103,6 @@ impl Reaching {
         self.further.for_all()
     }
 
-    /// Removes the sockets for all peers that links may leave, and returns them.
-    pub(super) fn leave_for_all(&mut self, may_leave: impl Fn(SocketId) -> bool) -> Vec<SocketId> {
-        let left: Vec<SocketId> = self.for_all().filter(|id| may_leave(*id)).collect();
-        left.iter().for_each(|id| self.further.remove(*id));
-        left
-    }
-
     /// Adds a socket for all peers that has this port. Returns its number, unless there are too many.
     pub(super) fn add_for_all(&mut self, now: u64, port: u16) -> Option<SocketId> {
         self.further.add_for_all(now, port)
@@ -423,18 +416,14 @@ impl Daemon {
     /// Closes the sockets beside the ordinary ones that no link uses any more.
     fn close_idle_sockets(&mut self, now: u64) {
         let idle = self.reaching.further.expire(now, |id| self.node.uses_socket(id));
-        self.close_sockets(now, &idle);
-    }
-
-    /// Closes sockets that are in no list any more. Links that go through them go to other paths.
-    pub(super) fn close_sockets(&mut self, now: u64, gone: &[SocketId]) {
-        for id in gone {
-            self.node.forget_socket(now, *id);
-            self.lanes.remove_socket(*id);
+        if idle.is_empty() {
+            return;
         }
-        if !gone.is_empty() {
-            self.tell_underlay_ports();
+        for id in idle {
+            self.node.forget_socket(now, id);
+            self.lanes.remove_socket(id);
         }
+        self.tell_underlay_ports();
     }
 
     /// Passes the UDP ports of all underlay sockets to the packet path.
