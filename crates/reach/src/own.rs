@@ -8,7 +8,7 @@ use weft_wire::NodeAddr;
 
 use crate::candidate::{check, plain};
 use crate::message::{Candidate, Kind};
-use crate::nat::{Behaviour, Mappings, behaviour, predict};
+use crate::nat::{Behaviour, Mappings, behaviour, is_private, predict};
 use crate::rate::Bucket;
 
 /// Candidates of each kind that are told to peers, at most: [`message::MOST`](crate::message::MOST)
@@ -169,6 +169,14 @@ impl Own {
         seen.into_iter().map(|(_, at)| at).collect()
     }
 
+    /// Returns the public address of IPv4 that more than half of the observers of such addresses see.
+    pub(crate) fn outer(&self) -> Option<SocketAddr> {
+        let mut seen = self.seen(false);
+        seen.retain(|at| !is_private(at.ip()));
+        let by_most = |at: &SocketAddr| 2 * seen.iter().filter(|other| *other == at).count() > seen.len();
+        seen.iter().copied().find(by_most)
+    }
+
     pub(crate) fn mappings(&self) -> Mappings {
         let v4 = self.behaviour(false);
         Mappings {
@@ -260,6 +268,22 @@ mod tests {
         assert_eq!(ports, [3, 1, 2], "other addresses of the NAT let nothing be predicted");
         assert_eq!(own.mappings().v4, Mapping::EndpointDependent);
         assert_eq!(own.mappings().v6, Mapping::Unknown);
+    }
+
+    #[test]
+    fn the_outer_address_is_what_most_observers_see() {
+        let mut own = Own::default();
+        assert_eq!(own.outer(), None);
+        for (n, text, outer) in [
+            (1, "192.168.1.7:2121", None),
+            (2, "203.0.113.7:2121", Some("203.0.113.7:2121")),
+            (3, "203.0.113.8:2121", None),
+            (4, "203.0.113.8:2121", Some("203.0.113.8:2121")),
+            (5, "[2001:db8::1]:2121", Some("203.0.113.8:2121")),
+        ] {
+            own.observe(0, by(n), at(text));
+            assert_eq!(own.outer(), outer.map(at), "{text}");
+        }
     }
 
     #[test]

@@ -379,6 +379,12 @@ impl Reach {
         self.own.seen(v6)
     }
 
+    /// Returns the public address of IPv4 that more than half of the observers see.
+    #[must_use]
+    pub fn outer(&self) -> Option<SocketAddr> {
+        self.own.outer()
+    }
+
     /// Returns the mappings of this node's NATs, as peers are told them.
     #[must_use]
     pub fn mappings(&self) -> Mappings {

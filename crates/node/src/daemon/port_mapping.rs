@@ -1,6 +1,7 @@
 //! The port that the gateway maps to the node's socket: where it is asked for, and what follows.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -25,6 +26,8 @@ pub(super) struct PortMapping {
     sender: mpsc::Sender<gateway::Result>,
     results: mpsc::Receiver<gateway::Result>,
     hearing: Hearing,
+    /// The outer address that most observers saw last.
+    outer: Option<SocketAddr>,
 }
 
 /// Whether announcements of the gateway are heard.
@@ -53,6 +56,7 @@ impl PortMapping {
             sender,
             results,
             hearing: Hearing::NotYet,
+            outer: None,
         }
     }
 
@@ -98,6 +102,16 @@ impl PortMapping {
         self.mapper.handle_network_change(now);
     }
 
+    /// Takes the outer address that most observers see now. If it is another one than before, the gateway has
+    /// got another address, or has started anew without the mapping: it is asked as after a change of the network.
+    /// Observers that lie cause no more than its requests within their least interval.
+    fn note_outer(&mut self, now: u64, outer: Option<SocketAddr>) {
+        let Some(outer) = outer else { return };
+        if self.outer.replace(outer).is_some_and(|before| before != outer) {
+            self.handle_network_change(now);
+        }
+    }
+
     /// Starts the job that is due.
     pub(super) fn drive(&mut self, now: u64) {
         while let Some(job) = self.mapper.poll(now) {
@@ -139,6 +153,11 @@ impl Daemon {
                 tracing::debug!(by = %protocol, %outcome, "the gateway maps no port");
             }
         }
+    }
+
+    /// Follows what observers say about the outer address.
+    pub(super) fn follow_outer(&mut self, now: u64) {
+        self.mapping.note_outer(now, self.reaching.reach().outer());
     }
 
     pub(super) fn tell_mapped(&mut self, now: u64) {
@@ -189,5 +208,39 @@ impl Daemon {
             tried,
             why,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_discovery::port_mapping::{Done, Granted, Job, LEAST_INTERVAL, LIFETIME, Protocol};
+
+    use super::*;
+
+    #[test]
+    fn another_outer_address_has_the_gateway_asked_at_once() {
+        let mut mapping = PortMapping::new();
+        let own = "192.168.1.2:2121".parse().unwrap();
+        let gateway = [192, 168, 1, 1].into();
+        mapping.set_place(0, Ok(Place { gateway, own }));
+        assert!(matches!(mapping.mapper.poll(0), Some(Job::Map { .. })));
+        let granted = Granted {
+            at: "11.0.0.1:2121".parse().unwrap(),
+            protocol: Protocol::Pcp,
+            lifetime: LIFETIME,
+        };
+        mapping.mapper.handle(0, Done::Granted(granted, Vec::new()));
+        let later = 60_000;
+        let [one, other] = ["11.0.0.1:2121", "11.0.0.2:2121"].map(|at| at.parse().ok());
+        for known in [one, None, one] {
+            mapping.note_outer(later, known);
+            assert!(mapping.timeout().unwrap() > later, "nothing is new: {known:?}");
+        }
+        mapping.note_outer(later, other);
+        assert_eq!(mapping.timeout(), Some(later));
+        assert_eq!(mapping.mapper.poll(later), Some(Job::Renew));
+        mapping.mapper.handle(later, Done::Granted(granted, Vec::new()));
+        mapping.note_outer(later, one);
+        assert_eq!(mapping.timeout(), Some(later + LEAST_INTERVAL), "observers may lie");
     }
 }

@@ -414,6 +414,9 @@ impl Daemon {
             _ => false,
         };
         self.reaching.note(boottime_ms(), event, aside);
+        if matches!(event, Event::Observed { .. }) {
+            self.follow_outer(boottime_ms());
+        }
         self.lifetimes.note(event, aside);
         self.nostr.note_event(event);
         let name = |key: &PublicKey| self.facts.name(key);

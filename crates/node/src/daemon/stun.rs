@@ -25,6 +25,7 @@ impl Daemon {
                 Output::Seen { by, at } => {
                     tracing::debug!(%by, %at, "seen by a STUN server");
                     self.reaching.reach_mut().handle_observed(now, Observer::Server(by), at);
+                    self.follow_outer(now);
                 }
                 Output::Gone { by } => {
                     tracing::debug!(%by, "a STUN server says nothing any more");
