@@ -311,6 +311,83 @@ mod tests {
         assert!(labels.ask(now, LINK, addr(1_000), now + 1));
     }
 
+    /// Refuses the label for a destination, as a neighbour does.
+    fn refuse(labels: &mut Labels, now: u64, dest: u16) {
+        let outgoing = labels.outgoing.get_mut(&(LINK, addr(dest))).unwrap();
+        (outgoing.stage, outgoing.next) = (Stage::Refused, now + RETRY);
+        labels.settle();
+    }
+
+    fn stage(labels: &Labels, link: LinkId, dest: u16) -> Stage {
+        labels.outgoing.get(&(link, addr(dest))).unwrap().stage
+    }
+
+    #[test]
+    fn a_refused_label_is_requested_early_ever_more_seldom() {
+        let mut labels = Labels::default();
+        let mut now = 1_000;
+        labels.ask(now, LINK, addr(1), now + USE);
+        for n in [0, 1, 2, 3, 4, 5, 5, 5] {
+            refuse(&mut labels, now, 1);
+            labels.may_hurry(now, LINK, addr(1));
+            let early = now + (REQUEST_AGAIN << n);
+            labels.retry_early(early - 1, LINK, addr(1));
+            assert_eq!(stage(&labels, LINK, 1), Stage::Refused, "after {n}");
+            labels.retry_early(early, LINK, addr(1));
+            assert_eq!(stage(&labels, LINK, 1), Stage::Requesting(0), "after {n}");
+            assert_eq!(labels.deadline(), early, "it is due at once");
+            now = early;
+        }
+    }
+
+    #[test]
+    fn only_a_refused_label_is_requested_early() {
+        let mut labels = Labels::default();
+        labels.ask(1_000, LINK, addr(1), 30_000);
+        for known in [Stage::Bound(1_400), Stage::Requesting(3)] {
+            let outgoing = labels.outgoing.get_mut(&(LINK, addr(1))).unwrap();
+            (outgoing.stage, outgoing.next) = (known, 9_000);
+            labels.retry_early(8_000, LINK, addr(1));
+            assert_eq!(stage(&labels, LINK, 1), known);
+        }
+        refuse(&mut labels, 1_000, 1);
+        labels.retry_early(1_000, OTHER, addr(1));
+        labels.retry_early(1_000, LINK, addr(2));
+        assert_eq!(
+            stage(&labels, LINK, 1),
+            Stage::Refused,
+            "another neighbour, another destination"
+        );
+    }
+
+    #[test]
+    fn a_neighbour_that_answers_again_is_asked_for_what_is_missing() {
+        let mut labels = Labels::default();
+        for (link, dest) in [(LINK, 1), (LINK, 2), (LINK, 3), (OTHER, 2)] {
+            labels.ask(1_000, link, addr(dest), 30_000);
+        }
+        let set = |labels: &mut Labels, link, dest, stage| {
+            let outgoing = labels.outgoing.get_mut(&(link, addr(dest))).unwrap();
+            (outgoing.stage, outgoing.next, outgoing.hurried) = (stage, 20_000, 4);
+        };
+        set(&mut labels, LINK, 1, Stage::Bound(1_400));
+        set(&mut labels, LINK, 2, Stage::Refused);
+        set(&mut labels, LINK, 3, Stage::Requesting(4));
+        set(&mut labels, OTHER, 2, Stage::Refused);
+        labels.settle();
+        labels.start_over(5_000, LINK);
+        let state = |link, dest| {
+            let outgoing = labels.outgoing.get(&(link, addr(dest))).unwrap();
+            (outgoing.stage, outgoing.next, outgoing.hurried)
+        };
+        assert_eq!(state(LINK, 1), (Stage::Bound(1_400), 20_000, 4), "it is bound");
+        for dest in [2, 3] {
+            assert_eq!(state(LINK, dest), (Stage::Requesting(0), 5_000, 0));
+        }
+        assert_eq!(state(OTHER, 2), (Stage::Refused, 20_000, 4), "another neighbour");
+        assert_eq!(labels.deadline(), 5_000);
+    }
+
     #[test]
     fn a_label_of_a_neighbour_stands_for_one_destination() {
         let mut labels = Labels {
