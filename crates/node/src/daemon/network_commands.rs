@@ -13,7 +13,7 @@ use weft_networks::rules::why::{self, Known, Question, Verdict};
 use weft_networks::{Changed, NetworkError, NewInvite, RouteChange};
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
-use weft_os::netlink::Netlink;
+use weft_os::netlink::{InterfaceAddress, Netlink};
 use weft_os::random::random_bytes;
 use weft_reach::message::Kind;
 use weft_reach::nat::is_private;
@@ -301,10 +301,7 @@ impl Daemon {
             false => self.entry_point(),
         };
         if addresses.is_empty() && entry.is_none() {
-            return Err(
-                "this machine has no address for the code; connect it to a network, or give one with --address"
-                    .to_owned(),
-            );
+            return Err(no_address(&surroundings()?, self.system.interface));
         }
         let new = NewInvite {
             name: host_name(name)?,
@@ -333,9 +330,7 @@ impl Daemon {
     /// Returns the addresses of this node for a code, and those among them at which others see it, and at which a
     /// NAT may let in no datagrams of a joiner.
     fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
-        let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &Subnets::default()));
-        let surroundings = read.map_err(|error| error.to_string())?;
-        let host = HostAddresses::of(&surroundings, self.system.interface, &self.facts.listen);
+        let host = HostAddresses::of(&surroundings()?, self.system.interface, &self.facts.listen);
         let [mapped, mut observed] = [Kind::Mapped, Kind::Observed].map(|kind| self.reaching.own_of(kind));
         observed.retain(|at| !is_private(at.ip()));
         Ok((host.of_invite(&[&mapped[..], &observed].concat()), observed))
@@ -380,6 +375,31 @@ fn answer(reply: Reply, done: Result<impl Document, String>) {
     match done {
         Ok(document) => reply.ok(&document),
         Err(why) => reply.refuse(weft_control::Refusal::new(ErrorCode::Network, why)),
+    }
+}
+
+/// Reads what the system says now.
+fn surroundings() -> Result<Surroundings, String> {
+    let read = Netlink::open().and_then(|mut netlink| Surroundings::read(&mut netlink, &Subnets::default()));
+    read.map_err(|error| error.to_string())
+}
+
+/// Says that there is no address for a code. `own`: the index of the node's interface.
+fn no_address(surroundings: &Surroundings, own: u32) -> String {
+    let passes = |of: &&InterfaceAddress| of.index != own && surroundings.leads(of).is_some();
+    let link_local = |of: &&InterfaceAddress| match of.address {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let mut addresses = surroundings.addresses.iter().filter(passes);
+    match addresses.find(link_local).and_then(|of| surroundings.name(of.index)) {
+        Some(name) => format!(
+            "this machine has link-local addresses alone, which a code cannot name; give it and the other machine addresses of one \
+             network, here for example with: ip address add 192.168.77.1/24 dev {name}"
+        ),
+        None => {
+            "this machine has no address for the code; connect it to a network, or give one with --address".to_owned()
+        }
     }
 }
 
