@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use socket2::{Domain, InterfaceIndexOrAddress, Protocol, Socket, Type};
+use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use tokio::io::ReadBuf;
 use tokio::net::UdpSocket;
 use weft_os::clock::boottime_ms;
@@ -128,6 +128,12 @@ impl Mdns {
         self.state.next_gone()
     }
 
+    /// Returns true if an instance with this full name is announced.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        self.state.knows(name)
+    }
+
     /// Has all instances looked at again.
     pub fn look_again(&mut self) {
         self.state.look_again();
@@ -179,7 +185,8 @@ impl Mdns {
         let now = boottime_ms();
         while let Some((link, datagram)) = self.state.poll_transmit(now) {
             for of in self.sockets.iter().filter(|of| of.link == link) {
-                if let Err(error) = of.socket.try_send_to(&datagram, of.group) {
+                // Not through the runtime, which knows of a new socket only later that it can be written to.
+                if let Err(error) = SockRef::from(&of.socket).send_to(&datagram, &of.group.into()) {
                     tracing::debug!(%error, interface = of.name, "mDNS is not sent");
                 }
             }

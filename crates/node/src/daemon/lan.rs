@@ -25,8 +25,8 @@ const SCOPES: [(&str, &str); 2] = [("", "fips-overlay-v1"), ("-nvpn", "nostr-vpn
 const NPUB_CHARACTERS: usize = 16;
 /// The pause before mDNS is tried again that did not start.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The pause between two looks at the day, with which an announcement changes.
-const LOOK_AT_DAY: Duration = Duration::from_secs(3_600);
+/// The pause between two looks at the day, with which an announcement changes, and at what is kept.
+const LOOK_AGAIN: Duration = Duration::from_secs(3_600);
 
 /// LAN discovery of a node.
 pub(super) struct Lan {
@@ -83,11 +83,12 @@ impl Lan {
         self.changed.insert(peer);
     }
 
-    /// Takes back what is announced.
+    /// Takes back what is announced, and forgets what was found.
     pub(super) fn end(&mut self) {
         if let Some(mdns) = self.mdns.take() {
             mdns.stop();
         }
+        self.sightings.retain(|_| false);
     }
 
     /// Ends mDNS for a while if no socket of it opens.
@@ -145,13 +146,13 @@ impl Daemon {
         let (mut browsed, mut services) = (Vec::new(), Vec::new());
         let mut random = [0; 8];
         random_bytes(&mut random)?;
+        let day = Day::of(unix_s());
         if !wanted.secrets.is_empty() {
-            let day = Day::of(unix_s());
             let announcement = Announcement::new(random, port, day, self.facts.key.as_bytes(), &wanted.secrets);
             services.push(service(SERVICE, self.lan.name.clone(), announcement.entries()));
             browsed.push(SERVICE);
-            (self.lan.day, self.lan.again) = (Some(day), Some(Instant::now() + LOOK_AT_DAY));
         }
+        (self.lan.day, self.lan.again) = (Some(day), Some(Instant::now() + LOOK_AGAIN));
         if fips {
             services.extend(fips_entries(&self.facts.key).map(|(name, entries)| service(FIPS_SERVICE, name, entries)));
             browsed.push(FIPS_SERVICE);
@@ -168,19 +169,26 @@ impl Daemon {
     /// Serves the links of now.
     pub(super) fn apply_links_of_lan(&mut self) {
         let links = &self.desired.links;
-        if let Some(served) = self.lan.mdns.as_mut().map(|mdns| mdns.set_links(links)) {
-            self.lan.check(served);
+        match self.lan.mdns.as_mut().map(|mdns| mdns.set_links(links)) {
+            Some(served) => self.lan.check(served),
+            None if self.lan.again.is_some() => self.announce(),
+            None => {}
         }
     }
 
-    /// Tries again what did not start, and announces anew on another day.
+    /// Tries again what did not start, announces anew on another day, and forgets where peers were whose announcement
+    /// had to make room for others.
     pub(super) fn retry_lan(&mut self, now: Instant) {
         if self.lan.again.is_none_or(|at| at > now) {
             return;
         }
-        self.lan.again = Some(now + LOOK_AT_DAY);
-        if self.lan.mdns.is_none() || self.lan.day != Some(Day::of(unix_s())) {
-            self.announce();
+        self.lan.again = Some(now + LOOK_AGAIN);
+        match &self.lan.mdns {
+            Some(mdns) if self.lan.day == Some(Day::of(unix_s())) => {
+                self.lan.sightings.retain_instances(|name| mdns.knows(name));
+                self.apply_links_of_lan();
+            }
+            _ => self.announce(),
         }
     }
 

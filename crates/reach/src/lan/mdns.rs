@@ -138,6 +138,8 @@ struct OnLink {
     answers: Vec<Answer>,
     /// When the services are asked for next, ms, and the pause after it.
     query: (u64, u64),
+    /// The query that was sent last, which comes back.
+    asked: Vec<u8>,
 }
 
 /// When the records of a service are sent on a link.
@@ -186,9 +188,11 @@ impl Mdns {
         }
     }
 
-    /// Serves these links from now on, and no others; at most [`MAX_LINKS`]. What is new on a link is announced.
+    /// Serves these links from now on, and no others; at most [`MAX_LINKS`]. On those that are new, or have other
+    /// addresses, the services are announced and looked for.
     pub fn set_links(&mut self, now: u64, links: &[Link]) {
         let links = &links[..links.len().min(MAX_LINKS)];
+        let delay = self.delay();
         self.links
             .retain(|index, _| links.iter().any(|link| link.index == *index));
         for link in links {
@@ -196,6 +200,7 @@ impl Mdns {
                 Some(known) if known.link == *link => {}
                 Some(known) => {
                     known.link = link.clone();
+                    known.query = (now + delay, FIRST_QUERY);
                     known.answers.iter_mut().for_each(|answer| answer.announce(now));
                 }
                 None => {
@@ -215,6 +220,7 @@ impl Mdns {
             reads: Bucket::new(READ_BURST, READ_INTERVAL),
             answers: vec![answer; self.services.len()],
             query: (now + self.delay(), FIRST_QUERY),
+            asked: Vec::new(),
         }
     }
 
@@ -276,7 +282,9 @@ impl Mdns {
         if !on_link.reads.take(now) || from.port() != PORT || !on_link.link.has(from.ip()) {
             return false;
         }
+        let is_own = on_link.link.addresses.contains(&from.ip()) && *datagram == *on_link.asked;
         match records::read(datagram) {
+            Some(Message::Query { .. }) if is_own => false,
             Some(Message::Query { questions, known }) => {
                 self.answer(now, link, &questions, &known);
                 false
@@ -285,7 +293,8 @@ impl Mdns {
                 self.defend(now, link, &records);
                 let services = &self.services;
                 let own = |name: &str| services.iter().any(|service| service.full_name() == name);
-                self.found.learn(now, link, &records, &self.browsed, own)
+                let link = self.links.get(&link).map(|on_link| &on_link.link);
+                link.is_some_and(|link| self.found.learn(now, link, &records, &self.browsed, own))
             }
             None => false,
         }
@@ -315,18 +324,22 @@ impl Mdns {
         }
     }
 
-    /// Announces a service again that another host withdraws.
+    /// Announces a service again that another host withdraws, or describes in another way.
     fn defend(&mut self, now: u64, link: u32, records: &[Record]) {
+        let own_host = format!("{}.local", self.host);
         let Some(on_link) = self.links.get_mut(&link) else {
             return;
         };
         for (service, answer) in self.services.iter().zip(&mut on_link.answers) {
             let name = service.full_name();
-            let withdraws = |record: &Record| match &record.data {
-                Data::Pointer(target) => *target == name,
-                _ => record.name == name,
+            let differs = |record: &Record| match &record.data {
+                Data::Pointer(target) => *target == name && record.ttl == 0,
+                _ if record.name != name => false,
+                Data::Server { port, host } => record.ttl == 0 || *port != service.port || *host != own_host,
+                Data::Text(said) => record.ttl == 0 || !same_entries(said, &service.entries),
+                Data::Address(_) => false,
             };
-            if records.iter().any(|record| record.ttl == 0 && withdraws(record)) {
+            if records.iter().any(differs) {
                 answer.send(now);
             }
         }
@@ -352,7 +365,8 @@ impl Mdns {
                 on_link.query = (now + pause, (pause * 3).min(LAST_QUERY));
                 let questions: Vec<_> = self.browsed.iter().map(|of| ((*of).to_owned(), TYPE::PTR)).collect();
                 let known: Vec<_> = self.browsed.iter().flat_map(|of| self.found.known(now, of)).collect();
-                return Some((*index, records::query(&questions, &known)));
+                on_link.asked = records::query(&questions, &known);
+                return Some((*index, on_link.asked.clone()));
             }
         }
         self.ask(now)
@@ -363,10 +377,7 @@ impl Mdns {
         if self.may_ask > now {
             return None;
         }
-        let (index, questions) = self.links.keys().find_map(|index| {
-            let questions = self.found.questions(now, *index);
-            (!questions.is_empty()).then_some((*index, questions))
-        })?;
+        let (index, questions) = self.found.questions(now)?;
         self.may_ask = now + SEND_PAUSE;
         Some((index, records::query(&questions, &[])))
     }
@@ -411,6 +422,12 @@ impl Mdns {
         self.found.look_again();
     }
 
+    /// Returns true if an instance with this full name is kept.
+    #[must_use]
+    pub fn knows(&self, name: &str) -> bool {
+        self.found.contains(name)
+    }
+
     /// Returns how many instances are kept: at most [`MAX_INSTANCES`].
     #[must_use]
     pub fn instances(&self) -> usize {
@@ -423,6 +440,12 @@ impl Mdns {
         let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         DELAY.0 + (mixed ^ (mixed >> 27)) % (DELAY.1 - DELAY.0)
     }
+}
+
+/// Returns true if the entries of a record are those of a service.
+fn same_entries(said: &[(String, Vec<u8>)], own: &[(String, String)]) -> bool {
+    let said = said.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
+    said.eq(own.iter().map(|(key, value)| (key.as_str(), value.as_bytes())))
 }
 
 #[cfg(test)]

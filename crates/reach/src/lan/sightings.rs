@@ -29,7 +29,7 @@ pub const INTERVAL: u64 = 500;
 /// Announcements that are looked at at once, at most.
 pub const LOOK_BURST: u64 = 64;
 /// The interval in which one more announcement is looked at, in ms.
-pub const LOOK_INTERVAL: u64 = 250;
+pub const LOOK_INTERVAL: u64 = 20;
 /// The time from one address of a peer to the next, in ms.
 pub const NEXT_ADDRESS: u64 = 2_000;
 /// The pause when all addresses of a peer were dialled, in ms. It doubles up to [`LAST_PAUSE`].
@@ -96,14 +96,16 @@ impl Sightings {
         self.looks.next(now)
     }
 
-    /// A peer was announced by `instance`. Addresses that [`on_link`] refuses are the caller's to
-    /// leave out. `linked`: it has a direct link.
+    /// A peer was announced by `instance`, at these addresses and no others any more. Addresses that
+    /// [`on_link`] refuses are the caller's to leave out. `linked`: it has a direct link.
     pub fn sight(&mut self, now: u64, key: Key, instance: &str, addresses: &[SocketAddr], linked: bool) {
         if addresses.is_empty() || (self.peers.len() >= MAX_PEERS && !self.peers.contains_key(&key)) {
             return;
         }
         let peer = self.peers.entry(key).or_insert_with(|| Peer::new(now));
         peer.linked = linked;
+        peer.addresses
+            .retain(|sighted| sighted.instance != instance || addresses.contains(&sighted.at));
         for at in addresses.iter().take(MAX_ADDRESSES).rev() {
             peer.add(now, instance, *at);
         }
@@ -117,8 +119,13 @@ impl Sightings {
 
     /// An instance is announced no more.
     pub fn lose(&mut self, instance: &str) {
+        self.retain_instances(|of| of != instance);
+    }
+
+    /// Forgets the instances for which `keep` is false.
+    pub fn retain_instances(&mut self, keep: impl Fn(&str) -> bool) {
         self.peers.retain(|_, peer| {
-            peer.addresses.retain(|sighted| sighted.instance != instance);
+            peer.addresses.retain(|sighted| keep(&sighted.instance));
             !peer.addresses.is_empty()
         });
     }
@@ -156,6 +163,7 @@ impl Sightings {
             if self.may_dial(now, at) {
                 return Some(Dial { key, at });
             }
+            self.peers.get_mut(&key)?.was_not_dialled();
         }
     }
 
@@ -214,6 +222,13 @@ impl Peer {
         self.due = self.due.min(soon);
     }
 
+    /// The address that [`turn`](Self::turn) returned has no budget: it stays one that was not tried.
+    fn was_not_dialled(&mut self) {
+        if let Some(last) = self.addresses.back_mut() {
+            last.tried = false;
+        }
+    }
+
     /// The address whose turn it is; the next one has it later.
     fn turn(&mut self, now: u64) -> Option<SocketAddr> {
         if self.linked {
@@ -254,6 +269,8 @@ pub fn on_link(at: SocketAddr, subnets: &[Subnet]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -316,6 +333,34 @@ mod tests {
         );
         sightings.lose("a");
         assert_eq!(sightings.timeout(), None);
+    }
+
+    #[test]
+    fn an_address_that_is_announced_no_more_is_dialled_no_more() {
+        let mut sightings = Sightings::default();
+        sightings.sight(0, [1; 32], "a", &[at(1), at(2)], false);
+        sightings.sight(0, [1; 32], "b", &[at(4)], false);
+        sightings.sight(0, [1; 32], "a", &[at(2), at(3)], false);
+        let dialled = |sightings: &mut Sightings, from| -> BTreeSet<SocketAddr> {
+            let all = dials(sightings, from, from + 60_000);
+            all.into_iter().map(|(_, dial)| dial.at).collect()
+        };
+        assert_eq!(dialled(&mut sightings, 0), [2, 3, 4].map(at).into());
+        sightings.retain_instances(|instance| instance == "b");
+        assert_eq!(dialled(&mut sightings, 60_000), [at(4)].into());
+    }
+
+    #[test]
+    fn an_address_without_a_budget_is_tried_later() {
+        let mut sightings = Sightings::default();
+        for peer in 1..=4 {
+            sightings.sight(0, [peer; 32], "x", &[at(1)], true);
+            assert!(sightings.poll(0).is_some());
+        }
+        sightings.sight(0, [5; 32], "a", &[at(1)], true);
+        assert_eq!(sightings.poll(0), None);
+        let later = dials(&mut sightings, 0, 60_000);
+        assert_eq!(later.len(), 1, "{later:?}");
     }
 
     #[test]

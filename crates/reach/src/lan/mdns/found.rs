@@ -33,6 +33,8 @@ const NAMES_OF_A_QUERY: usize = 16;
 pub(super) struct Found {
     /// By their full names.
     instances: BTreeMap<String, Instance>,
+    /// The number of the latest change.
+    changes: u64,
     /// The full names of those that are gone since they were asked for.
     gone: BTreeSet<String>,
 }
@@ -52,8 +54,8 @@ struct Instance {
     addresses: Vec<Learnt>,
     /// How often it was asked for, and when it is next, ms.
     asked: (u8, u64),
-    /// Whether it is to be looked at.
-    changed: bool,
+    /// The number of the change since which it is to be looked at: the first one goes first.
+    changed: Option<u64>,
 }
 
 /// An address, and the link and time at which it was learnt.
@@ -87,28 +89,33 @@ impl Instance {
         };
     }
 
-    /// Takes the addresses of its host that a datagram has.
-    fn learn(&mut self, now: u64, link: u32, addresses: &[(IpAddr, u32, bool)]) {
-        let before = self.at();
+    /// Takes the addresses of its host that a datagram has. Returns true if others are known now.
+    fn learn(&mut self, now: u64, link: u32, addresses: &[(IpAddr, u32, bool)]) -> bool {
+        let before = self.addresses.len();
         for ipv6 in [false, true] {
             let of_version = || addresses.iter().filter(|(ip, ..)| ip.is_ipv6() == ipv6);
             let replaces = of_version().any(|(.., replaces)| *replaces);
             self.addresses.retain(|known| {
-                let older = known.at + SAME_ANSWER <= now;
-                let named = of_version().any(|(ip, ttl, _)| *ip == known.ip && *ttl > 0);
-                let withdrawn = of_version().any(|(ip, ttl, _)| *ip == known.ip && *ttl == 0);
-                known.link != link || known.ip.is_ipv6() != ipv6 || named || !(withdrawn || replaces && older)
+                if known.link != link || known.ip.is_ipv6() != ipv6 {
+                    return true;
+                }
+                match of_version().find(|(ip, ..)| *ip == known.ip) {
+                    Some((_, ttl, _)) => *ttl > 0,
+                    None => !replaces || known.at + SAME_ANSWER > now,
+                }
             });
         }
+        let mut differs = self.addresses.len() < before;
         for (ip, ..) in addresses.iter().filter(|(_, ttl, _)| *ttl > 0) {
             let same = |known: &&mut Learnt| known.ip == *ip && known.link == link;
             if let Some(known) = self.addresses.iter_mut().find(same) {
                 known.at = now;
             } else if self.addresses.len() < MAX_ADDRESSES {
                 self.addresses.push(Learnt { ip: *ip, link, at: now });
+                differs = true;
             }
         }
-        self.changed |= self.at() != before;
+        differs
     }
 
     /// Returns the addresses at which it is, in order.
@@ -125,39 +132,43 @@ impl Found {
     pub(super) fn learn(
         &mut self,
         now: u64,
-        link: u32,
+        link: &Link,
         records: &[Record],
         browsed: &[&str],
         own: impl Fn(&str) -> bool,
     ) -> bool {
+        let index = link.index;
         for record in records {
             if let Data::Pointer(target) = &record.data
                 && browsed.contains(&record.name.as_str())
                 && is_instance(target, &record.name)
                 && !own(target)
             {
-                self.point(now, link, target, record);
+                self.point(now, index, target, record);
             }
         }
         let mut addresses: BTreeMap<&str, Vec<(IpAddr, u32, bool)>> = BTreeMap::new();
         for record in records {
             match &record.data {
-                Data::Address(ip) => {
+                // Those beyond are of no use, and each costs a look at all instances of the host.
+                Data::Address(ip) if link.has(*ip) => {
                     let of_host = addresses.entry(&record.name).or_default();
-                    of_host.push((*ip, record.ttl, record.replaces));
+                    if of_host.len() < MAX_ADDRESSES {
+                        of_host.push((*ip, record.ttl, record.replaces));
+                    }
                 }
-                Data::Pointer(_) => {}
-                Data::Server { .. } | Data::Text(_) => self.describe(now, link, record),
+                Data::Pointer(_) | Data::Address(_) => {}
+                Data::Server { .. } | Data::Text(_) => self.describe(now, index, record),
             }
         }
         for (host, addresses) in addresses {
             for instance in self.instances.values_mut().filter(|instance| instance.is_at(host)) {
-                instance.learn(now, link, &addresses);
+                if instance.learn(now, index, &addresses) {
+                    changed(instance, &mut self.changes);
+                }
             }
         }
-        self.instances
-            .values()
-            .any(|instance| instance.changed && instance.is_complete())
+        self.has_changed()
     }
 
     /// Takes a pointer of a service to an instance.
@@ -177,7 +188,7 @@ impl Found {
                 entries: None,
                 addresses: Vec::new(),
                 asked: (0, now + ASK_PAUSE),
-                changed: false,
+                changed: None,
             };
             self.instances.insert(name.to_owned(), instance);
         }
@@ -203,11 +214,15 @@ impl Found {
                 if moved {
                     instance.addresses.retain(|known| known.link != link);
                 }
-                instance.changed |= instance.server != server;
+                if instance.server != server {
+                    changed(instance, &mut self.changes);
+                }
                 instance.server = server;
             }
             Data::Text(entries) => {
-                instance.changed |= instance.entries.as_ref() != Some(entries);
+                if instance.entries.as_ref() != Some(entries) {
+                    changed(instance, &mut self.changes);
+                }
                 instance.entries = Some(entries.clone());
             }
             Data::Pointer(_) | Data::Address(_) => {}
@@ -240,27 +255,35 @@ impl Found {
         self.gone.len() > before
     }
 
-    /// Forgets what was learnt on links that are there no more.
+    /// Forgets what was learnt on links that are there no more, or that have other subnets now.
     pub(super) fn set_links(&mut self, links: &[Link]) {
         let is_there = |index: u32| links.iter().any(|link| link.index == index);
+        let has = |known: &Learnt| links.iter().any(|link| link.index == known.link && link.has(known.ip));
         for instance in self.instances.values_mut() {
             let before = instance.addresses.len();
-            instance.addresses.retain(|known| is_there(known.link));
-            instance.changed |= instance.addresses.len() < before;
-            if !instance.addresses.is_empty() {
-                continue;
+            instance.addresses.retain(has);
+            if instance.addresses.len() < before {
+                changed(instance, &mut self.changes);
             }
-            if before > 0 || !is_there(instance.link) {
+            // It is asked for where it still is.
+            if let Some(known) = instance.addresses.first() {
+                instance.link = if is_there(instance.link) {
+                    instance.link
+                } else {
+                    known.link
+                };
+            } else if before > 0 || !is_there(instance.link) {
                 instance.until = 0;
             }
         }
     }
 
-    /// Returns a complete instance that is to be looked at.
+    /// Returns the complete instance that is to be looked at for the longest time.
     pub(super) fn next_changed(&mut self) -> Option<Seen> {
-        let mut all = self.instances.iter_mut();
-        let (name, instance) = all.find(|(_, instance)| instance.changed && instance.is_complete())?;
-        instance.changed = false;
+        let complete = self.instances.iter_mut().filter(|(_, instance)| instance.is_complete());
+        let changed = complete.filter(|(_, instance)| instance.changed.is_some());
+        let (name, instance) = changed.min_by_key(|(_, instance)| instance.changed)?;
+        instance.changed = None;
         let (port, _) = instance.server.clone()?;
         Some(Seen {
             service: instance.service.clone(),
@@ -274,12 +297,19 @@ impl Found {
     /// Returns true if [`next_changed`](Self::next_changed) has one.
     pub(super) fn has_changed(&self) -> bool {
         let mut all = self.instances.values();
-        all.any(|instance| instance.changed && instance.is_complete())
+        all.any(|instance| instance.changed.is_some() && instance.is_complete())
+    }
+
+    /// Returns true if an instance with this full name is kept.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.instances.contains_key(name)
     }
 
     /// Has all instances looked at again.
     pub(super) fn look_again(&mut self) {
-        self.instances.values_mut().for_each(|instance| instance.changed = true);
+        for instance in self.instances.values_mut() {
+            changed(instance, &mut self.changes);
+        }
     }
 
     /// Returns the full name of an instance that is gone.
@@ -294,12 +324,15 @@ impl Found {
         ends.chain(asks.map(|instance| instance.asked.1.max(may_ask))).min()
     }
 
-    /// Returns the names and types to ask for on a link, and counts them as asked for.
-    pub(super) fn questions(&mut self, now: u64, link: u32) -> Vec<(String, TYPE)> {
-        let due = |of: &Instance| of.is_asked_for() && of.asked.1 <= now && of.link == link;
+    /// Returns the names and types to ask for, and the link of them, and counts them as asked for. The instance that
+    /// waits for the longest time decides which link it is.
+    pub(super) fn questions(&mut self, now: u64) -> Option<(u32, Vec<(String, TYPE)>)> {
+        let is_due = |of: &Instance| of.is_asked_for() && of.asked.1 <= now;
+        let due = self.instances.values().filter(|instance| is_due(instance));
+        let link = due.min_by_key(|instance| instance.asked.1)?.link;
         let mut questions = Vec::new();
         for (name, instance) in &mut self.instances {
-            if !due(instance) || questions.len() + 2 > NAMES_OF_A_QUERY {
+            if !is_due(instance) || instance.link != link || questions.len() + 2 > NAMES_OF_A_QUERY {
                 continue;
             }
             let (times, _) = instance.asked;
@@ -315,7 +348,7 @@ impl Found {
                 questions.push((name.clone(), TYPE::TXT));
             }
         }
-        questions
+        Some((link, questions))
     }
 
     /// Returns the instances of a service that live for more than half of the longest life: service, name, and the
@@ -338,6 +371,12 @@ impl Found {
     pub(super) fn len(&self) -> usize {
         self.instances.len()
     }
+}
+
+/// Has an instance looked at, in its turn.
+fn changed(instance: &mut Instance, changes: &mut u64) {
+    *changes += 1;
+    instance.changed.get_or_insert(*changes);
 }
 
 /// Returns true if a name is that of an instance of a service: one label more.

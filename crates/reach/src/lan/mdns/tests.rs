@@ -149,7 +149,7 @@ fn an_instance_is_found_with_addresses_and_entries() {
         addresses: at.collect(),
         entries: vec![("v".to_owned(), b"2".to_vec())],
     };
-    assert_eq!(lan.changed(1), [seen.clone()]);
+    assert_eq!(lan.changed(1), std::slice::from_ref(&seen));
     // It is looked at once, and again when the reader has other networks.
     lan.run(10 * MINUTE);
     assert_eq!(lan.changed(1), []);
@@ -212,7 +212,6 @@ fn a_change_reaches_the_others_at_once() {
     lan.mdns(2).announce(MINUTE, vec![other]);
     lan.run(MINUTE);
     assert_eq!(lan.changed(1)[0].entries, [("v".to_owned(), b"3".to_vec())]);
-    // The old address stays for the time in which it may belong to the same answer.
     lan.mdns(2).set_links(MINUTE, &[link(INDEX, 9)]);
     lan.run(MINUTE + 2 * SEND_PAUSE);
     let addresses = lan.changed(1).pop().unwrap().addresses;
@@ -339,6 +338,111 @@ fn datagrams_from_elsewhere_are_not_heard() {
     assert!(!mdns.handle(5_000, INDEX, from(1), &own), "its own");
     assert_eq!(mdns.instances(), 0);
     assert!(mdns.handle(5_000, INDEX, "[fe80::2%3]:5353".parse().unwrap(), &good));
+}
+
+#[test]
+fn a_link_that_goes_leaves_no_question_behind() {
+    let mut mdns = host(1);
+    let other = INDEX + 1;
+    mdns.set_links(0, &[link(INDEX, 1), link(other, 11)]);
+    // On the second link, all but the entries of an instance whose host is on both.
+    mdns.handle(10_000, INDEX, from(2), &announcement(2, false));
+    let mut part = Packet::new_reply(0);
+    let name = format!("x.{SERVICE}");
+    let server = simple_dns::rdata::SRV {
+        priority: 0,
+        weight: 0,
+        port: 2121,
+        target: Name::new_unchecked("h2.local"),
+    };
+    for (of, data) in [
+        (SERVICE, RData::PTR(PTR(Name::new_unchecked(&name)))),
+        (&name, RData::SRV(server)),
+        ("h2.local", RData::A(Ipv4Addr::new(192, 168, 1, 2).into())),
+    ] {
+        part.answers
+            .push(ResourceRecord::new(Name::new_unchecked(of), CLASS::IN, 4_500, data));
+    }
+    let part = part.build_bytes_vec().unwrap();
+    mdns.handle(10_000, INDEX, from(2), &part);
+    mdns.handle(10_000, other, from(2), &part);
+    mdns.set_links(10_001, &[link(INDEX, 1)]);
+    let mut now = 10_001;
+    while now < 10 * MINUTE {
+        mdns.handle_timeout(now);
+        while let Some((on, _)) = mdns.poll_transmit(now) {
+            assert_eq!(on, INDEX);
+        }
+        let next = mdns.timeout().unwrap();
+        assert!(next > now, "nothing is left to do at {now}");
+        now = next;
+    }
+    assert_eq!(mdns.instances(), 2);
+}
+
+#[test]
+fn another_network_on_a_link_is_another_lan() {
+    let mut lan = Lan::of([1, 2]);
+    lan.run(MINUTE);
+    let mut moved = link(INDEX, 1);
+    moved.addresses[0] = "10.0.0.1".parse().unwrap();
+    moved.subnets = vec!["10.0.0.0/24".parse().unwrap()];
+    let mdns = lan.mdns(1);
+    mdns.next_changed().unwrap();
+    mdns.set_links(MINUTE, std::slice::from_ref(&moved));
+    let kept = mdns.next_changed().unwrap().addresses;
+    assert!(kept.iter().all(SocketAddr::is_ipv6), "{kept:?}");
+    while mdns.poll_transmit(MINUTE).is_some() {}
+    let asks = mdns.timeout().unwrap();
+    assert!(
+        (MINUTE + DELAY.0..MINUTE + DELAY.1).contains(&asks),
+        "it looks for others at once"
+    );
+}
+
+#[test]
+fn the_first_that_changed_is_looked_at_first() {
+    let mut mdns = host(1);
+    for last in [9, 2, 5] {
+        mdns.handle(5_000, INDEX, from(last), &announcement(last, false));
+    }
+    let order: Vec<_> = std::iter::from_fn(|| mdns.next_changed())
+        .map(|seen| seen.name)
+        .collect();
+    assert_eq!(order, [9, 2, 5].map(|last| format!("i{last}.{SERVICE}")));
+}
+
+#[test]
+fn a_query_that_comes_back_has_no_answer() {
+    let mut mdns = host(1);
+    let mut sent = Vec::new();
+    for now in (0..3_000).step_by(10) {
+        while let Some((_, datagram)) = mdns.poll_transmit(now) {
+            mdns.handle(now, INDEX, from(1), &datagram);
+            sent.push((now, datagram));
+        }
+    }
+    // Two announcements, and queries after the delay, 1 s and no more.
+    assert_eq!(
+        sent.len(),
+        4,
+        "{:?}",
+        sent.iter().map(|(now, _)| now).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn records_of_another_kind_are_corrected() {
+    let mut lan = Lan::of([1, 2]);
+    lan.run(MINUTE);
+    let mut forged = service("i2");
+    forged.port = 9;
+    forged.entries = vec![("v".to_owned(), "x".to_owned())];
+    let forged = records::response(&forged, "h2", &link(INDEX, 2), false).unwrap();
+    lan.hear(7, &forged);
+    lan.run(MINUTE + 200);
+    let seen = lan.changed(1);
+    assert_eq!((seen[0].port, seen.len()), (2121, 1), "{seen:?}");
 }
 
 #[test]
