@@ -25,7 +25,7 @@ const SCOPES: [(&str, &str); 2] = [("", "fips-overlay-v1"), ("-nvpn", "nostr-vpn
 const NPUB_CHARACTERS: usize = 16;
 /// The pause before mDNS is tried again that did not start.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The pause between two looks at the day, with which an announcement changes, and at what is kept.
+/// The pause between two looks at what is kept.
 const LOOK_AGAIN: Duration = Duration::from_secs(3_600);
 
 /// LAN discovery of a node.
@@ -34,7 +34,7 @@ pub(super) struct Lan {
     sightings: Sightings,
     /// The name of the instance, and of the host: another one for each start.
     name: String,
-    /// When mDNS is tried again, or the day is looked at.
+    /// When mDNS is tried again, or what is kept is looked at.
     again: Option<Instant>,
     /// The day that the announcement is of.
     day: Option<Day>,
@@ -179,16 +179,21 @@ impl Daemon {
     /// Tries again what did not start, announces anew on another day, and forgets where peers were whose announcement
     /// had to make room for others.
     pub(super) fn retry_lan(&mut self, now: Instant) {
-        if self.lan.again.is_none_or(|at| at > now) {
+        // A clock that is set a while after the start makes another day of it at any time.
+        let other_day = self.lan.mdns.is_some() && self.lan.day != Some(Day::of(unix_s()));
+        if !other_day && self.lan.again.is_none_or(|at| at > now) {
             return;
         }
         self.lan.again = Some(now + LOOK_AGAIN);
         match &self.lan.mdns {
-            Some(mdns) if self.lan.day == Some(Day::of(unix_s())) => {
+            Some(mdns) if !other_day => {
                 self.lan.sightings.retain_instances(|name| mdns.knows(name));
                 self.apply_links_of_lan();
             }
-            _ => self.announce(),
+            _ => {
+                self.look_again_in_lan();
+                self.announce();
+            }
         }
     }
 
