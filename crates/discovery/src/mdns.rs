@@ -51,11 +51,11 @@ impl Mdns {
         }
     }
 
-    /// Serves these links from now on, and no others. A link of which a socket does not open is served as far as
-    /// others do.
+    /// Serves these links from now on, and no others. A link of which one socket does not open is served by the other
+    /// one.
     ///
     /// # Errors
-    /// No socket opens, of at least one link.
+    /// The error of a socket, if no link has an open one.
     pub fn set_links(&mut self, links: &[Link]) -> io::Result<()> {
         let links = &links[..links.len().min(mdns::MAX_LINKS)];
         let wanted = |of: &OnLink| {
@@ -96,7 +96,8 @@ impl Mdns {
         self.state.browse(boottime_ms(), services);
     }
 
-    /// Waits until an instance is to be looked at or is gone. What is due is sent meanwhile.
+    /// Waits for an instance that is new, has changed or has gone, and sends announcements, queries and answers
+    /// meanwhile.
     pub async fn next(&mut self) {
         loop {
             self.send();

@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    /// Tells the link what the session has found out about the size of its path.
+    /// Tells the link whether its path is narrow, as the session has measured.
     pub(super) fn follow_size(&mut self, now: u64, addr: NodeAddr) {
         let known = self.peers.get(&addr).and_then(|peer| peer.session.direct_narrowness());
         if let Some((at, is_narrow)) = known {

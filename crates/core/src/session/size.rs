@@ -186,8 +186,8 @@ impl Session {
         (self.probing, self.other_sizes) = (None, Vec::new());
     }
 
-    /// Keeps the size of the path that is left, in case packets return there. They return to a narrow one when
-    /// it is not narrow any longer, or when there is no other.
+    /// Keeps the size of the path that is left, in case packets return there. The size of a narrow path is not kept:
+    /// packets return there only once it has recovered, or without another path.
     fn leave_path(&mut self, now: u64) {
         let left = self.probing.take().filter(|left| !left.search.is_narrow());
         let Some(mut left) = left else { return };

@@ -25,7 +25,7 @@ const SCOPES: [(&str, &str); 2] = [("", "fips-overlay-v1"), ("-nvpn", "nostr-vpn
 const NPUB_CHARACTERS: usize = 16;
 /// The pause before mDNS is tried again that did not start.
 const AGAIN: Duration = Duration::from_secs(30);
-/// The pause between two looks at what is kept.
+/// The pause between two looks at the addresses that are kept.
 const LOOK_AGAIN: Duration = Duration::from_secs(3_600);
 
 /// LAN discovery of a node.
@@ -34,7 +34,7 @@ pub(super) struct Lan {
     sightings: Sightings,
     /// The name of the instance, and of the host: another one for each start.
     name: String,
-    /// When mDNS is tried again, or what is kept is looked at.
+    /// The time of the next try to start mDNS, or of the next look at the addresses that are kept.
     again: Option<Instant>,
     /// The day that the announcement is of.
     day: Option<Day>,

@@ -384,7 +384,8 @@ fn surroundings() -> Result<Surroundings, String> {
     read.map_err(|error| error.to_string())
 }
 
-/// Says that there is no address for a code. `own`: the index of the node's interface.
+/// Returns the error of an invite on a host without an address for the code. `own` is the index of the node's
+/// interface.
 fn no_address(surroundings: &Surroundings, own: u32) -> String {
     let passes = |of: &&InterfaceAddress| of.index != own && surroundings.leads(of).is_some();
     let link_local = |of: &&InterfaceAddress| match of.address {

@@ -1,10 +1,10 @@
 //! Multicast DNS (RFC 6762) for the services (RFC 6763) of LAN discovery alone: what is announced, what is answered,
 //! and the instances that others announce.
 //!
-//! It is no resolver and no responder for a whole host. Records of other services cost their parsing and are not kept;
-//! names of instances and hosts are random or follow from a key, so they are not probed before they are announced;
-//! all answers are multicast, each service at most once a second on a link. What a link may cost is bounded by what
-//! arrives there ([`READ_BURST`]), not by what it says.
+//! A resolver or responder for a whole host is not part of it. Records of other services cost their parsing and are
+//! not kept. Names of instances and hosts are random or follow from a key, so no probe goes before their
+//! announcement. All answers are multicast, each service at most once a second on a link. The budget of a link counts
+//! the datagrams that arrive there ([`READ_BURST`]), whatever they say.
 //!
 //! Never here: sockets, clocks, and what the entries of an instance mean.
 
