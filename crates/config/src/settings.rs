@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use weft_contract::MAX_LANES;
 use weft_core::ReportMode;
 use weft_networks::MAX_OFFERED;
 use weft_noise::fast::Suite;
 use weft_nostr::rendezvous::MAX_RELAYS;
-use weft_packet::{MAX_LANES, MAX_TRAIN_SEGMENTS};
+use weft_packet::MAX_TRAIN_SEGMENTS;
 use weft_perf::plan;
 use weft_roster::rules::MAX_RULES;
 use weft_wire::{Subnet, fast};

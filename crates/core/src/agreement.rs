@@ -9,8 +9,8 @@
 //! stays without fast frames. docs/protocol/fast.md, "Negotiation" and "Hop keys".
 
 use rand_core::Rng as _;
+use weft_contract::{EpochId, FastKeys, ReceiverIndex};
 use weft_noise::fast::{Seed, Suite, digest};
-use weft_packet::{EpochId, FastKeys, ReceiverIndex};
 use weft_wire::fast::{Capabilities, DIGEST_LEN, READS_FULL};
 
 use crate::Frames;

@@ -60,7 +60,7 @@ pub struct Config {
     /// share of one core, from the measured cost of one operation on this host. Link handshakes and
     /// session handshakes have this rate each.
     pub unproven_per_second: u64,
-    /// Number of lanes of this node, 1 to [`MAX_LANES`](weft_packet::MAX_LANES). Each lane has fast
+    /// Number of lanes of this node, 1 to [`MAX_LANES`](weft_contract::MAX_LANES). Each lane has fast
     /// keys of its own.
     pub lanes: u8,
     /// Unix time in seconds at which the caller's clock read zero. Announcements contain the time

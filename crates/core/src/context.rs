@@ -4,9 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use rand_core::{CryptoRng, Rng};
+use weft_contract::{Command, Endpoint, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand, SocketId};
 use weft_noise::tag::TAG_MASK;
 use weft_noise::{Identity, PublicKey};
-use weft_packet::{Command, Endpoint, LANE_MASK, LinkCommand, LinkId, ReceiverIndex, SessionCommand, SocketId};
 use weft_wire::NodeAddr;
 use weft_wire::session::{DataPorts, TraversalType};
 

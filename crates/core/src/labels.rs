@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{Label, LinkId};
+use weft_contract::{Label, LinkId};
 use weft_wire::NodeAddr;
 
 /// Maximum number of labels that one neighbour may have at this node.

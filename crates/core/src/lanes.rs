@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{CountedEpoch, LinkActivity, LinkId, Measured, Received, SessionActivity, Totals};
+use weft_contract::{CountedEpoch, LinkActivity, LinkId, Measured, Received, SessionActivity, Totals};
 use weft_wire::NodeAddr;
 use weft_wire::mmp::ReceiverReport;
 

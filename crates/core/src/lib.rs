@@ -66,4 +66,3 @@ pub use status::{
 };
 pub use turned_away::TurnedAway;
 pub use uplinks::Uplink;
-pub use weft_packet::firewall;

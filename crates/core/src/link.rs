@@ -25,10 +25,10 @@ mod twins;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
+use weft_contract::{Endpoint, LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_noise::PublicKey;
 use weft_noise::fast::Seed;
 use weft_noise::tag::TagKeys;
-use weft_packet::{Endpoint, LinkActivity, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_wire::address;
 use weft_wire::link::{
     Disconnect, DisconnectReason, ELSEWHERE, KEY_IN_TWO, LinkMessageType, MAX_PROBE, MOVED, PROBE_ANSWER, SPARE,

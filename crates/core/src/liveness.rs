@@ -4,7 +4,7 @@
 //! never answered. So idle ends stay idle, and payload without an answer means that the peer is
 //! gone or has lost its keys.
 
-use weft_packet::Totals;
+use weft_contract::Totals;
 
 /// What was received and sent on one link or in one session. Times are ms.
 #[derive(Debug)]

@@ -10,7 +10,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use weft_packet::{CountedEpoch, Measured, Received};
+use weft_contract::{CountedEpoch, Measured, Received};
 use weft_wire::mmp::ReceiverReport;
 
 use crate::thousandths;

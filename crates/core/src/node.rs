@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rand_core::CryptoRng;
+use weft_contract::{Endpoint, Expected, LinkId, TableCommand};
 use weft_noise::Identity;
-use weft_packet::firewall::Policy;
-use weft_packet::{Endpoint, Expected, LinkId, TableCommand};
 use weft_wire::NodeAddr;
 use weft_wire::link::DisconnectReason;
 
@@ -110,8 +109,10 @@ pub struct Node {
     hops: Hops,
     /// The comparison of the relays of each session in use.
     relays: RelayChoices,
-    /// The rules for IP packets, as the lanes have them.
-    policy: Option<Arc<Policy>>,
+    /// Whether there are rules for IP packets.
+    has_rules: bool,
+    /// The number of policies that the lanes have been given.
+    policies: u64,
     counters: NodeCounters,
 }
 
@@ -143,7 +144,8 @@ impl Node {
             sightings: Sightings::default(),
             hops: Hops::default(),
             relays: RelayChoices::default(),
-            policy: None,
+            has_rules: false,
+            policies: 0,
             counters: NodeCounters::default(),
         }
     }
@@ -382,8 +384,8 @@ mod tests {
     use rand_core::SeedableRng as _;
     use std::net::SocketAddr;
 
+    use weft_contract::Command;
     use weft_noise::{PublicKey, SecretKey};
-    use weft_packet::Command;
 
     use super::*;
     use crate::PeerConfig;

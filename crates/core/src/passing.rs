@@ -4,7 +4,7 @@
 //! evidence is the peer's ReceiverReports, which a FIPS daemon and a weft node send while they
 //! receive IP packets.
 
-use weft_packet::SessionActivity;
+use weft_contract::SessionActivity;
 
 /// Time for which a passed IP packet counts as recent, in ms. The state leaves
 /// [`PeerState::Payload`](crate::PeerState::Payload) at most one sample of the lane (250 ms) after
@@ -123,7 +123,7 @@ impl Passing {
 
 #[cfg(test)]
 mod tests {
-    use weft_packet::{Received, Totals};
+    use weft_contract::{Received, Totals};
     use weft_wire::NodeAddr;
 
     use super::*;

@@ -6,7 +6,7 @@
 //! its probe came by, and the path changes if another one is clearly better in two rounds in a row.
 //! docs/protocol/behaviour.md, "Choice of relays".
 
-use weft_packet::LinkId;
+use weft_contract::LinkId;
 
 /// Probes over each path in a round.
 const TRIES: u32 = 8;

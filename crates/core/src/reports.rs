@@ -6,7 +6,7 @@
 //! bounded number of times. If a heartbeat is due and frames were received, a report is sent
 //! instead.
 
-use weft_packet::{ReportKind, Totals};
+use weft_contract::{ReportKind, Totals};
 
 use crate::ReportMode;
 use crate::metrics::Metrics;
@@ -137,7 +137,7 @@ impl Reports {
 
 #[cfg(test)]
 mod tests {
-    use weft_packet::{CountedEpoch, Measured};
+    use weft_contract::{CountedEpoch, Measured};
     use weft_wire::mmp::ReceiverReport;
 
     use super::*;

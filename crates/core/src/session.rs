@@ -15,9 +15,9 @@ mod reports;
 mod service;
 mod size;
 
+use weft_contract::{EpochId, LinkId, Measured, Relay, SendCommand, SessionActivity, SessionCommand};
 use weft_noise::PublicKey;
 use weft_noise::aead::TAG_LEN;
-use weft_packet::{EpochId, LinkId, Measured, Relay, SendCommand, SessionActivity, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session;

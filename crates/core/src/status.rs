@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use weft_contract::{Endpoint, Totals};
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
-use weft_packet::{Endpoint, Totals};
 
 use crate::node::Peer;
 use crate::progress::{Look, Trouble};

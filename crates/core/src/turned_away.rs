@@ -8,8 +8,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use weft_contract::{Bucket, Rate};
 use weft_noise::PublicKey;
-use weft_packet::{Bucket, Rate};
 
 /// Maximum number of nodes.
 pub(crate) const MOST: usize = 16;

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use rand_core::CryptoRng;
-use weft_packet::{Bucket, LinkId, Rate};
+use weft_contract::{Bucket, LinkId, Rate};
 
 /// Maximum number of Diffie-Hellman operations that one message costs: those with the static and
 /// the ephemeral key, and a new key pair.

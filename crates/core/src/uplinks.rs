@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use weft_packet::{Endpoint, ProbeKind, SocketId};
+use weft_contract::{Endpoint, ProbeKind, SocketId};
 
 /// An underlay socket that leads through one interface of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ mod tests {
         // An ordinary socket answers through the interface by which the peer has asked.
         let asked = |device| {
             let ip = [192, 0, 2, 9].into();
-            v4.with_local(Some(weft_packet::LocalEnd { ip, device }))
+            v4.with_local(Some(weft_contract::LocalEnd { ip, device }))
         };
         assert!(!uplinks.is_spare(v4) && !uplinks.is_spare(asked(0)) && !uplinks.is_spare(asked(6)));
         assert!(uplinks.is_spare(asked(7)));

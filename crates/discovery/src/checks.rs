@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use weft_contract::{Bucket, Rate};
 use weft_noise::PublicKey;
-use weft_packet::{Bucket, Rate};
 
 /// A peer that was heard within this time is not asked.
 const FRESH: u64 = 2_000;

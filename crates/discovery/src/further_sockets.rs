@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::SocketId;
+use weft_contract::SocketId;
 use weft_wire::NodeAddr;
 
 /// Sockets at a time.

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use weft_contract::{Bucket, Rate};
 use weft_noise::PublicKey;
-use weft_packet::{Bucket, Rate};
 use weft_wire::grant::{Answer, Ask, MAX_PORTS, Purpose, Status};
 
 /// The interval between two times that a question is sent.

@@ -3,11 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
-use weft_core::{Config, PeerConfig};
-use weft_packet::{
+use weft_contract::{
     Command, CountedEpoch, EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, ProbeKind, Received,
     ReceiverIndex, Report, SendCommand, SessionActivity, SessionReport, Totals,
 };
+use weft_core::{Config, PeerConfig};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::mmp::ReceiverReport;

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use weft_contract::{
+    Command, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report,
+    SendCommand, SessionCommand, SessionKeys, TableCommand,
+};
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::{Checksum, complete};
-use weft_packet::{
-    Command, Counters, DropReason, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, TableCommand, Train,
-};
+use weft_packet::{Counters, DropReason, Lane, Train};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, Subnet, session};
 
@@ -112,7 +113,7 @@ impl Trio {
             mtu: MTU,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         };
         let mut trio = Self {
             now: 1_000,

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
-use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
-use weft_packet::{
-    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport, ReceiverIndex, Report,
-    SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
+use weft_contract::{
+    Command, EpochId, EpochUse, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport, ReceiverIndex, Report,
+    SendCommand, SessionCommand, SessionKeys, TableCommand,
 };
+use weft_noise::{Identity, PublicKey, SecretKey, ik, xk};
+use weft_packet::{Lane, Train, Transmit};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::virtio::VirtioNetHdr;
@@ -26,7 +27,7 @@ const MAX_KEPT: usize = 64;
 struct Outbox(Vec<(SocketAddr, Vec<u8>)>);
 
 impl Transmit for Outbox {
-    fn transmit(&mut self, to: weft_packet::Endpoint, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: weft_contract::Endpoint, train: &[u8], segment: usize) {
         self.0
             .extend(train.chunks(segment).map(|datagram| (to.remote(), datagram.to_vec())));
     }
@@ -66,7 +67,7 @@ impl Hostile {
             mtu: 1280,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         });
         let mut train = Train::new(Outbox::default(), 64);
         let peer = target.node_addr();

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
+use weft_contract::{
+    Command, EpochId, EpochUse, Expected, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report, ReportKind,
+    SendCommand, SessionCommand, SessionKeys, TableCommand,
+};
 use weft_noise::Key;
 use weft_packet::split::Splitter;
-use weft_packet::{
-    Command, EpochId, EpochUse, Expected, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report,
-    ReportKind, SendCommand, SessionCommand, SessionKeys, TableCommand, Train, Transmit, mss,
-};
+use weft_packet::{Lane, Train, Transmit, mss};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
 use weft_wire::shim::ShimHeader;
@@ -50,7 +51,7 @@ pub fn lane(data: &[u8]) {
 pub(super) struct Sent(pub(super) Vec<(SocketAddr, Vec<u8>)>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, to: weft_packet::Endpoint, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: weft_contract::Endpoint, train: &[u8], segment: usize) {
         assert!(!train.is_empty() && segment > 0);
         self.0.extend(train.chunks(segment).map(|d| (to.remote(), d.to_vec())));
     }
@@ -85,7 +86,7 @@ impl Pair {
                 mtu: MTU,
                 probe: false,
                 transit: false,
-                handshakes: weft_packet::HandshakeLimits::default(),
+                handshakes: weft_contract::HandshakeLimits::default(),
             })
         };
         let mut pair = Self {

@@ -3,12 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::firewall::{MAX_FLOWS, Policy};
-use weft_packet::{
-    Command, DropReason, EpochId, EpochUse, FastKeys, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train,
+use weft_contract::rules::Policy;
+use weft_contract::{
+    Command, EpochId, EpochUse, FastKeys, HandshakeLimits, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
+    SessionCommand, SessionKeys, TableCommand,
 };
+use weft_noise::fast::{LaneSecrets, Secret, Suite};
+use weft_packet::firewall::MAX_FLOWS;
+use weft_packet::{DropReason, Lane, Train};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, Subnet};
 
@@ -44,7 +46,8 @@ pub fn rules(data: &[u8]) {
 struct Node {
     lane: Lane,
     train: Train<Sent>,
-    policy: Option<Arc<Policy>>,
+    /// The number of policies that it has been given.
+    policies: u64,
     model: Model,
 }
 
@@ -92,7 +95,7 @@ impl Pair {
             Node {
                 lane: Lane::new(config),
                 train: Train::new(Sent::default(), 64),
-                policy: None,
+                policies: 0,
                 model: Model::default(),
             }
         };
@@ -180,8 +183,8 @@ impl Pair {
             7 => self.send_any(input),
             _ => self.send(input),
         }
-        for Node { lane, policy, .. } in &self.nodes {
-            assert!(policy.as_ref().is_none_or(|policy| policy.flows().len() <= MAX_FLOWS));
+        for Node { lane, .. } in &self.nodes {
+            assert!(lane.flows().len() <= MAX_FLOWS);
             assert_eq!(lane.check_invariants(), Ok(()));
         }
     }
@@ -190,8 +193,8 @@ impl Pair {
         let at = input.below(2);
         let slow = SlowPolicy::from(input, at);
         let policy = [(NODES[1 - at], slow.peer_rules())].into();
-        let policy = Arc::new(Policy::new(NODES[at], self.nodes[at].policy.as_deref(), 7, policy));
-        self.nodes[at].policy = Some(policy.clone());
+        self.nodes[at].policies += 1;
+        let policy = Arc::new(Policy::new(NODES[at], self.nodes[at].policies, policy, None));
         self.nodes[at].model.policy = Some(slow);
         let policy = Some(policy);
         self.apply(at, Command::Table(TableCommand::SetPolicy { policy }));

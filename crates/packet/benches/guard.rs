@@ -19,6 +19,10 @@ mod rules;
 
 use std::hint::black_box;
 
+use weft_contract::{
+    Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
+    SessionCommand, SessionKeys, TableCommand,
+};
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_noise::replay::ReplayWindow;
@@ -26,10 +30,7 @@ use weft_packet::checksum::Checksum;
 use weft_packet::coalesce::Coalescer;
 use weft_packet::flow::FlowHasher;
 use weft_packet::split::Splitter;
-use weft_packet::{
-    Command, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
-};
+use weft_packet::{HEADROOM, Inbound, Lane, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::{GSO_TCPV6, NEEDS_CSUM, VirtioNetHdr};
 
@@ -347,7 +348,7 @@ fn pair() -> [End; 2] {
             mtu: MTU,
             probe: false,
             transit: true,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         });
         let mut train = Train::new(Sent::default(), 64);
         lane.apply(NOW, install_link(1, send, recv), &mut train);

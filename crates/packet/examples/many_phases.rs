@@ -21,12 +21,13 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
+use weft_contract::{
+    Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
+    SessionCommand, SessionKeys, TableCommand,
+};
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
-use weft_packet::{
-    Command, DropReason, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand, LinkId,
-    LinkKeys, ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit,
-};
+use weft_packet::{DropReason, HEADROOM, Lane, Train, Transmit};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
 
@@ -61,7 +62,7 @@ impl End {
             mtu,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         });
         let mut end = Self {
             lane,

@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use weft_contract::{Bucket, Rate, bounds};
 use weft_wire::outside::{Outside, Token};
-
-use crate::bounds;
-use crate::bucket::{Bucket, Rate};
 
 /// Awaited datagrams that go to the core. The network sees tokens, and can repeat them at any rate.
 const RATE: Rate = Rate {

@@ -7,10 +7,9 @@
 //! theirs. Handshake messages have a rate for each destination as well, so that a flood at one node
 //! leaves room for handshakes with others.
 
+use weft_contract::{Bucket, Rate};
 use weft_wire::NodeAddr;
 use weft_wire::fsp::{self, FspPhase};
-
-use crate::bucket::{Bucket, Rate};
 
 /// Handshake messages to forward to one destination. The burst is small: a node behind this one
 /// with the same rate takes by a random draw until a burst is over.

@@ -24,7 +24,7 @@ pub(crate) use ingress::{SessionIngress, Source};
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;
 
-use crate::control::CountedEpoch;
+use weft_contract::CountedEpoch;
 
 /// The number of fast keys that one session or link holds at a time: the present ones, earlier and
 /// later ones.

@@ -12,7 +12,6 @@ mod flow_key;
 mod flows;
 mod held;
 mod known;
-mod policy;
 mod recent;
 
 use std::collections::BTreeMap;
@@ -22,22 +21,20 @@ use std::sync::Arc;
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
-pub use self::flows::{FlowTable, MAX_FLOWS};
-pub use self::known::{KnownFlow, KnownFlows};
-pub use self::policy::{
-    Addresses, Facts, NetworkRules, PeerRules, Policy, PortRanges, Protocol, Reason, Rule, RuleList, RuleSet, Scope,
-};
+use weft_contract::rules::{Facts, Policy};
+use weft_contract::{Bucket, Rate};
+use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use self::flow_key::{About, Direction, FlowKey, Packet};
+pub use self::flows::{FlowTable, MAX_FLOWS};
 use self::recent::RecentFlows;
-use crate::bucket::{Bucket, Rate};
 use crate::counters::DropReason;
 use crate::icmp::{IcmpError, MAX_ERROR_PACKET};
-use crate::inner::Inner;
+use crate::inner::{Inner, addresses};
 use crate::lane::Lane;
 use crate::outbound::TunPacket;
 use crate::sender::Sender;
-use crate::tables::{Routes, SessionKey, addresses};
+use crate::tables::{Routes, SessionKey};
 use crate::train::{Train, Transmit};
 
 /// ICMP errors a second for the denied packets of one peer.
@@ -55,8 +52,8 @@ const SYN: u8 = 2;
 const SYN_AND_ACK: u8 = 18;
 
 /// The firewall of one lane.
-#[derive(Default)]
 pub(crate) struct Firewall {
+    flows: Arc<FlowTable>,
     active: Option<Active>,
 }
 
@@ -81,6 +78,7 @@ pub(crate) struct Settled {
 /// The firewall of a lane while there is a policy.
 struct Active {
     policy: Arc<Policy>,
+    flows: Arc<FlowTable>,
     recent: RecentFlows,
     settled: Settled,
     /// What is left of the rate of errors about the denied packets of each peer.
@@ -88,13 +86,27 @@ struct Active {
 }
 
 impl Firewall {
+    /// Makes one that checks nothing. `flows` are those of all lanes of the node.
+    pub(crate) const fn new(flows: Arc<FlowTable>) -> Self {
+        Self { flows, active: None }
+    }
+
+    /// Returns the flows that all lanes of the node know.
+    pub(crate) fn flows(&self) -> &FlowTable {
+        &self.flows
+    }
+
     /// Applies another policy from now on, or none.
-    pub(crate) fn set(&mut self, policy: Option<Arc<Policy>>) {
-        self.active = policy.map(|policy| Active {
-            recent: RecentFlows::new(policy.flows().hash_key()),
-            settled: Settled::default(),
-            policy,
-            denials: BTreeMap::new(),
+    pub(crate) fn set(&mut self, now: u64, policy: Option<Arc<Policy>>) {
+        self.active = policy.map(|policy| {
+            self.flows.begin(now, &policy);
+            Active {
+                recent: RecentFlows::new(self.flows.hash_key()),
+                settled: Settled::default(),
+                flows: self.flows.clone(),
+                policy,
+                denials: BTreeMap::new(),
+            }
         });
     }
 
@@ -119,7 +131,7 @@ impl Firewall {
     /// policy, so their number is bounded. No error shows a peer what is in other networks.
     fn may_answer(&mut self, now: u64, peer: NodeAddr, packet: &[u8]) -> bool {
         let Some(active) = &mut self.active else { return false };
-        if !active.policy.concerns(peer, packet) {
+        if !addresses(packet).is_some_and(|ends| active.policy.concerns(peer, ends)) {
             return false;
         }
         let denials = active.denials.entry(peer).or_insert_with(|| Bucket::new(DENIALS, now));
@@ -178,7 +190,7 @@ impl Active {
             begins: begins(&inner),
             ends: ends(&inner),
         };
-        if !self.policy.flows().outbound(now, &key, departure) {
+        if !self.flows.outbound(now, &key, departure) {
             return Err(DropReason::FlowsFull);
         }
         self.recent.add(now, key, Direction::Out);
@@ -194,7 +206,7 @@ impl Active {
         }
         match Packet::of(&inner, Direction::In) {
             Packet::OfFlow(key) => self.inbound_flow(now, (routes, peer), &inner, key),
-            Packet::Later(key) if self.policy.flows().has_fragments(now, &key) => Ok(Verdict::Pass),
+            Packet::Later(key) if self.flows.has_fragments(now, &key) => Ok(Verdict::Pass),
             Packet::Later(key) => self
                 .decide(routes, peer, &inner)
                 .or_else(|_| self.hold(now, peer, key, &inner)),
@@ -202,7 +214,7 @@ impl Active {
             Packet::Error(about) if about.dest.is_some_and(|dest| !routes.leads_to(dest, peer)) => {
                 Err(DropReason::Denied)
             }
-            Packet::Error(About { flow: Some(key), .. }) if self.policy.flows().has(now, &key) => Ok(Verdict::Pass),
+            Packet::Error(About { flow: Some(key), .. }) if self.flows.has(now, &key) => Ok(Verdict::Pass),
             Packet::Error(_) => self.decide(routes, peer, &inner),
         }
     }
@@ -222,18 +234,18 @@ impl Active {
                 generation: policy.generation(),
                 ends: ends(inner),
             };
-            let passes = policy
-                .flows()
+            let passes = self
+                .flows
                 .inbound(now, &key, arrival, || is_allowed(policy, routes, peer, inner));
             if let (Err(reason), Some(fragments)) = (passes, &fragments) {
-                self.settled.dropped += policy.flows().drop_fragments(now, peer, fragments);
+                self.settled.dropped += self.flows.drop_fragments(now, peer, fragments);
                 return Err(reason);
             }
             passes?;
             self.recent.add(now, key, Direction::In);
         }
         if let Some(fragments) = fragments {
-            let (waited, expired) = policy.flows().pass_fragments(now, peer, &fragments);
+            let (waited, expired) = self.flows.pass_fragments(now, peer, &fragments);
             self.settled.passed.extend(waited);
             self.settled.dropped += expired;
         }
@@ -251,7 +263,7 @@ impl Active {
         if !self.policy.knows(peer) {
             return Err(DropReason::Denied);
         }
-        match self.policy.flows().hold_fragment(now, peer, key, inner.packet()) {
+        match self.flows.hold_fragment(now, peer, key, inner.packet()) {
             Some(dropped) => {
                 self.settled.dropped += dropped;
                 Ok(Verdict::Held)
@@ -265,7 +277,30 @@ impl Active {
 /// what it begins comes from its own addresses, or from a subnet behind it.
 fn is_allowed(policy: &Policy, routes: &Routes, peer: NodeAddr, inner: &Inner<'_>) -> bool {
     let is_own = |source| !policy.is_exit(peer) || routes.is_near(source, peer);
-    policy.allows(peer, inner) && addresses(inner.packet()).is_some_and(|(source, _)| is_own(source))
+    facts(inner).is_some_and(|facts| policy.allows(peer, &facts) && is_own(facts.source))
+}
+
+/// Returns what rules look at in the first packet of a flow.
+fn facts(inner: &Inner<'_>) -> Option<Facts> {
+    let (source, dest) = addresses(inner.packet())?;
+    let has_ports = matches!(inner.protocol(), PROTOCOL_TCP | PROTOCOL_UDP);
+    let ports = inner.ports().filter(|_| has_ports);
+    Some(Facts {
+        source,
+        dest,
+        protocol: inner.protocol(),
+        port: ports.map(|ports| u16::from_be_bytes([ports[2], ports[3]])),
+    })
+}
+
+/// Returns whether the rules allow the flow that a packet of a peer begins; false for one that is malformed or
+/// source-routed.
+#[must_use]
+pub fn admits(policy: &Policy, peer: NodeAddr, packet: &[u8]) -> bool {
+    let inner = Inner::parse(packet).ok().filter(|inner| !inner.is_source_routed());
+    inner
+        .and_then(|inner| facts(&inner))
+        .is_some_and(|facts| policy.allows(peer, &facts))
 }
 
 impl Lane {
@@ -331,15 +366,13 @@ impl<T: Transmit> Sender<'_, T> {
 #[inline]
 fn ends(inner: &Inner<'_>) -> bool {
     let flags = inner.transport().get(FLAGS_AT);
-    inner.protocol() == weft_wire::ip::PROTOCOL_TCP
-        && !inner.is_later_fragment()
-        && flags.is_some_and(|flags| flags & ENDS != 0)
+    inner.protocol() == PROTOCOL_TCP && !inner.is_later_fragment() && flags.is_some_and(|flags| flags & ENDS != 0)
 }
 
 /// Whether a packet can be the first one of its flow.
 fn begins(inner: &Inner<'_>) -> bool {
     let flags = inner.transport().get(FLAGS_AT);
-    inner.protocol() != weft_wire::ip::PROTOCOL_TCP || flags.is_some_and(|flags| flags & SYN_AND_ACK == SYN)
+    inner.protocol() != PROTOCOL_TCP || flags.is_some_and(|flags| flags & SYN_AND_ACK == SYN)
 }
 
 #[cfg(test)]

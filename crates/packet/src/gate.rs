@@ -11,11 +11,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use siphasher::sip::SipHasher24;
+use weft_contract::{Bucket, Expected, HandshakeLimits, Rate};
 use weft_noise::tag::{Digest, TAG_MASK, TagKey};
 use weft_wire::{NodeAddr, fmp};
-
-use crate::bucket::{Bucket, Rate};
-use crate::control::{Expected, HandshakeLimits};
 
 /// The number of Diffie-Hellmans that a forged msg1 costs at most.
 const DIFFIE_HELLMANS: u64 = 2;

@@ -1,8 +1,8 @@
 //! From the wire: each datagram to the owner of its keys.
 
-use crate::endpoint::Endpoint;
 use std::ops::Range;
 
+use weft_contract::Endpoint;
 use weft_wire::fast::{self, HEADROOM};
 
 use crate::checksum::Checksum;

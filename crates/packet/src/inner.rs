@@ -4,6 +4,7 @@
 //! Shared by the modules that rewrite inner packets.
 
 use core::ops::Range;
+use std::net::IpAddr;
 
 use weft_wire::WireError;
 use weft_wire::checksum::{checksum_add, checksum_finish};
@@ -298,8 +299,26 @@ pub(crate) fn put_be16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
+/// Returns source and destination of an IP packet of either version, or `None` if the packet has
+/// none. Its length fields are not checked.
+pub(crate) fn addresses(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    match version(packet)? {
+        4 => {
+            let [a, b] = *packet.get(Ipv4Header::SRC_AT..)?.as_chunks::<4>().0.first_chunk()?;
+            Some((a.into(), b.into()))
+        }
+        6 => {
+            let [a, b] = *packet.get(Ipv6Header::SRC_AT..)?.as_chunks::<16>().0.first_chunk()?;
+            Some((a.into(), b.into()))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// Makes an IPv6 packet whose first header behind the fixed one is `next_header`.
@@ -365,5 +384,28 @@ mod tests {
             Inner::parse(&chain(MAX_EXTENSIONS)).unwrap_err(),
             InnerError::TooManyExtensions
         );
+    }
+
+    #[test]
+    fn addresses_are_where_the_header_has_them() {
+        let mut packet = vec![0x45; 40];
+        packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        let expected = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        assert_eq!(addresses(&packet), Some(expected));
+        packet[0] = 0x60;
+        packet[8..24].copy_from_slice(&[1; 16]);
+        packet[24..40].copy_from_slice(&[2; 16]);
+        assert_eq!(addresses(&packet), Some(([1_u8; 16].into(), [2_u8; 16].into())));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes(mut bytes in prop::collection::vec(any::<u8>(), 0..60), first in prop::sample::select(vec![0x45_u8, 0x60, 0x50])) {
+            if let Some(byte) = bytes.first_mut() {
+                *byte = first;
+            }
+            let needed = match first { 0x45 => 20, 0x60 => 40, _ => usize::MAX };
+            prop_assert_eq!(addresses(&bytes).is_some(), bytes.len() >= needed);
+        }
     }
 }

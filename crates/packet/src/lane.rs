@@ -2,26 +2,26 @@
 //!
 //! Packets run to completion: [`Lane::outbound`] turns a TUN packet into sealed datagrams,
 //! [`Lane::inbound`] a datagram into an IP packet. What is not bulk traffic leaves as a [`Report`].
-//! The core's decisions arrive as a [`Command`](crate::Command).
+//! The core's decisions arrive as a [`Command`](weft_contract::Command).
 //!
 //! A lane has tables, which its frames and packets are looked up in, and an outbox. A
 //! [`Sender`] is made of them to send.
 
+use std::sync::Arc;
+
+use weft_contract::{LaneConfig, LinkActivity, Place, Report, SessionActivity, SessionReport, Shares, bounds};
 use weft_wire::NodeAddr;
-use weft_wire::fast::LARGEST_PROBED;
 
 use crate::awaited::Awaited;
-use crate::bounds;
-use crate::control::{HandshakeLimits, LinkActivity, Report, SessionActivity, SessionReport};
 use crate::counters::{Counters, DropReason};
 use crate::echo;
 use crate::ecn::Seen;
+use crate::firewall::FlowTable;
 use crate::gate::Gate;
-use crate::lanes::{Foreign, Place};
+use crate::lanes::Foreign;
 use crate::mss;
 use crate::outbox::Outbox;
 use crate::sender::Sender;
-use crate::shares::Shares;
 use crate::tables::{SessionKey, Tables};
 use crate::train::{Train, Transmit};
 
@@ -31,29 +31,6 @@ mod early;
 
 pub use check::Inspection;
 use early::Early;
-
-/// The settings of a lane, fixed when it is made.
-#[derive(Clone, Copy, Debug)]
-pub struct LaneConfig {
-    /// The address of this node.
-    pub me: NodeAddr,
-    /// The largest UDP payload that the lane sends, in bytes (FIPS's `mtu`).
-    pub mtu: u16,
-    /// Whether probes determine the size of fast frames ([`SessionCommand::SizePath`](crate::SessionCommand::SizePath)). `mtu` then applies
-    /// to FIPS frames only.
-    pub probe: bool,
-    /// Whether the lane forwards session datagrams of other nodes.
-    pub transit: bool,
-    /// The limits on link handshake messages that prove nothing.
-    pub handshakes: HandshakeLimits,
-}
-
-/// Returns the largest relayed frame that a node forwards, in bytes of UDP payload, by `probe` and `mtu`
-/// of its [`LaneConfig`]. Where probes determine the size of a path, its ends find what its links take.
-#[must_use]
-pub const fn relayed_payload(probe: bool, mtu: u16) -> u16 {
-    if probe { LARGEST_PROBED } else { mtu }
-}
 
 /// The tables and counters of one thread of the packet path; see the module.
 pub struct Lane {
@@ -75,13 +52,20 @@ pub struct Lane {
 impl Lane {
     /// Makes the only lane of a node, without links.
     pub fn new(config: LaneConfig) -> Self {
-        Self::at(config, Place::ALONE)
+        Self::at(config, Place::ALONE, Arc::new(FlowTable::of(&config)))
     }
 
-    /// Makes one of several lanes, without links.
-    pub fn at(config: LaneConfig, place: Place) -> Self {
+    /// Makes all lanes of a node, without links: `count` of them, or fewer if that is above
+    /// [`MAX_LANES`](weft_contract::MAX_LANES). They know the same flows.
+    pub fn several(config: LaneConfig, count: u8) -> Vec<Self> {
+        let flows = Arc::new(FlowTable::of(&config));
+        let places = (0..count).map_while(|number| Place::new(number, count));
+        places.map(|place| Self::at(config, place, flows.clone())).collect()
+    }
+
+    fn at(config: LaneConfig, place: Place, flows: Arc<FlowTable>) -> Self {
         Self {
-            tables: Tables::new(config),
+            tables: Tables::new(config, flows),
             out: Outbox::new(config.me),
             place,
             foreign: Foreign::default(),
@@ -124,6 +108,11 @@ impl Lane {
     /// virtio header.
     pub fn poll_reply(&mut self) -> Option<Vec<u8>> {
         self.out.next_reply()
+    }
+
+    /// Returns the flows that all lanes of the node know.
+    pub fn flows(&self) -> &FlowTable {
+        self.tables.firewall.flows()
     }
 
     /// Returns the counters.

@@ -30,16 +30,12 @@
 //! This crate has no handshakes, timers and decisions (weft-core), and no IO (weft-os, weft-plane).
 
 mod awaited;
-pub mod bounds;
-mod bucket;
 pub mod checksum;
 mod clear;
 pub mod coalesce;
-mod control;
 mod counters;
 mod echo;
 mod ecn;
-mod endpoint;
 mod fast;
 mod fips;
 pub mod firewall;
@@ -59,33 +55,19 @@ mod outbox;
 mod paths;
 mod queue;
 mod received;
-mod reports;
 mod routed;
 mod sender;
 mod service;
 mod session;
-mod shares;
 pub mod split;
 mod tables;
 mod train;
 
-pub use bucket::{Bucket, Rate};
-pub use control::{
-    Command, CountedEpoch, EpochId, EpochUse, Expected, FastKeys, HandshakeLimits, Label, LabelRoute, Layer,
-    LinkActivity, LinkCommand, LinkId, LinkKeys, LinkReport, Measured, PathSize, ProbeKind, Received, ReceiverIndex,
-    Relay, Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand,
-    Totals,
-};
 pub use counters::{Counters, DropReason, Drops};
-pub use endpoint::{Endpoint, LocalEnd, SocketId};
 pub use fips::IPV6_OVERHEAD;
 pub use inbound::Inbound;
-pub use lane::{Inspection, Lane, LaneConfig, relayed_payload};
-pub use lanes::{Audience, LANE_MASK, MAX_LANES, Outbound, Place, lane_of};
-pub use paths::PATH_PROBE_LEN;
-pub use reports::{Cause, ReportQueue};
-pub use service::MAX_SERVICE;
-pub use shares::{Load, Shares};
+pub use lane::{Inspection, Lane};
+pub use lanes::Outbound;
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
 /// Bytes of room that a datagram needs before its start when it is passed to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

@@ -1,12 +1,11 @@
 //! One link: its keys, its paths, and the accounts of its traffic.
 
-use crate::endpoint::Endpoint;
 use std::collections::BTreeMap;
 
+use weft_contract::{Endpoint, EpochUse, LabelRoute, LinkId, LinkKeys, Totals};
 use weft_wire::NodeAddr;
 
 use crate::clear::ClearQuota;
-use crate::control::{EpochUse, LabelRoute, LinkId, LinkKeys, Totals};
 use crate::fast::Fast;
 use crate::fips::{Epoch, Epochs};
 use crate::measure::SenderInterval;

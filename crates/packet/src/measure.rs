@@ -4,12 +4,12 @@
 //! own counters and clock. Source: FIPS fips-mmp and wire-formats, "SenderReport",
 //! "ReceiverReport".
 
+use weft_contract::{CountedEpoch, EpochId, Layer, Measured, Report, ReportKind, SessionReport, Totals};
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
 
-use crate::control::{CountedEpoch, EpochId, Layer, Measured, Report, ReportKind, SessionReport, Totals};
 use crate::counters::DropReason;
 use crate::fips::{Epochs, MAX_CONTROL};
 use crate::meter::Meter;

@@ -12,11 +12,11 @@
 mod gaps;
 mod trend;
 
+use weft_contract::{CountedEpoch, Received};
 use weft_wire::mmp::ReceiverReport;
 
 use self::gaps::Gaps;
 use self::trend::Trend;
-use crate::control::{CountedEpoch, Received};
 
 /// The largest change of delay between two frames that counts, in ms: a clock that jumped is not
 /// jitter.

@@ -2,13 +2,11 @@
 
 use std::collections::VecDeque;
 
+use weft_contract::{LinkId, LinkReport, Report, ReportQueue, SessionReport, bounds};
 use weft_wire::NodeAddr;
 
-use crate::bounds;
-use crate::control::{LinkId, LinkReport, Report, SessionReport};
 use crate::counters::{Counters, DropReason};
 use crate::icmp::{ErrorLimiter, IcmpError, MAX_ERROR_PACKET};
-use crate::reports::ReportQueue;
 
 /// The burst and the long-term rate of ICMPv6 errors (RFC 4443 section 2.4 f; FIPS: one per source
 /// and 100 ms).

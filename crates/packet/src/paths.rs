@@ -8,18 +8,14 @@
 //! and the link goes to it when the peer answers ([`Paths::place`]).
 //! docs/decisions/0022-path-validation.md.
 
-use crate::endpoint::Endpoint;
+use weft_contract::{Endpoint, LinkId, LinkReport, PATH_PROBE_LEN, Report};
 
-use crate::control::{LinkId, LinkReport, Report};
 use crate::counters::{Counters, DropReason};
 use crate::train::{Train, Transmit};
 
 /// The number of bytes that may go to an unproven address for each byte that came from it (RFC 9000
 /// section 8.1).
 const FACTOR: u64 = 3;
-/// The length of a probe of a path in its frame, in bytes: header, inner header, a number of 8
-/// bytes, tag. That of a spare path is a byte longer.
-pub const PATH_PROBE_LEN: usize = 16 + 5 + 8 + 16;
 /// The part of those bytes that each report sets aside for the core's probes.
 const ASIDE: u64 = 3 * PATH_PROBE_LEN as u64;
 /// The shortest intervals of one link between reports of any address, and of the same address, in

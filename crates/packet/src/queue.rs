@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
+use weft_contract::{LinkId, SessionReport, bounds::QUEUED_OF_SESSION};
 use weft_wire::NodeAddr;
 
-use crate::bounds::QUEUED_OF_SESSION;
-use crate::control::{LinkId, SessionReport};
 use crate::counters::DropReason;
 use crate::icmp::IcmpError;
 use crate::outbound::TunPacket;

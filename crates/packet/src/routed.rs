@@ -9,11 +9,11 @@ use weft_wire::ip::PROTOCOL_UDP;
 
 use crate::counters::DropReason;
 use crate::icmp::IcmpError;
-use crate::inner::Inner;
+use crate::inner::{Inner, addresses};
 use crate::lanes::Outbound;
 use crate::outbound::TunPacket;
 use crate::sender::Sender;
-use crate::tables::{Egress, addresses};
+use crate::tables::Egress;
 use crate::train::Transmit;
 
 impl<T: Transmit> Sender<'_, T> {

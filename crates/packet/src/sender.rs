@@ -4,8 +4,7 @@
 //! ([`Encapsulate`]). Messages are sealed one by one: those of a link here, those of a session in
 //! FIPS frames here and in fast frames in `fast/message.rs`.
 
-use crate::endpoint::Endpoint;
-
+use weft_contract::{Endpoint, Place, Shares};
 use weft_wire::link::LinkMessageType;
 use weft_wire::session::{DataPorts, SessionMessageType};
 use weft_wire::{CoordsPair, NodeAddr, fmp};
@@ -13,11 +12,9 @@ use weft_wire::{CoordsPair, NodeAddr, fmp};
 use crate::counters::{Counters, DropReason};
 use crate::fips::FipsFrames;
 use crate::fips::frame::{self, Ends, Layers, SESSION_OVERHEAD};
-use crate::lanes::Place;
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::paths::Paths;
-use crate::shares::Shares;
 use crate::split::Splitter;
 use crate::tables::{Egress, Encapsulation, LinkKey, SessionKey, Tables};
 use crate::train::{Train, Transmit};

@@ -1,15 +1,11 @@
 //! Messages of sessions for services of this node: data behind other ports than that of IP packets.
 
+use weft_contract::{Bucket, MAX_SERVICE, Rate, Report, SessionReport};
 use weft_wire::session::DataPorts;
 
-use crate::bucket::{Bucket, Rate};
-use crate::control::{Report, SessionReport};
 use crate::counters::DropReason;
 use crate::tables::{SessionKey, Tables};
 
-/// The longest message behind its ports, in bytes. It fits into 1,200 bytes of UDP payload, which
-/// every usable path has ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).
-pub const MAX_SERVICE: usize = 1_090;
 /// What the messages of one peer may cost the core: 4 MB a second.
 const RATE: Rate = Rate {
     per_second: 4_000,
@@ -40,23 +36,26 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use weft_contract::{CountedEpoch, EpochId, HandshakeLimits, LaneConfig};
     use weft_wire::NodeAddr;
     use weft_wire::session::SessionMessageType;
 
     use super::*;
-    use crate::control::{CountedEpoch, EpochId, HandshakeLimits};
-    use crate::lane::LaneConfig;
+    use crate::firewall::FlowTable;
 
     const PORT: u16 = 7_371;
 
     fn tables() -> Tables {
-        let mut tables = Tables::new(LaneConfig {
+        let config = LaneConfig {
             me: NodeAddr::new([0; 16]),
             mtu: 1_280,
             probe: false,
             transit: false,
             handshakes: HandshakeLimits::default(),
-        });
+        };
+        let mut tables = Tables::new(config, Arc::new(FlowTable::of(&config)));
         tables.services = vec![PORT];
         tables
     }

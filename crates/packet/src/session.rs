@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
+use weft_contract::{Bucket, LinkId, PathSize, Relay, Totals};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
-use crate::bucket::Bucket;
-use crate::control::{LinkId, PathSize, Relay, Totals};
 use crate::fast::{Fast, Reassembly};
 use crate::fips::{Epochs, OpenFailure};
 use crate::measure::SenderInterval;

@@ -10,26 +10,25 @@ mod egress;
 mod routes;
 mod slab;
 
-use crate::endpoint::Endpoint;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use weft_contract::{Endpoint, EpochUse, FastKeys, LaneConfig, LinkId, LinkKeys};
 use weft_wire::NodeAddr;
 
-use crate::control::{EpochUse, FastKeys, LinkId, LinkKeys};
 use crate::fast::FastEpoch;
-use crate::firewall::Firewall;
-use crate::lane::LaneConfig;
+use crate::firewall::{Firewall, FlowTable};
 use crate::link::Link;
 use crate::session::Session;
 
 pub(crate) use egress::{Egress, Encapsulation, FastPath};
-pub(crate) use routes::{Routes, addresses};
+pub(crate) use routes::Routes;
 pub(crate) use slab::{Key, Slab};
 
 /// The key of a link.
-pub(crate) type LinkKey = Key<Link>;
+pub(crate) type LinkKey = Key<LinkId>;
 /// The key of a session.
-pub(crate) type SessionKey = Key<Session>;
+pub(crate) type SessionKey = Key<NodeAddr>;
 
 /// The meaning of a receiver index of FIPS frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +73,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Makes empty tables.
-    pub(crate) fn new(config: LaneConfig) -> Self {
+    /// Makes empty tables. `flows` are those of all lanes of the node.
+    pub(crate) fn new(config: LaneConfig, flows: Arc<FlowTable>) -> Self {
         Self {
             config,
             links: Slab::new(),
@@ -83,7 +82,7 @@ impl Tables {
             indices: BTreeMap::new(),
             fast_indices: BTreeMap::new(),
             routes: Routes::new(config.me),
-            firewall: Firewall::default(),
+            firewall: Firewall::new(flows),
             next_hops: BTreeMap::new(),
             fast_only: BTreeSet::new(),
             whole: false,

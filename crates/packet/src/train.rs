@@ -1,8 +1,7 @@
 //! The send batch: datagrams sealed one behind the other into one buffer, so that a train of equal
 //! ones leaves in one system call (UDP_SEGMENT).
 
-use crate::endpoint::Endpoint;
-
+use weft_contract::Endpoint;
 use weft_wire::fast::HEADROOM;
 
 /// The largest train in bytes: the largest payload of an IPv4 datagram, which also bounds

@@ -10,16 +10,16 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
+use weft_contract::{
+    Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport,
+    ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, SessionReport, TableCommand,
+};
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::{self, Checksum};
 use weft_packet::coalesce::Coalescer;
 use weft_packet::split::Splitter;
-use weft_packet::{
-    Command, DropReason, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Inbound, Lane, LaneConfig, LinkCommand,
-    LinkId, LinkKeys, LinkReport, ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, SessionReport,
-    TableCommand, Train, Transmit,
-};
+use weft_packet::{DropReason, HEADROOM, Inbound, Lane, Train, Transmit};
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, fast};
 
@@ -70,7 +70,7 @@ impl End {
             mtu: MTU,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         };
         let mut end = Self {
             me,
@@ -545,7 +545,7 @@ fn no_phase_is_skipped() {
     drop(b.take_sent());
     b.apply(Command::Send(SendCommand::ReportOnSession {
         peer: A,
-        kind: weft_packet::ReportKind::Receiver,
+        kind: weft_contract::ReportKind::Receiver,
     }));
     exchange(&mut a, &mut b);
     a.send(VirtioNetHdr::default(), &probe);

@@ -16,13 +16,14 @@ use std::net::Ipv6Addr;
 
 use model::{Packet, UDP, V4};
 use proptest::prelude::*;
+use weft_contract::{
+    Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
+    SessionCommand, SessionKeys, TableCommand, bounds,
+};
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
-use weft_packet::{
-    Command, Counters, DropReason, Endpoint, EpochId, EpochUse, FastKeys, Lane, LaneConfig, LinkCommand, LinkId,
-    LinkKeys, ReceiverIndex, SessionCommand, SessionKeys, TableCommand, Train, Transmit, bounds,
-};
+use weft_packet::{Counters, DropReason, Lane, Train, Transmit};
 use weft_wire::fast::FULL_OVERHEAD;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, Subnet, fast};
@@ -79,7 +80,7 @@ impl End {
             mtu,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         };
         let mut end = Self {
             now: 1_000,

@@ -7,14 +7,14 @@
 )]
 
 use proptest::prelude::*;
+use weft_contract::{
+    Audience, Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, Place,
+    ReceiverIndex, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, lane_of,
+};
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::Checksum;
-use weft_packet::{
-    Audience, Command, DropReason, Endpoint, EpochId, EpochUse, FastKeys, HEADROOM, Lane, LaneConfig, LinkCommand,
-    LinkId, LinkKeys, Outbound, Place, ReceiverIndex, Report, SessionCommand, SessionKeys, SessionReport, TableCommand,
-    Train, Transmit, lane_of,
-};
+use weft_packet::{DropReason, HEADROOM, Lane, Outbound, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -63,16 +63,13 @@ impl Node {
             mtu: 1280,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         };
-        let lane = |number| {
-            let lane = Lane::at(config, Place::new(number, lanes).unwrap());
-            (lane, Train::new(Sent::default(), 64))
-        };
+        let lanes = Lane::several(config, lanes).into_iter();
         let mut node = Self {
             me,
             other,
-            lanes: (0..lanes).map(lane).collect(),
+            lanes: lanes.map(|lane| (lane, Train::new(Sent::default(), 64))).collect(),
         };
         node.apply(&Command::Table(TableCommand::AllowPeer { peer: other }));
         let key = || Key::from_bytes([9; 32]);

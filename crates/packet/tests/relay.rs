@@ -11,10 +11,10 @@ mod line;
 
 use line::{A, B, FIRST, Host, Line, MTU, NOW, R, address, link};
 use proptest::prelude::*;
-use weft_packet::{
-    Command, DropReason, EpochId, Label, LabelRoute, LinkCommand, Relay, Report, SessionCommand, SessionReport,
-    TableCommand,
+use weft_contract::{
+    Command, EpochId, Label, LabelRoute, LinkCommand, Relay, Report, SessionCommand, SessionReport, TableCommand,
 };
+use weft_packet::DropReason;
 use weft_wire::fast;
 
 /// Makes a packet from A to B, of a protocol for experiments (RFC 3692).

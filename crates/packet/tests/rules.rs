@@ -24,7 +24,8 @@ use line::{A, B, Line};
 use packets::{Content, Probe, Shape, UDP};
 use policy::Rules;
 use table::Case;
-use weft_packet::{Counters, DropReason, Report};
+use weft_contract::Report;
+use weft_packet::{Counters, DropReason};
 use weft_wire::fast;
 
 /// The frames that packets arrive in.

@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use weft_contract::{Endpoint, LocalEnd};
 use weft_os::clock::monotonic_ns;
 use weft_os::udp::{self, UdpSocket};
-use weft_packet::{Endpoint, LocalEnd};
 
 /// What one receive brought: datagrams of one length from one sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

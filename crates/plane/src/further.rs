@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
+use weft_contract::SocketId;
 use weft_os::poll::{Interest, Poller};
-use weft_packet::SocketId;
 
 use crate::bind::{Arrival, Bind, BindCounters};
 use crate::underlay::Full;

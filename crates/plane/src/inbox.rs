@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use weft_contract::{Endpoint, bounds};
 use weft_os::tun::READ_BUFFER_LEN;
 use weft_os::udp::RECEIVE_BUFFER_LEN;
-use weft_packet::{Endpoint, HEADROOM, bounds};
+use weft_packet::HEADROOM;
 
 /// Empty buffers kept for reuse.
 const MAX_SPARE: usize = 8;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_packet::{Audience, Command, SocketId};
+use weft_contract::{Audience, Command, SocketId};
 
 use crate::bind::Bind;
 use crate::counters::Snapshot;
@@ -21,7 +21,7 @@ pub struct Lanes {
 
 impl Lanes {
     /// Starts a thread for each lane, lane 0 first. Each lane was created with its
-    /// [`Place`](weft_packet::Place).
+    /// [`Place`](weft_contract::Place).
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Lanes {
     ///
     /// Commands that change tables are few, a handful per event and per peer; messages that the
     /// core sends or forwards are bounded in bytes
-    /// ([`bounds::COMMANDS`](weft_packet::bounds::COMMANDS)).
+    /// ([`bounds::COMMANDS`](weft_contract::bounds::COMMANDS)).
     pub fn send(&self, commands: Vec<Command>) {
         let Some((first, others)) = self.threads.split_first() else {
             return;

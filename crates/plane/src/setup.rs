@@ -1,8 +1,9 @@
 //! What a lane starts with.
 
+use weft_contract::Report;
 use weft_os::tun::Tun;
 use weft_os::udp::UdpSocket;
-use weft_packet::{Lane, Report};
+use weft_packet::Lane;
 
 /// Accepts reports of a lane's thread; it must not block. Returns the reports that it has no room
 /// for: a proof is offered again, and any other report is dropped and counted.

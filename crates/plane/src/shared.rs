@@ -5,9 +5,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use weft_contract::{Command, bounds};
 use weft_os::clock::monotonic_ns;
 use weft_os::poll::EventFd;
-use weft_packet::{Command, bounds};
 
 use crate::counters::Snapshot;
 use crate::further::Change;
@@ -188,9 +188,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use weft_packet::Endpoint;
-
-    use weft_packet::{LinkCommand, LinkId, SendCommand};
+    use weft_contract::{Endpoint, LinkCommand, LinkId, SendCommand};
 
     use super::*;
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::time::Duration;
 
+use weft_contract::Endpoint;
 use weft_os::udp::{is_too_long, is_transient};
-use weft_packet::{Endpoint, Transmit};
+use weft_packet::Transmit;
 
 use crate::bind::{Arrival, Bind, BindCounters};
 use crate::counters::PlaneCounters;

@@ -9,10 +9,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use weft_contract::Command;
 use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller, Timer};
 use weft_os::tun::VNET_HEADER_LEN;
-use weft_packet::{Command, HEADROOM, Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outbound, Train};
+use weft_packet::{HEADROOM, Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Outbound, Train};
 use weft_wire::virtio::VirtioNetHdr;
 
 use self::handover::Handover;

@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use weft_contract::{Command, LaneConfig, LinkCommand, LinkId, ReceiverIndex, Report};
 use weft_os::netlink::Netlink;
 use weft_os::netns::NetNs;
 use weft_os::test_support::{self, in_namespaces};
 use weft_os::tun::{Tun, TunError, TunOptions};
 use weft_os::udp::{BindOptions, UdpSocket};
-use weft_packet::{Command, DropReason, Lane, LaneConfig, LinkCommand, LinkId, ReceiverIndex, Report, Train, Transmit};
+use weft_packet::{DropReason, Lane, Train, Transmit};
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
 use weft_wire::fmp::EstablishedHeader;
@@ -28,7 +29,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Nowhere;
 
 impl Transmit for Nowhere {
-    fn transmit(&mut self, _: weft_packet::Endpoint, _: &[u8], _: usize) {}
+    fn transmit(&mut self, _: weft_contract::Endpoint, _: &[u8], _: usize) {}
 }
 
 /// An empty frame for this index, which no keys open.
@@ -64,7 +65,7 @@ fn frames_before_the_core_is_obeyed(core_takes_reports: bool) -> Option<u64> {
         mtu: 1_280,
         probe: false,
         transit: false,
-        handshakes: weft_packet::HandshakeLimits::default(),
+        handshakes: weft_contract::HandshakeLimits::default(),
     });
     let mut nowhere = Train::new(Nowhere, 64);
     for index in 0..BULK {

@@ -59,7 +59,7 @@ impl Nat64 {
 pub(crate) fn contained(at: SocketAddr) -> Option<SocketAddr> {
     let SocketAddr::V6(v6) = at else { return None };
     let bits = v6.ip().to_bits();
-    // With a flow label it is no address of the network (`weft_packet::SocketId`).
+    // With a flow label it is no address of the network (`weft_contract::SocketId`).
     let is_contained = bits & !V4 == WELL_KNOWN && v6.flowinfo() == 0;
     is_contained.then(|| SocketAddr::from(((bits as u32).to_be_bytes(), v6.port())))
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::{Command, SendCommand};
+use weft_contract::{Command, SendCommand};
 use weft_wire::NodeAddr;
 use weft_wire::fsp::{FspPhase, FspPrefix};
 use weft_wire::link::{LinkMessageType, SessionDatagram};

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
+use weft_contract::{Command, Endpoint, LaneConfig, Report, ReportQueue, SendCommand};
 use weft_core::{Config, Event, Node, Output, PeerConfig, ServiceError, TraversalError};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Endpoint, Lane, LaneConfig, Place, Report, ReportQueue, SendCommand, Train, Transmit};
+use weft_packet::{Lane, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::outside::Token;
@@ -304,7 +305,7 @@ impl Host {
     }
 
     /// The load of reports that wait for the core, without proofs and handshakes.
-    pub fn reports_waiting(&self) -> weft_packet::Load {
+    pub fn reports_waiting(&self) -> weft_contract::Load {
         self.pending.load()
     }
 
@@ -493,14 +494,14 @@ fn start(seed: u64, starts: u64, config: Config) -> (Node, Lane, Vec<Lane>) {
         mtu: config.mtu,
         probe: config.probe,
         transit: config.mesh && config.transit,
-        handshakes: weft_packet::HandshakeLimits {
+        handshakes: weft_contract::HandshakeLimits {
             per_second: config.unproven_per_second,
-            ..weft_packet::HandshakeLimits::default()
+            ..weft_contract::HandshakeLimits::default()
         },
     };
-    let places = (0..config.lanes).map_while(|number| Place::new(number, config.lanes));
-    let others = places.skip(1).map(|place| Lane::at(lane, place)).collect();
-    let first = Lane::at(lane, Place::new(0, config.lanes).unwrap_or(Place::ALONE));
+    let mut lanes = Lane::several(lane, config.lanes.max(1)).into_iter();
+    let first = lanes.next().unwrap_or_else(|| Lane::new(lane));
+    let others = lanes.collect();
     let rng = ChaCha20Rng::seed_from_u64(seed ^ (starts + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     (Node::new(config, identity, Box::new(rng)), first, others)
 }

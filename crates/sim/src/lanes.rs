@@ -3,8 +3,9 @@
 
 use std::iter;
 
+use weft_contract::{Audience, Command, Endpoint, Place};
 use weft_packet::checksum::{self, Checksum};
-use weft_packet::{Audience, Command, Endpoint, HEADROOM, Lane, Outbound, Place};
+use weft_packet::{HEADROOM, Lane, Outbound};
 use weft_wire::virtio::VirtioNetHdr;
 
 use crate::host::Host;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
-use weft_packet::{Endpoint, LocalEnd, SocketId};
+use weft_contract::{Endpoint, LocalEnd, SocketId};
 
 use crate::HostId;
 use crate::datagram::{Datagram, Fate};

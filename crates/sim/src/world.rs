@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
+use weft_contract::SocketId;
 use weft_core::{Config, PeerConfig, Uplink};
-use weft_packet::SocketId;
 use weft_wire::link::LinkMessageType;
 
 use crate::datagram::{Datagram, Fate, Kind};

@@ -1,8 +1,8 @@
 //! What a relay requires of the nodes whose messages it forwards.
 
+use weft_contract::{Command, LinkId, LinkReport, Report, SendCommand};
 use weft_core::{Config, Output};
 use weft_noise::xk::MSG1_LEN;
-use weft_packet::{Command, LinkId, LinkReport, Report, SendCommand};
 use weft_sim::{HostId, World};
 use weft_wire::link::SessionDatagram;
 use weft_wire::session::SessionSetup;

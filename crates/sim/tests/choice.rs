@@ -248,7 +248,7 @@ fn copies_of_probes_alone_move_no_link() {
         let held: Rc<RefCell<Vec<Heard>>> = Rc::default();
         let tap = held.clone();
         net.world.set_rule(move |_, d| {
-            if d.from == 0 && second.contains(&d.dst) && d.bytes.len() == weft_packet::PATH_PROBE_LEN {
+            if d.from == 0 && second.contains(&d.dst) && d.bytes.len() == weft_contract::PATH_PROBE_LEN {
                 tap.borrow_mut().push((d.src, d.dst, d.bytes.clone()));
                 return Fate::Drop;
             }

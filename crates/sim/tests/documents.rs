@@ -2,10 +2,11 @@
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
+use weft_contract::MAX_SERVICE;
 use weft_core::{Config, Event, Frames, SessionDown};
 use weft_noise::PublicKey;
 use weft_noise::fast::Suite;
-use weft_packet::{DropReason, MAX_SERVICE};
+use weft_packet::DropReason;
 use weft_sim::{Conditions, Fate, HostId, Kind, World};
 use weft_stream::{Cause, Documents, Limits, Output, PORT};
 use weft_wire::NodeAddr;

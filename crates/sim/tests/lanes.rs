@@ -4,9 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
+use weft_contract::lane_of;
 use weft_core::{Config, Frames};
 use weft_noise::fast::Suite;
-use weft_packet::lane_of;
 use weft_sim::{Datagram, Fate, HostId, World};
 use weft_wire::fast;
 

@@ -9,10 +9,11 @@ use std::mem;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
+use weft_contract::LaneConfig;
 use weft_core::{Config, Frames, Node};
 use weft_os::process::heap_in_use;
 use weft_os::test_support::skip;
-use weft_packet::{Lane, LaneConfig};
+use weft_packet::Lane;
 use weft_sim::{HostId, World};
 
 /// Maximum memory of an idle peer with one lane, bytes.
@@ -84,7 +85,7 @@ fn weigh(mut world: World) -> [u64; 2] {
         mtu: 1_280,
         probe: true,
         transit: true,
-        handshakes: weft_packet::HandshakeLimits::default(),
+        handshakes: weft_contract::HandshakeLimits::default(),
     });
     let node = Node::new(
         Config::default(),

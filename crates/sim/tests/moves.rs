@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use weft_contract::PATH_PROBE_LEN;
 use weft_core::{Config, Event, Path};
-use weft_packet::PATH_PROBE_LEN;
 use weft_sim::{Fate, HostId, World};
 use weft_wire::fmp;
 

@@ -1,7 +1,8 @@
 //! Paths whose links have different MTUs.
 
+use weft_contract::{EpochId, Report, SessionReport};
 use weft_core::{Config, PeerStatus};
-use weft_packet::{DropReason, EpochId, Report, SessionReport};
+use weft_packet::DropReason;
 use weft_sim::{HostId, World};
 use weft_wire::session::SessionMessageType;
 

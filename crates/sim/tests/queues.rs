@@ -1,9 +1,9 @@
 //! Queues that others can fill at a node: bounded in bytes, emptied in time, and a flood of one
 //! neighbour costs only that neighbour.
 
+use weft_contract::bounds;
 use weft_core::{Config, Event};
 use weft_fuzz::forged;
-use weft_packet::bounds;
 use weft_sim::{HostId, World};
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
@@ -65,7 +65,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
     world.add_peer(m, b, true);
     world.run(5_000);
     let us = world.host(b).node_addr();
-    let mut most = weft_packet::Load::default();
+    let mut most = weft_contract::Load::default();
     for len in [60_000, 1_100] {
         for round in 0..10 {
             for peer in &peers {
@@ -83,7 +83,7 @@ fn frames_that_wait_for_keys_are_bounded_in_bytes_and_given_up() {
             // After the links' delay, and before anything is dropped.
             world.run(60);
             let load = world.host(b).lane.inspect().early();
-            most = weft_packet::Load {
+            most = weft_contract::Load {
                 count: most.count.max(load.count),
                 bytes: most.bytes.max(load.bytes),
             };

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use weft_contract::Endpoint;
 use weft_core::Config;
-use weft_packet::Endpoint;
 use weft_sim::{Fate, HostId, World};
 
 /// The time between two packets of each host, ms.

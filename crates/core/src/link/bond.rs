@@ -6,7 +6,7 @@
 //! the peer arrive: then the peer uses it, too, and does not take frames from there for roaming.
 //! docs/decisions/0053-uplinks.md, "Bonding".
 
-use weft_packet::Endpoint;
+use weft_contract::Endpoint;
 
 /// Paths of one link at a time.
 const MOST: usize = 4;

@@ -26,7 +26,7 @@
 
 use std::cmp::Ordering;
 
-use weft_packet::{Endpoint, SocketId};
+use weft_contract::{Endpoint, SocketId};
 use weft_wire::address;
 
 use super::paths::Paths;

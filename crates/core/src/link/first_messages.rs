@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use weft_packet::LinkId;
+use weft_contract::LinkId;
 use weft_wire::fmp::NOISE_MSG1_LEN;
 
 /// Spent messages that are kept of each peer. If the two ends take turns and rekey every two

@@ -1,9 +1,9 @@
 //! Noise IK on a link: dialling, answering, and the outcome of two handshakes at once.
 
+use weft_contract::{Endpoint, EpochUse, LinkCommand, LinkKeys, ReceiverIndex, SendCommand};
 use weft_noise::fast::Seed;
 use weft_noise::tag::{Digest, TagKeys};
 use weft_noise::{Role, ik};
-use weft_packet::{Endpoint, EpochUse, LinkCommand, LinkKeys, ReceiverIndex, SendCommand};
 use weft_wire::fmp;
 use weft_wire::link::DisconnectReason;
 

@@ -213,7 +213,7 @@ impl Health {
 
 #[cfg(test)]
 mod tests {
-    use weft_packet::Totals;
+    use weft_contract::Totals;
 
     use super::*;
 

@@ -4,7 +4,7 @@
 //! begins when this node needs such keys, or when the neighbour begins. docs/protocol/fast.md, "Hop
 //! keys".
 
-use weft_packet::{EpochId, LinkCommand, LinkId, ReceiverIndex, SendCommand};
+use weft_contract::{EpochId, LinkCommand, LinkId, ReceiverIndex, SendCommand};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 
 use super::{Epoch, Link, Stage};

@@ -1,6 +1,6 @@
 //! Addresses to which the peer may have roamed, until it has proven one.
 //!
-//! A frame from a new address is a claim ([`LinkReport::Roamed`](weft_packet::LinkReport::Roamed)).
+//! A frame from a new address is a claim ([`LinkReport::Roamed`](weft_contract::LinkReport::Roamed)).
 //! This node probes the peer at that address, with a number that no other node can know, and at the
 //! address in use. The peer has roamed if it answers at the new address and not at the old one, or
 //! if it has announced a change of its addresses and has no reason to avoid the new one. If both
@@ -9,7 +9,7 @@
 //! docs/decisions/0022-path-validation.md.
 
 use rand_core::Rng as _;
-use weft_packet::{Endpoint, LinkCommand};
+use weft_contract::{Endpoint, LinkCommand};
 use weft_wire::fmp;
 
 use super::Link;

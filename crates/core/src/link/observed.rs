@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 
-use weft_packet::{Bucket, Endpoint};
+use weft_contract::{Bucket, Endpoint};
 use weft_wire::address;
 use weft_wire::link::{OBSERVED, SIGHTING, SIGHTING_REQUEST};
 use weft_wire::sighting::Sighting;

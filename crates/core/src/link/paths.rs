@@ -6,7 +6,7 @@
 
 use std::num::NonZeroU16;
 
-use weft_packet::{Endpoint, SocketId};
+use weft_contract::{Endpoint, SocketId};
 
 use super::choice::{Burdens, Compared, weight};
 use super::narrow::Narrow;

@@ -1,6 +1,6 @@
 //! Reports about a link.
 
-use weft_packet::{LinkCommand, ReportKind, SendCommand};
+use weft_contract::{LinkCommand, ReportKind, SendCommand};
 use weft_wire::link::LinkMessageType;
 
 use super::{Link, Stage};

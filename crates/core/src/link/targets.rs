@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use rand_core::Rng as _;
-use weft_packet::{Endpoint, LinkCommand, ProbeKind, SocketId};
+use weft_contract::{Endpoint, LinkCommand, ProbeKind, SocketId};
 use weft_wire::link::{ELSEWHERE, PROBE_ANSWER};
 
 use super::choice::{COMPARE_AFTER, Step, View};
@@ -415,7 +415,7 @@ impl Link {
 
     /// Answers a probe that came from `from` at the same address, so that the answer shows that the
     /// path works in both directions. The lane leaves out the answer where it grants what may go to an
-    /// address that the peer has not proven ([`LinkReport::Roamed`](weft_packet::LinkReport::Roamed)).
+    /// address that the peer has not proven ([`LinkReport::Roamed`](weft_contract::LinkReport::Roamed)).
     /// If that source is not proven, the peer is told on the path in use as well. `kind`: what the peer says
     /// about the path.
     pub(crate) fn handle_path_probe(
@@ -454,8 +454,8 @@ impl Link {
 mod tests {
     use rand_chacha::ChaCha20Rng;
     use rand_core::SeedableRng as _;
+    use weft_contract::{Command, LinkId, SendCommand};
     use weft_noise::{Identity, SecretKey};
-    use weft_packet::{Command, LinkId, SendCommand};
 
     use super::*;
     use crate::Config;

@@ -1,6 +1,6 @@
 //! When a link has something to do, and doing it.
 
-use weft_packet::LinkCommand;
+use weft_contract::LinkCommand;
 use weft_wire::link::{DisconnectReason, PROBE};
 
 use super::{CANDIDATE_LIFE, Epoch, Link, PASSIVE_KEEPALIVE, Stage};

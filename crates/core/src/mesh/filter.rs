@@ -24,7 +24,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 
-use weft_packet::{Bucket, Rate};
+use weft_contract::{Bucket, Rate};
 use weft_wire::NodeAddr;
 use weft_wire::filter::{FILTER_LEN, FilterAnnounce};
 

@@ -26,7 +26,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::mem::size_of;
 
-use weft_packet::Rate;
+use weft_contract::Rate;
 use weft_wire::NodeAddr;
 use weft_wire::link::LinkMessageType;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_packet::LinkId;
+use weft_contract::LinkId;
 use weft_wire::NodeAddr;
 
 use super::Node;

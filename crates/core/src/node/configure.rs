@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use weft_contract::rules::{PeerRules, Policy};
+use weft_contract::{KnownFlows, TableCommand};
 use weft_noise::PublicKey;
-use weft_packet::TableCommand;
-use weft_packet::firewall::{KnownFlows, PeerRules, Policy};
 use weft_wire::{NodeAddr, Subnet};
 
 use super::Node;
@@ -98,24 +98,19 @@ impl Node {
 
     /// Whether there are rules.
     #[must_use]
-    pub fn has_rules(&self) -> bool {
-        self.policy.is_some()
+    pub const fn has_rules(&self) -> bool {
+        self.has_rules
     }
 
     /// Applies rules to the IP packets of peers from now on, or none. With rules, packets of a peer
-    /// that the map does not contain are dropped. Flows that the new rules allow go on, and so do those
-    /// that are `known` if this host began them.
-    pub fn set_rules(&mut self, now: u64, rules: Option<BTreeMap<NodeAddr, PeerRules>>, known: &KnownFlows) {
-        let before = self.policy.take();
-        let hash_key = self.ctx.rng.next_u64();
-        let policy = rules.map(|rules| Policy::new(self.ctx.me, before.as_deref(), hash_key, rules));
-        if let Some(policy) = &policy {
-            policy.remember(now, known);
-        }
-        self.policy = policy.map(Arc::new);
-        self.ctx.lane(TableCommand::SetPolicy {
-            policy: self.policy.clone(),
-        });
+    /// that the map does not contain are dropped. Flows that the new rules allow go on. If there were no
+    /// rules before, so do those that are `known`, if this host began them.
+    pub fn set_rules(&mut self, rules: Option<BTreeMap<NodeAddr, PeerRules>>, known: KnownFlows) {
+        let known = (!self.has_rules).then_some(known);
+        self.has_rules = rules.is_some();
+        self.policies += 1;
+        let policy = rules.map(|rules| Arc::new(Policy::new(self.ctx.me, self.policies, rules, known)));
+        self.ctx.lane(TableCommand::SetPolicy { policy });
     }
 
     /// Records that data with this peer went in fast frames before this process began. The first

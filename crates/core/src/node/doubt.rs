@@ -5,7 +5,7 @@
 //! session that does not answer although the neighbour does, and the peer's own change to another
 //! path. None of them ends a link or session.
 
-use weft_packet::LinkId;
+use weft_contract::LinkId;
 use weft_wire::NodeAddr;
 
 use super::Node;

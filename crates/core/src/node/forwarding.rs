@@ -10,7 +10,7 @@
 //! Routes that stay form no loops: each leads to the neighbour that had the node's latest message
 //! before this node.
 
-use weft_packet::{LinkId, TableCommand};
+use weft_contract::{LinkId, TableCommand};
 use weft_wire::NodeAddr;
 
 use super::Node;

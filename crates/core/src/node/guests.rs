@@ -3,7 +3,7 @@
 //! A guest links and has a session for messages of services, for a short time. No IP packet passes,
 //! and if the mesh does not admit it otherwise, it takes no part in the mesh either.
 
-use weft_packet::LinkId;
+use weft_contract::LinkId;
 use weft_wire::NodeAddr;
 
 use super::{Node, Peer};

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use weft_contract::{Bucket, Label, LinkId, Rate, SendCommand};
 use weft_noise::PublicKey;
-use weft_packet::{Bucket, Label, LinkId, Rate, SendCommand};
 pub use weft_wire::hops::Onward;
 use weft_wire::hops::{Hop, HopsRequest, MAX_DISTANCE};
 use weft_wire::link::{HOP, HOPS_REQUEST};

@@ -5,7 +5,7 @@
 //! itself or its next hop has accepted one. Until then, and when any part of the path is lost, data
 //! goes in FIPS frames, which have routes of their own. docs/protocol/fast.md, "Labels".
 
-use weft_packet::{EpochId, Label, LabelRoute, LinkCommand, LinkId, Relay, relayed_payload};
+use weft_contract::{EpochId, Label, LabelRoute, LinkCommand, LinkId, Relay, relayed_payload};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{Bind, Bound, LEAST_PAYLOAD, Refusal, Unbind, UnbindBy};
 use weft_wire::link::{BIND, BOUND, UNBIND};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use weft_contract::{Endpoint, LinkId, SendCommand, TableCommand};
 use weft_noise::PublicKey;
-use weft_packet::{Endpoint, LinkId, SendCommand, TableCommand};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::session::{SessionAck, SessionSetup};
 use weft_wire::{NodeAddr, fmp, fsp};

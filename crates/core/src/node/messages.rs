@@ -1,7 +1,7 @@
 //! Handshake datagrams and link messages: each goes to the part of the node that it is for.
 
+use weft_contract::{Endpoint, LinkId, ReceiverIndex};
 use weft_noise::ik;
-use weft_packet::{Endpoint, LinkId, ReceiverIndex};
 use weft_wire::keepalive::Keepalive;
 use weft_wire::link::{
     BIND, BOUND, Disconnect, HOP, HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, HOPS_REQUEST, KEY_IN_TWO, LinkMessageType,

@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
+use weft_contract::{Endpoint, LocalEnd, SendCommand, SocketId, TableCommand};
 use weft_noise::PublicKey;
-use weft_packet::{Endpoint, LocalEnd, SendCommand, SocketId, TableCommand};
 use weft_wire::outside::Token;
 
 use super::Node;
@@ -15,7 +15,7 @@ use crate::{HintSource, KeepaliveIntervals, Path, Uplink};
 impl Node {
     /// Passes datagrams with this token to the caller from now on, as
     /// [`Output::Outside`](crate::Output::Outside), at a bounded rate. At most
-    /// [`AWAITED`](weft_packet::bounds::AWAITED) tokens are recognised at a time.
+    /// [`AWAITED`](weft_contract::bounds::AWAITED) tokens are recognised at a time.
     pub fn await_token(&mut self, token: Token) {
         self.ctx.lane(TableCommand::Await { token });
     }

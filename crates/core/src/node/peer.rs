@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use weft_contract::Bucket;
 use weft_noise::PublicKey;
-use weft_packet::Bucket;
 
 use super::guests::Guest;
 use crate::Quality;

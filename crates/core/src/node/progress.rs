@@ -1,6 +1,6 @@
 //! Keeps the status of peers up to date, and reports trouble.
 
-use weft_packet::{Layer, LinkId, LinkReport, Report, SessionReport};
+use weft_contract::{Layer, LinkId, LinkReport, Report, SessionReport};
 use weft_wire::NodeAddr;
 
 use super::{Node, Peer};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{LinkId, SendCommand};
+use weft_contract::{LinkId, SendCommand};
 use weft_wire::NodeAddr;
 use weft_wire::session::RelayProbe;
 

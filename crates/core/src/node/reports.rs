@@ -1,6 +1,6 @@
 //! The reports of the lanes: each goes to the link or session that it is about.
 
-use weft_packet::{Layer, LinkActivity, LinkId, LinkReport, Measured, Report, SessionActivity, SessionReport};
+use weft_contract::{Layer, LinkActivity, LinkId, LinkReport, Measured, Report, SessionActivity, SessionReport};
 use weft_wire::session::{self, SessionMessageType, TraversalType};
 use weft_wire::{NodeAddr, fast};
 

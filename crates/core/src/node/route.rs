@@ -1,8 +1,8 @@
 //! Paths of this node's own sessions: direct while there is a link, through a neighbour while there
 //! is none.
 
+use weft_contract::{LinkId, SessionCommand};
 use weft_noise::PublicKey;
-use weft_packet::{LinkId, SessionCommand};
 use weft_wire::NodeAddr;
 use weft_wire::session::PathMtuNotification;
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::LinkId;
+use weft_contract::LinkId;
 use weft_wire::NodeAddr;
 
 /// Maximum number of routes for other nodes in the lanes.

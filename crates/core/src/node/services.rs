@@ -1,8 +1,8 @@
 //! Messages of services: from peers to the caller, and back.
 
 use thiserror::Error;
+use weft_contract::{MAX_SERVICE, TableCommand};
 use weft_noise::PublicKey;
-use weft_packet::{MAX_SERVICE, TableCommand};
 use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+use weft_contract::{Endpoint, LinkId, Rate};
 use weft_noise::PublicKey;
-use weft_packet::{Endpoint, LinkId, Rate};
 use weft_wire::NodeAddr;
 use weft_wire::sighting::Sighting;
 

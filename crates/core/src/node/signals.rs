@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_packet::{Bucket, LinkId, Rate, SendCommand};
+use weft_contract::{Bucket, LinkId, Rate, SendCommand};
 use weft_wire::link::{LinkMessageType, SessionDatagram};
 use weft_wire::signal::{CoordsRequired, MtuExceeded, PathBroken, Signal};
 use weft_wire::{Coords, NodeAddr};

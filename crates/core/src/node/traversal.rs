@@ -3,8 +3,8 @@
 //! [`Node::send_service`] for that.
 
 use thiserror::Error;
+use weft_contract::{Bucket, MAX_SERVICE, Rate};
 use weft_noise::PublicKey;
-use weft_packet::{Bucket, MAX_SERVICE, Rate};
 use weft_wire::NodeAddr;
 use weft_wire::session::{DataPorts, TraversalType};
 

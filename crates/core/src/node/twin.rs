@@ -3,8 +3,8 @@
 
 use std::net::SocketAddr;
 
+use weft_contract::LinkId;
 use weft_noise::PublicKey;
-use weft_packet::LinkId;
 use weft_wire::address;
 
 use super::{Node, Peer};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use weft_contract::{EpochId, EpochUse, ReceiverIndex, SessionCommand, SessionKeys};
 use weft_noise::fast::Seed;
 use weft_noise::{Established, Role};
-use weft_packet::{EpochId, EpochUse, ReceiverIndex, SessionCommand, SessionKeys};
 
 use super::half_open::HalfOpen;
 use super::{ASLEEP, DRAIN, Session};

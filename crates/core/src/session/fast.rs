@@ -4,7 +4,7 @@
 //! After any failure the epoch stays on FIPS frames and the failure is reported.
 //! docs/protocol/fast.md, "Negotiation".
 
-use weft_packet::{EpochId, LinkId, Relay, SendCommand, SessionCommand, lane_of};
+use weft_contract::{EpochId, LinkId, Relay, SendCommand, SessionCommand, lane_of};
 use weft_wire::fast::{CAPABILITIES, CAPABILITIES_ACK};
 
 use super::Session;

@@ -5,8 +5,8 @@
 //! else arrives, and each link has entries of its own. [`Unproven`](crate::unproven::Unproven)
 //! bounds how many are made a second, and thereby the memory of all sessions.
 
+use weft_contract::{EpochId, LinkId};
 use weft_noise::{Established, PublicKey, xk};
-use weft_packet::{EpochId, LinkId};
 
 use super::handshake::HANDSHAKE_LIFE;
 

@@ -1,7 +1,7 @@
 //! Noise XK of a session: starting, answering, confirming, and giving up.
 
+use weft_contract::{EpochId, EpochUse, LinkId, SessionCommand};
 use weft_noise::{Established, xk};
-use weft_packet::{EpochId, EpochUse, LinkId, SessionCommand};
 use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 

@@ -1,6 +1,6 @@
 //! The link that the frames of a session go out on, and the one that the peer's frames arrive on.
 
-use weft_packet::{LinkId, SessionCommand};
+use weft_contract::{LinkId, SessionCommand};
 
 use super::{SILENT, Session};
 use crate::context::Context;

@@ -1,6 +1,6 @@
 //! Reports about a session.
 
-use weft_packet::{ReportKind, SendCommand};
+use weft_contract::{ReportKind, SendCommand};
 
 use super::Session;
 use crate::context::Context;

@@ -4,7 +4,7 @@
 //! gone. They count for nothing else: neither as data whose path has to be found to work, nor as an
 //! answer of the peer.
 
-use weft_packet::SendCommand;
+use weft_contract::SendCommand;
 use weft_wire::session::{DataPorts, TraversalType};
 
 use super::Session;

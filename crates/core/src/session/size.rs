@@ -1,7 +1,7 @@
 //! The size of a session's frames: the limit for sent frames, and the reports to the peer on the
 //! frames that it sends.
 
-use weft_packet::{Endpoint, PathSize, Relay, SendCommand, SessionCommand};
+use weft_contract::{Endpoint, PathSize, Relay, SendCommand, SessionCommand};
 use weft_wire::fast::LARGEST_PROBED;
 use weft_wire::session::{PathMtuNotification, SessionMessageType};
 
@@ -329,7 +329,7 @@ impl Session {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-    use weft_packet::LocalEnd;
+    use weft_contract::LocalEnd;
 
     use super::*;
 

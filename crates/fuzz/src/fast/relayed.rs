@@ -1,7 +1,8 @@
 //! Frames that the lane under test relays for a hostile neighbour, which has the keys of the hop.
 
+use weft_contract::{Command, EpochId, FastKeys, Label, LabelRoute, LinkCommand, ReceiverIndex};
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{Command, Counters, DropReason, EpochId, FastKeys, Label, LabelRoute, LinkCommand, ReceiverIndex};
+use weft_packet::{Counters, DropReason};
 use weft_wire::NodeAddr;
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, RelayHeader, SEALED_HEADER};
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use weft_packet::firewall::{Addresses, NetworkRules, PeerRules, Protocol, Rule, RuleSet, Scope};
+use weft_contract::rules::{Addresses, NetworkRules, PeerRules, Protocol, Rule, RuleSet, Scope};
 use weft_wire::Subnet;
 
 use super::packets::{Content, Flow, Probe, Shape};

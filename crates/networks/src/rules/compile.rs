@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use weft_contract::rules::{self, Addresses, NetworkRules, PeerRules, RuleList, RuleSet, Scope};
 use weft_noise::PublicKey;
-use weft_packet::firewall::{self, Addresses, NetworkRules, PeerRules, RuleList, RuleSet, Scope};
 use weft_roster::names::Name;
 use weft_roster::rules::{Policy, Protocol, Rule, Selector, Target};
 use weft_wire::{NodeAddr, Subnet};
@@ -225,7 +225,7 @@ impl List {
 }
 
 /// A rule for packets to this node, or `None` if it is about other destinations only.
-fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> Option<firewall::Rule> {
+fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> Option<rules::Rule> {
     let to = match &rule.to {
         Target::Members(Selector::Any) => Scope::Any,
         Target::Members(members) if is_own(members) => Scope::Node,
@@ -235,13 +235,13 @@ fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> 
     };
     let service = rule.service.as_ref();
     let protocol = match service.map(|service| service.protocol) {
-        None => firewall::Protocol::Any,
-        Some(Protocol::Icmp) => firewall::Protocol::Icmp,
-        Some(Protocol::Tcp) => firewall::Protocol::Number(6),
-        Some(Protocol::Udp) => firewall::Protocol::Number(17),
-        Some(Protocol::Number(number)) => firewall::Protocol::Number(number),
+        None => rules::Protocol::Any,
+        Some(Protocol::Icmp) => rules::Protocol::Icmp,
+        Some(Protocol::Tcp) => rules::Protocol::Number(6),
+        Some(Protocol::Udp) => rules::Protocol::Number(17),
+        Some(Protocol::Number(number)) => rules::Protocol::Number(number),
     };
-    Some(firewall::Rule {
+    Some(rules::Rule {
         origin,
         allow: rule.policy == Policy::Allow,
         to,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
+use weft_contract::rules::{PeerRules, Protocol, Scope};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::firewall::{PeerRules, Protocol, Scope};
 use weft_roster::names::Name;
 use weft_roster::rules::{Policy, Rule, Selector};
 use weft_wire::Subnet;

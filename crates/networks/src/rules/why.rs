@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use weft_contract::rules::{Facts, PeerRules, Reason};
 use weft_noise::PublicKey;
-use weft_packet::firewall::{Facts, PeerRules, Reason};
 use weft_roster::names::Name;
 use weft_roster::rules::{Policy, Protocol, Rule, Service};
 use weft_wire::Subnet;

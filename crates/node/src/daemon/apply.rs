@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use weft_contract::KnownFlows;
 use weft_core::{Hint, HintSource};
 use weft_desired::members::Members;
 use weft_desired::{Desired, Inputs};
@@ -10,7 +11,6 @@ use weft_host::tun::wanted;
 use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::netlink::Netlink;
-use weft_packet::firewall::KnownFlows;
 
 use super::peers;
 use super::run::Daemon;
@@ -99,7 +99,7 @@ impl Daemon {
         // Packets of a new member pass only once it has rules, so they go before its session.
         if old.differs(&self.desired, |of| &of.rules.peers) {
             let rules = self.desired.rules.peers.clone();
-            self.node.set_rules(boottime_ms(), rules, known);
+            self.node.set_rules(rules, known.clone());
         }
         if old.differs(&self.desired, |of| &of.unclear) {
             for line in &self.desired.unclear {

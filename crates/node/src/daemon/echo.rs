@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use weft_contract::{Command, SendCommand};
 use weft_os::random::random_bytes;
-use weft_packet::{Command, SendCommand};
 use weft_wire::NodeAddr;
 
 use weft_control::Reply;

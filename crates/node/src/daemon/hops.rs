@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use weft_config::peer::NodeRef;
+use weft_contract::{Command, TableCommand};
 use weft_control::status::{Document as _, HopStatus, HopsStatus, PathStatus};
 use weft_control::{ErrorCode, Refusal, Reply};
 use weft_core::{HopSaid, Path};
 use weft_discovery::hops::{Gap, Hops, PathNode, Step};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
-use weft_packet::{Command, TableCommand};
 
 use super::run::Daemon;
 

@@ -15,7 +15,6 @@ use weft_config::Config;
 use weft_desired::Desired;
 use weft_host::broker::{Broker, Client};
 use weft_host::flows::{Flow, Interest};
-use weft_packet::firewall;
 use weft_roster::record::Exit;
 use weft_wire::{FIPS_PREFIX, NodeAddr, Subnet};
 
@@ -138,13 +137,13 @@ fn interest(desired: &Desired, config: &Config, me: NodeAddr) -> Interest {
 impl Daemon {
     /// Returns the flows that continue under new rules. `None`: they are asked for, and the rules
     /// wait.
-    pub(super) fn flows_before(&mut self, new: &Desired) -> Option<firewall::KnownFlows> {
+    pub(super) fn flows_before(&mut self, new: &Desired) -> Option<weft_contract::KnownFlows> {
         if new.rules.peers.is_none() || self.node.has_rules() {
-            return Some(firewall::KnownFlows::default());
+            return Some(weft_contract::KnownFlows::default());
         }
         let (config, me) = (&self.configuration.config, self.facts.key.node_addr());
         let flows = self.known_flows.take(|| interest(new, config, me))?;
-        let known = |flow: Flow| firewall::KnownFlow {
+        let known = |flow: Flow| weft_contract::KnownFlow {
             protocol: flow.protocol,
             local: flow.local,
             remote: flow.remote,
@@ -158,7 +157,7 @@ impl Daemon {
         let mut ours = new.own_subnets.clone();
         ours.extend(served.into_iter().flat_map(weft_networks::of_exit));
         let theirs = new.members.subnets();
-        Some(firewall::KnownFlows {
+        Some(weft_contract::KnownFlows {
             flows: flows.into_iter().map(known).collect(),
             ours,
             theirs: theirs.map(|(subnet, key)| (subnet, key.node_addr())).collect(),

@@ -2,15 +2,15 @@
 
 use std::io;
 
+use weft_contract::LANE_MASK;
 use weft_host::tun::Interface;
 use weft_os::tun::{Tun, TunError};
 use weft_os::udp::{BindOptions, Steering, UdpSocket};
-use weft_packet::LANE_MASK;
 use weft_wire::fast;
 
 use crate::logging::causes;
 
-/// The kernel reads fast frames as [`Place::owner`](weft_packet::Place::owner) does: the index is
+/// The kernel reads fast frames as [`Place::owner`](weft_contract::Place::owner) does: the index is
 /// little-endian.
 const STEERING: Steering = Steering {
     version: fast::VERSION,

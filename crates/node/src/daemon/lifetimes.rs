@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use weft_contract::Endpoint;
 use weft_control::status::KeepaliveStatus;
 use weft_core::{Event, KeepaliveIntervals};
 use weft_discovery::probe_sockets::{Arrived, ProbeSockets, send_aside};
 use weft_noise::PublicKey;
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
-use weft_packet::Endpoint;
 use weft_reach::lifetime::request::BadRequest;
 use weft_reach::lifetime::{self, DELAYS, Filtering, Lifetime, Output, SOCKETS, Scope};
 use weft_wire::NodeAddr;

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 
+use weft_contract::LocalEnd;
 use weft_host::surroundings::Surroundings;
 use weft_host::uplinks::{Uplink, ipv6_source};
 use weft_os::clock::boottime_ms;
 use weft_os::udp::{AnswerDevice, Devices};
-use weft_packet::LocalEnd;
 
 use super::run::Daemon;
 

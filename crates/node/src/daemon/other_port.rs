@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
+use weft_contract::SocketId;
 use weft_os::udp::UdpSocket;
-use weft_packet::SocketId;
 use weft_reach::other_port::Unanswered;
 
 use super::run::Daemon;

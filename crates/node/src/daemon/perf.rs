@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout, timeout_at};
 use weft_config::{Config, PerfAllow};
-use weft_packet::{Bucket, Rate};
+use weft_contract::{Bucket, Rate};
 use weft_perf::limits::Limits;
 use weft_perf::message::FromServer;
 use weft_perf::server::LONGEST_BESIDE;

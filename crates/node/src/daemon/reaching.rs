@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use weft_config::ReachConfig;
+use weft_contract::{Endpoint, SocketId};
 use weft_core::{Event, HintSource, Path};
 use weft_desired::addresses::HostAddresses;
 use weft_discovery::further_sockets::FurtherSockets;
@@ -14,7 +15,6 @@ use weft_noise::PublicKey;
 use weft_nostr::signal::Own;
 use weft_os::clock::boottime_ms;
 use weft_os::random::SystemRng;
-use weft_packet::{Endpoint, SocketId};
 use weft_reach::lifetime::request::Request;
 use weft_reach::message::{Candidate, Kind};
 use weft_reach::nat64::Nat64;

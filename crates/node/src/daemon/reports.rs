@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
-use weft_packet::{Report, ReportQueue, bounds};
+use weft_contract::{Report, ReportQueue, bounds};
 
 /// A bounded queue to which threads add reports, and from which one task takes them. Proofs and
 /// handshakes come first, and one neighbour's reports leave room for those of others
@@ -60,7 +60,7 @@ impl Reports {
 mod tests {
     use std::net::SocketAddr;
 
-    use weft_packet::{LinkId, LinkReport, ReceiverIndex};
+    use weft_contract::{LinkId, LinkReport, ReceiverIndex};
 
     use super::*;
 

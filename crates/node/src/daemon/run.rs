@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
+use weft_contract::{Command, Report, SessionReport, TableCommand};
 use weft_control::status::{Document as _, Pong, Stopping, Version};
 use weft_control::trace::TraceDocument;
 use weft_control::{ControlCommand, ControlRequest, ControlServer, ErrorCode, Refusal};
@@ -14,7 +15,6 @@ use weft_networks::Networks;
 use weft_noise::PublicKey;
 use weft_os::clock::{ContinuityWatch, boottime_ms, unix_s};
 use weft_os::random::SystemRng;
-use weft_packet::{Command, Report, SessionReport, TableCommand};
 use weft_plane::Lanes;
 use weft_reach::stun;
 use weft_store::last_addresses::LastAddresses;

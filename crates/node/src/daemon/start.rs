@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weft_config::Config;
+use weft_contract::{HandshakeLimits, LaneConfig};
 use weft_core::Node;
 use weft_desired::{Admission, Desired, Inputs, System};
 use weft_discovery::relay::Tls;
@@ -29,7 +30,7 @@ use weft_os::process::{give_up_nice, permit_nice};
 use weft_os::random::{SystemRng, random_bytes};
 use weft_os::tun::Tun;
 use weft_os::udp::{Devices, UdpSocket};
-use weft_packet::{HandshakeLimits, Lane, LaneConfig, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Place};
+use weft_packet::{Lane, MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS};
 use weft_plane::{LANE_NICE, LaneSetup, Lanes};
 use weft_store::fast_peers::FastPeers;
 use weft_store::last_addresses::LastAddresses;
@@ -330,19 +331,19 @@ fn lanes(
         handshakes,
     };
     let count = ends.len() as u8;
-    let setup = |(place, (tun, sockets)): (Place, _)| {
+    let setup = |((number, lane), (tun, sockets))| {
         let reports = Arc::clone(reports);
         LaneSetup {
-            lane: Lane::at(lane_config, place),
+            lane,
             tun,
             sockets,
             batch: config.udp.batch,
             preferred: config.prefer_lanes,
-            reports: Box::new(move |report| reports.offer(place.number(), report)),
+            reports: Box::new(move |report| reports.offer(number, report)),
         }
     };
-    let places = (0..count).filter_map(|number| Place::new(number, count));
-    Ok(Lanes::start(places.zip(ends).map(setup).collect())?)
+    let lanes = (0..).zip(Lane::several(lane_config, count));
+    Ok(Lanes::start(lanes.zip(ends).map(setup).collect())?)
 }
 
 /// Begins to watch the host, with an interface that has what it has from the start.

@@ -9,6 +9,7 @@ use std::time::Instant;
 use weft_config::Config;
 use weft_config::host_name::PeerAddress;
 use weft_config::peer::PeerName;
+use weft_contract::{LocalEnd, SocketId};
 use weft_control::status::{
     ClonesStatus, Document as _, FramesKind, FramesStatus, HostStatus, KnownPathStatus, LanesStatus, NodeStatus,
     Offload, OffloadStatus, PathChangeStatus, PathSizeStatus, PathStatus, PeerStatus, Peers, SessionStatus, Status,
@@ -28,7 +29,7 @@ use weft_noise::PublicKey;
 use weft_os::clock::{boottime_ms, unix_s};
 use weft_os::process;
 use weft_os::udp::UdpSocket;
-use weft_packet::{IPV6_OVERHEAD, LocalEnd, SocketId};
+use weft_packet::IPV6_OVERHEAD;
 use weft_plane::Snapshot;
 use weft_store::fast_peers::FastPeers;
 use weft_wire::fast;

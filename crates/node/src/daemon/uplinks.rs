@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use weft_config::UplinkUse;
+use weft_contract::SocketId;
 use weft_host::uplinks::Uplink;
 use weft_os::clock::boottime_ms;
 use weft_os::netlink::Interface;
 use weft_os::socket::bind_to_interface;
 use weft_os::udp::UdpSocket;
-use weft_packet::SocketId;
 
 use super::run::Daemon;
 

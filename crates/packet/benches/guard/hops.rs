@@ -2,12 +2,10 @@
 
 use std::hint::black_box;
 
+use weft_contract::{Command, EpochId, FastKeys, Label, LabelRoute, LaneConfig, LinkCommand, LinkId, ReceiverIndex};
 use weft_noise::Key;
 use weft_noise::fast::{FastCipher, LaneSecrets, Secret, Suite};
-use weft_packet::{
-    Command, EpochId, FastKeys, HEADROOM, Label, LabelRoute, Lane, LaneConfig, LinkCommand, LinkId, ReceiverIndex,
-    Train,
-};
+use weft_packet::{HEADROOM, Lane, Train};
 use weft_wire::fast::{self, Kind, RelayHeader};
 
 use super::{B, MTU, NOW, PAYLOAD, SEGMENTS, Sent, address, install_link, measured};
@@ -100,7 +98,7 @@ pub(super) fn fast_relay(count: usize) {
         mtu: MTU,
         probe: false,
         transit: true,
-        handshakes: weft_packet::HandshakeLimits::default(),
+        handshakes: weft_contract::HandshakeLimits::default(),
     });
     let mut train = Train::new(Sent::default(), 64);
     for link in [1, 2] {

@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use weft_packet::firewall::{NetworkRules, PeerRules, Policy, Protocol, Rule, RuleSet, Scope};
-use weft_packet::{Command, HEADROOM, Lane, TableCommand, Train};
+use weft_contract::rules::{NetworkRules, PeerRules, Policy, Protocol, Rule, RuleSet, Scope};
+use weft_contract::{Command, TableCommand};
+use weft_packet::{HEADROOM, Lane, Train};
 use weft_wire::NodeAddr;
 
 use super::{
@@ -82,7 +83,7 @@ fn frames([(mut sender, mut sent), (mut lane, mut train)]: [End; 2], count: usiz
 /// Makes a pair whose receiver has rules and knows the flows.
 fn guarded_pair() -> [End; 2] {
     let [(mut sender, mut sent), (mut lane, mut train)] = fast_pair();
-    let policy = guard(&mut lane, &mut train, B, A);
+    guard(&mut lane, &mut train, B, A);
     let mut packet = ip_packet(0, 1);
     for port in 0..FLOWS {
         packet[40..42].copy_from_slice(&port.to_be_bytes());
@@ -92,12 +93,12 @@ fn guarded_pair() -> [End; 2] {
             lane.inbound(NOW, address(1), &mut room, &mut train);
         }
     }
-    assert_eq!(policy.flows().len(), usize::from(FLOWS));
+    assert_eq!(lane.flows().len(), usize::from(FLOWS));
     [(sender, sent), (lane, train)]
 }
 
 /// Sets a policy whose last rule alone allows the flows of these cases.
-fn guard(lane: &mut Lane, train: &mut Train<Sent>, me: NodeAddr, peer: NodeAddr) -> Arc<Policy> {
+fn guard(lane: &mut Lane, train: &mut Train<Sent>, me: NodeAddr, peer: NodeAddr) {
     let list = (1..=RULES).map(|n| Rule {
         origin: 0,
         allow: true,
@@ -126,10 +127,7 @@ fn guard(lane: &mut Lane, train: &mut Train<Sent>, me: NodeAddr, peer: NodeAddr)
         networks: vec![network],
         ..PeerRules::default()
     };
-    let policy = Arc::new(Policy::new(me, None, 37, [(peer, rules)].into()));
-    let set = TableCommand::SetPolicy {
-        policy: Some(policy.clone()),
-    };
+    let policy = Arc::new(Policy::new(me, 1, [(peer, rules)].into(), None));
+    let set = TableCommand::SetPolicy { policy: Some(policy) };
     lane.apply(NOW, Command::Table(set), train);
-    policy
 }

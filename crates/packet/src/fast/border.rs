@@ -9,10 +9,10 @@ use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 use crate::checksum::{self, Checksum};
 use crate::counters::{Counters, DropReason};
 use crate::ecn::{self, Seen};
-use crate::inner::Inner;
+use crate::inner::{Inner, addresses};
 use crate::mss;
 use crate::session::Session;
-use crate::tables::{Egress, Routes, addresses};
+use crate::tables::{Egress, Routes};
 
 /// The check of one peer's packets before they go to the TUN.
 pub(super) struct Border<'a> {

@@ -6,9 +6,9 @@
 //! that one receive brought under one label leave in one train, uncopied. docs/protocol/fast.md,
 //! "Relayed".
 
-use crate::endpoint::Endpoint;
 use std::ops::Range;
 
+use weft_contract::{Endpoint, EpochId, Label, LabelRoute, LinkReport, relayed_payload};
 use weft_wire::fast::{self, FLAG_CE, FLAG_WHOLE, INNER_AT, Kind, LABEL_AT, MAX_HOPS, RelayHeader};
 
 use super::FastEpoch;
@@ -16,11 +16,10 @@ use super::ingress::{SessionIngress, Source, Via, asks, frame_content};
 use super::keys::Opened;
 use super::message::phase_in;
 use crate::checksum::Checksum;
-use crate::control::{EpochId, Label, LabelRoute, LinkReport};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::fips::OpenFailure;
-use crate::lane::{Lane, relayed_payload};
+use crate::lane::Lane;
 use crate::link::Link;
 use crate::paths;
 use crate::received::Received;

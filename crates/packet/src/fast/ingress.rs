@@ -4,9 +4,9 @@
 //! once. A frame that proves keys, begins a phase or is not a packet ends the run, because what it
 //! requires needs the whole lane.
 
-use crate::endpoint::Endpoint;
 use std::ops::Range;
 
+use weft_contract::{CountedEpoch, Endpoint, EpochId, LinkId, SessionReport};
 use weft_noise::aead::TAG_LEN;
 use weft_wire::fast::{self, HEADROOM, Kind};
 
@@ -14,7 +14,6 @@ use super::border::Border;
 use super::keys::Opened;
 use super::message::{LEAST_PROBE, phase_in};
 use crate::checksum::Checksum;
-use crate::control::{CountedEpoch, EpochId, LinkId, SessionReport};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::ecn::Seen;

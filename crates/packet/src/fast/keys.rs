@@ -6,12 +6,12 @@
 //! a frame with the other bit is of the previous phase if its counter is below that of the first
 //! frame of the present phase, and of the next phase otherwise.
 
+use weft_contract::{CountedEpoch, FastKeys};
 use weft_noise::aead::TAG_LEN;
 use weft_noise::fast::{FastCipher, Secret, Suite};
 use weft_noise::replay::ReplayWindow;
 use weft_wire::fast;
 
-use crate::control::{CountedEpoch, FastKeys};
 use crate::fips::OpenFailure;
 
 /// How long the previous key still opens late frames, in ms (L5).
@@ -387,11 +387,11 @@ impl Receiving {
 
 #[cfg(test)]
 mod tests {
+    use weft_contract::{EpochId, ReceiverIndex};
     use weft_noise::Key;
     use weft_noise::fast::LaneSecrets;
 
     use super::*;
-    use crate::control::{EpochId, ReceiverIndex};
 
     fn keys() -> FastEpoch {
         let secret = |byte| Secret::from_key(&Key::from_bytes([byte; 32]));

@@ -4,11 +4,11 @@
 //! drain. The same rules serve FMP, where the receiver index names the epoch, and FSP, where a
 //! frame does not name its epoch and each is tried.
 
+use weft_contract::{CountedEpoch, EpochUse};
 use weft_noise::Key;
 use weft_noise::aead::{Cipher, TAG_LEN};
 use weft_noise::replay::ReplayWindow;
 
-use crate::control::{CountedEpoch, EpochUse};
 use crate::counters::DropReason;
 
 /// More epochs than a rekey can leave behind. A further one displaces the oldest that does not

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use weft_contract::LinkReport;
 use weft_wire::fsp::{self, FspPhase};
 use weft_wire::link::SessionDatagram;
 use weft_wire::session::SessionMessageType;
@@ -14,7 +15,6 @@ use weft_wire::{CoordsPair, NodeAddr, fmp};
 use super::FipsIngress;
 use super::frame;
 use crate::clear::{self, Clear, Parties};
-use crate::control::LinkReport;
 use crate::counters::DropReason;
 use crate::ecn;
 use crate::link::Link;

@@ -4,6 +4,7 @@
 //! lengths are fixed, so the IPv6 packet is written once at [`IP_OFFSET`] of its slot and wrapped
 //! in place.
 
+use weft_contract::LaneConfig;
 use weft_noise::aead::TAG_LEN;
 use weft_wire::fast::HEADROOM;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
@@ -12,7 +13,6 @@ use weft_wire::shim::{self, ShimHeader};
 use weft_wire::{CoordsPair, NodeAddr, fmp, fsp};
 
 use super::epoch::{Epoch, Epochs};
-use crate::lane::LaneConfig;
 use crate::mss;
 use crate::sender::{Encapsulate, Placed};
 use crate::split::Splitter;

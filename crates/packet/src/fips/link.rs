@@ -1,19 +1,18 @@
 //! FIPS frames of links, from the wire: handshake messages, and frames under the keys of a link.
 
-use crate::endpoint::Endpoint;
 use std::ops::Range;
 
+use weft_contract::{CountedEpoch, Endpoint, Layer, LinkReport, PATH_PROBE_LEN, ProbeKind, ReceiverIndex, Report};
 use weft_wire::fmp;
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, LinkMessageType, OBSERVED, PROBE, PROBE_ANSWER};
 
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::awaited::Verdict;
-use crate::control::{CountedEpoch, Layer, LinkReport, ProbeKind, ReceiverIndex, Report};
 use crate::counters::DropReason;
 use crate::ecn::Seen;
 use crate::inbound::Inbound;
 use crate::meter::Arrival;
-use crate::paths::{self, PATH_PROBE_LEN};
+use crate::paths;
 use crate::tables::{Index, LinkKey};
 use crate::train::Transmit;
 

@@ -1,11 +1,11 @@
 //! Probes of relayed paths, also of those that the session does not use. Nothing that the session
 //! measures counts them, and an answer returns over the link that its probe came by.
 
+use weft_contract::{CountedEpoch, EpochId, LinkId};
 use weft_wire::session::{RELAY_PROBE, RELAY_PROBE_ANSWER, RelayProbe};
 use weft_wire::{CoordsPair, NodeAddr};
 
 use super::FipsIngress;
-use crate::control::{CountedEpoch, EpochId, LinkId};
 use crate::counters::DropReason;
 use crate::inbound::Inbound;
 use crate::sender::Sender;

@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use weft_contract::{CountedEpoch, EpochId, LinkId, LinkReport, SessionReport};
 use weft_noise::aead::TAG_LEN;
 use weft_wire::link::SessionDatagram;
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
@@ -12,7 +13,6 @@ use super::relay_probe::is_relay_probe;
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::checksum::Checksum;
 use crate::clear::{self, Clear, Parties};
-use crate::control::{CountedEpoch, EpochId, LinkId, LinkReport, SessionReport};
 use crate::counters::DropReason;
 use crate::ecn::{self, Seen};
 use crate::firewall::Verdict;

@@ -6,8 +6,8 @@ use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROT
 
 use super::{ENDS, FLAGS_AT};
 use crate::flow::FlowHasher;
+use crate::inner::addresses;
 use crate::inner::{Inner, Version};
-use crate::tables::addresses;
 
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;

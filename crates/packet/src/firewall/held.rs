@@ -6,11 +6,10 @@
 
 use std::collections::VecDeque;
 
+use weft_contract::{Shares, bounds};
 use weft_wire::NodeAddr;
 
 use super::flow_key::FlowKey;
-use crate::bounds;
-use crate::shares::Shares;
 
 /// How long a fragment waits, in ms: longer than any two paths differ, or two lanes.
 pub(super) const HOLD: u64 = 2_000;

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
+use weft_contract::rules::{Addresses, NetworkRules, PeerRules, Protocol, Reason, Rule, RuleList, RuleSet, Scope};
+use weft_contract::{KnownFlow, KnownFlows};
+
 use super::*;
 
 const ME: NodeAddr = NodeAddr::new([1; 16]);
@@ -84,6 +87,7 @@ fn serving(protocol: u8, ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
 
 struct Node {
     policy: Arc<Policy>,
+    flows: Arc<FlowTable>,
     lanes: [Firewall; 2],
     routes: Routes,
 }
@@ -94,10 +98,15 @@ impl Node {
     }
 
     fn with(rules: BTreeMap<NodeAddr, PeerRules>) -> Self {
-        let policy = Arc::new(Policy::new(ME, None, 7, rules));
+        Self::of(rules, None)
+    }
+
+    fn of(rules: BTreeMap<NodeAddr, PeerRules>, known: Option<KnownFlows>) -> Self {
+        let flows = Arc::new(FlowTable::new(7));
         let mut node = Self {
-            policy,
-            lanes: Default::default(),
+            policy: Arc::new(Policy::new(ME, 1, rules, known)),
+            lanes: [0; 2].map(|_| Firewall::new(flows.clone())),
+            flows,
             routes: Routes::new(ME),
         };
         node.set();
@@ -106,7 +115,7 @@ impl Node {
 
     fn set(&mut self) {
         for lane in &mut self.lanes {
-            lane.set(Some(self.policy.clone()));
+            lane.set(0, Some(self.policy.clone()));
         }
     }
 
@@ -115,7 +124,8 @@ impl Node {
     }
 
     fn change_to(&mut self, rules: BTreeMap<NodeAddr, PeerRules>) {
-        self.policy = Arc::new(Policy::new(ME, Some(&*self.policy), 0, rules));
+        let generation = self.policy.generation() + 1;
+        self.policy = Arc::new(Policy::new(ME, generation, rules, None));
         self.set();
     }
 
@@ -191,11 +201,11 @@ fn an_exit_serves_members_under_their_own_addresses() {
             ours: Some(["10.44.0.1/32".parse().unwrap(), "192.168.7.0/24".parse().unwrap()].into()),
             ..PeerRules::default()
         };
-        Arc::new(Policy::new(ME, None, 7, [(PEER, rules)].into()))
+        Arc::new(Policy::new(ME, 1, [(PEER, rules)].into(), None))
     };
     let passes = |policy: &Arc<Policy>, from: [u8; 4], to: [u8; 4], port: u16| {
-        let mut lane = Firewall::default();
-        lane.set(Some(policy.clone()));
+        let mut lane = Firewall::new(Arc::new(FlowTable::new(7)));
+        lane.set(0, Some(policy.clone()));
         passed(lane.inbound(0, &Routes::new(ME), PEER, &packet4(from, to, (5000, port)))).is_ok()
     };
     let (member, behind) = ([10, 44, 0, 2], [10, 9, 0, 1]);
@@ -276,8 +286,8 @@ fn at_port_of_exit(networks: Vec<NetworkRules>, (ours, host): (&[&str], &[&str])
         host: host.into(),
         ..PeerRules::default()
     };
-    let mut lane = Firewall::default();
-    lane.set(Some(Arc::new(Policy::new(ME, None, 7, [(PEER, rules)].into()))));
+    let mut lane = Firewall::new(Arc::new(FlowTable::new(7)));
+    lane.set(0, Some(Arc::new(Policy::new(ME, 1, [(PEER, rules)].into(), None))));
     let dest: IpAddr = dest.parse().unwrap();
     let packet = match dest {
         IpAddr::V4(dest) => packet4([10, 44, 0, 2], dest.octets(), (5000, port)),
@@ -394,8 +404,8 @@ fn an_own_address_in_a_route_is_both_node_and_route() {
             host: [dest.parse().unwrap()].into(),
             ..PeerRules::default()
         };
-        let mut lane = Firewall::default();
-        lane.set(Some(Arc::new(Policy::new(ME, None, 7, [(PEER, rules)].into()))));
+        let mut lane = Firewall::new(Arc::new(FlowTable::new(7)));
+        lane.set(0, Some(Arc::new(Policy::new(ME, 1, [(PEER, rules)].into(), None))));
         let packet = packet4([10, 44, 0, 2], [192, 168, 9, 1], (5000, 443));
         if dest == "192.168.9.1" {
             assert_eq!(
@@ -566,7 +576,7 @@ fn a_peer_that_fills_its_share_keeps_no_other_out() {
         syn[20..24].copy_from_slice(&n.to_be_bytes());
         full += u32::from(node.receive(0, &syn) == Err(DropReason::FlowsFull));
     }
-    let flows = node.policy.flows().len();
+    let flows = node.flows.len();
     assert!(full > 0 && flows <= MAX_FLOWS / 4, "{full} {flows}");
     let of_other = packet(OTHER, ME, TCP, (5000, 22), SYN);
     assert_eq!(node.receive_from(OTHER, 0, &of_other), Ok(()));
@@ -587,8 +597,8 @@ fn a_table_that_this_host_has_filled_refuses_its_new_flows() {
         packet[36..40].copy_from_slice(&n.to_be_bytes());
         refused += u32::from(node.lanes[0].outbound(0, &packet) == Err(DropReason::FlowsFull));
     }
-    assert!(node.policy.flows().len() <= MAX_FLOWS);
-    assert_eq!(refused as usize + node.policy.flows().len(), 100_000);
+    assert!(node.flows.len() <= MAX_FLOWS);
+    assert_eq!(refused as usize + node.flows.len(), 100_000);
 }
 
 proptest! {

@@ -1,18 +1,18 @@
 //! Commands of the core: each changes the tables, or sends.
 
-use crate::endpoint::Endpoint;
-
+use weft_contract::{
+    Command, Endpoint, EpochUse, LinkCommand, LinkId, PATH_PROBE_LEN, SendCommand, SessionCommand, SessionKeys,
+    TableCommand,
+};
 use weft_wire::fast::SURE_PAYLOAD;
 use weft_wire::link::{PROBE, PROBE_ANSWER};
 use weft_wire::virtio::VirtioNetHdr;
 use weft_wire::{NodeAddr, fast};
 
 use super::Lane;
-use crate::control::{Command, EpochUse, LinkCommand, LinkId, SendCommand, SessionCommand, SessionKeys, TableCommand};
 use crate::counters::DropReason;
 use crate::echo;
 use crate::fips::{Epoch, FipsIngress};
-use crate::paths::PATH_PROBE_LEN;
 use crate::session::{Expecting, Session};
 use crate::tables::Index;
 use crate::train::{Train, Transmit};
@@ -170,7 +170,7 @@ impl Lane {
                 self.tables.deny(peer);
             }
             TableCommand::SetSubnets { ours, theirs } => self.tables.routes.set_subnets(&ours, &theirs),
-            TableCommand::SetPolicy { policy } => self.tables.firewall.set(policy),
+            TableCommand::SetPolicy { policy } => self.tables.firewall.set(now, policy),
             TableCommand::SetRoute { dest, link } => {
                 self.tables.next_hops.insert(dest, link);
             }

@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_contract::{LinkId, Load, bounds};
 use weft_wire::NodeAddr;
 
 use super::Lane;
-use crate::bounds;
-use crate::control::LinkId;
 use crate::fast::Reassembly;
 use crate::fips::{Epochs, IPV6_OVERHEAD, MAX_EPOCHS};
 use crate::mss;
-use crate::shares::Load;
 use crate::tables::{Egress, FastOwner, Index};
 
 /// The epochs of one link or session: all that open, and the one that seals.

@@ -6,15 +6,13 @@
 
 use std::collections::VecDeque;
 
+use weft_contract::{LinkId, Load, Shares, bounds};
 use weft_wire::NodeAddr;
 
-use crate::bounds;
-use crate::control::LinkId;
 use crate::counters::DropReason;
 use crate::fips::{FipsIngress, SessionFrame};
 use crate::inbound::Inbound;
 use crate::session::EXPECT_KEYS;
-use crate::shares::{Load, Shares};
 use crate::train::Transmit;
 
 struct EarlyFrame {

@@ -3,12 +3,12 @@
 //! They follow from the tables. The result is kept with the session until the tables change:
 //! [`Tables::changed`].
 
+use weft_contract::{PathSize, Relay};
 use weft_wire::fast::{
     self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD, SMALL_PAYLOAD, SURE_PAYLOAD,
 };
 
 use super::{LinkKey, SessionKey, Tables};
-use crate::control::{PathSize, Relay};
 use crate::fast::{ELIDED, FastEpoch, MAX_FRAGMENTED};
 use crate::fips;
 use crate::link::Link;

@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// The place of a value in a [`Slab`]. A key finds its value without a search.
+/// The place of a value in a [`Slab`] by identifiers of type `I`. A key finds its value without a search.
 ///
 /// It is valid until the value is removed: another value may take the place. So a key is kept only
 /// where it goes together with the value, or where it is resolved again after each change.
-pub(crate) struct Key<T> {
+pub(crate) struct Key<I> {
     slot: u32,
-    of: PhantomData<fn() -> T>,
+    of: PhantomData<fn() -> I>,
 }
 
 /// Values by identifier and by key.
 pub(crate) struct Slab<I, T> {
-    keys: BTreeMap<I, Key<T>>,
+    keys: BTreeMap<I, Key<I>>,
     slots: Vec<Option<Box<T>>>,
-    free: Vec<Key<T>>,
+    free: Vec<Key<I>>,
 }
 
 impl<I: Ord + Copy, T> Slab<I, T> {
@@ -31,19 +31,19 @@ impl<I: Ord + Copy, T> Slab<I, T> {
     }
 
     /// Returns the key of the value with this identifier.
-    pub(crate) fn key(&self, id: &I) -> Option<Key<T>> {
+    pub(crate) fn key(&self, id: &I) -> Option<Key<I>> {
         self.keys.get(id).copied()
     }
 
     /// Returns the value of a key.
     #[inline]
-    pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key<I>) -> Option<&T> {
         self.slots.get(key.slot as usize)?.as_deref()
     }
 
     /// Like [`Slab::get`], for a change.
     #[inline]
-    pub(crate) fn get_mut(&mut self, key: Key<T>) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key<I>) -> Option<&mut T> {
         self.slots.get_mut(key.slot as usize)?.as_deref_mut()
     }
 
@@ -59,7 +59,7 @@ impl<I: Ord + Copy, T> Slab<I, T> {
     }
 
     /// Returns the key of the value with this identifier, which is made if there is none.
-    pub(crate) fn key_or_insert(&mut self, id: I, make: impl FnOnce() -> T) -> Key<T> {
+    pub(crate) fn key_or_insert(&mut self, id: I, make: impl FnOnce() -> T) -> Key<I> {
         if let Some(key) = self.key(&id) {
             return key;
         }
@@ -75,7 +75,7 @@ impl<I: Ord + Copy, T> Slab<I, T> {
     }
 
     /// Removes and returns the value with this identifier, and its key, which is valid no longer.
-    pub(crate) fn remove(&mut self, id: &I) -> Option<(Key<T>, Box<T>)> {
+    pub(crate) fn remove(&mut self, id: &I) -> Option<(Key<I>, Box<T>)> {
         let key = self.keys.remove(id)?;
         let value = self.slots.get_mut(key.slot as usize)?.take()?;
         self.free.push(key);
@@ -83,8 +83,8 @@ impl<I: Ord + Copy, T> Slab<I, T> {
     }
 
     /// Returns the values in the order of their identifiers, with their keys.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
-        let value = |key: &Key<T>| Some((*key, self.get(*key)?));
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<I>, &T)> {
+        let value = |key: &Key<I>| Some((*key, self.get(*key)?));
         self.keys.values().filter_map(value)
     }
 
@@ -98,7 +98,7 @@ impl<I: Ord + Copy, T> Slab<I, T> {
     }
 }
 
-impl<T> Key<T> {
+impl<I> Key<I> {
     fn at(slot: usize) -> Self {
         Self {
             slot: u32::try_from(slot).unwrap_or(u32::MAX),
@@ -108,23 +108,23 @@ impl<T> Key<T> {
 }
 
 // Derived implementations would require the same of `T`.
-impl<T> Clone for Key<T> {
+impl<I> Clone for Key<I> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<T> Copy for Key<T> {}
+impl<I> Copy for Key<I> {}
 
-impl<T> PartialEq for Key<T> {
+impl<I> PartialEq for Key<I> {
     fn eq(&self, other: &Self) -> bool {
         self.slot == other.slot
     }
 }
 
-impl<T> Eq for Key<T> {}
+impl<I> Eq for Key<I> {}
 
-impl<T> fmt::Debug for Key<T> {
+impl<I> fmt::Debug for Key<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.slot)
     }

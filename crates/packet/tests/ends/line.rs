@@ -2,13 +2,13 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
+use weft_contract::{
+    Command, Endpoint, EpochId, EpochUse, FastKeys, Label, LabelRoute, LaneConfig, LinkCommand, LinkId, LinkKeys,
+    LinkReport, ReceiverIndex, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand,
+};
 use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{
-    Command, Endpoint, EpochId, EpochUse, FastKeys, Label, LabelRoute, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    LinkReport, ReceiverIndex, Relay, Report, SessionCommand, SessionKeys, SessionReport, TableCommand, Train,
-    Transmit,
-};
+use weft_packet::{Lane, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -75,7 +75,7 @@ impl Host {
                 mtu,
                 probe: false,
                 transit,
-                handshakes: weft_packet::HandshakeLimits::default(),
+                handshakes: weft_contract::HandshakeLimits::default(),
             }),
             train: Train::new(Sent::default(), 64),
         }

@@ -3,7 +3,8 @@
 
 use std::net::IpAddr;
 
-use weft_packet::{Command, DropReason, TableCommand};
+use weft_contract::{Command, TableCommand};
+use weft_packet::DropReason;
 use weft_wire::{NodeAddr, Subnet};
 
 use crate::line::{A, B};

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use weft_packet::firewall::{Addresses, NetworkRules, PeerRules, Policy, Protocol, Rule, RuleSet, Scope};
-use weft_packet::{Command, TableCommand};
+use weft_contract::rules::{Addresses, NetworkRules, PeerRules, Policy, Protocol, Rule, RuleSet, Scope};
+use weft_contract::{Command, TableCommand};
 use weft_wire::{NodeAddr, Subnet};
 
 use crate::line::{A, B, Host};
@@ -129,7 +129,7 @@ impl Rules {
 }
 
 fn set(host: &mut Host, peer: NodeAddr, rules: PeerRules) {
-    let policy = Policy::new(host.me, None, 7, [(peer, rules)].into());
+    let policy = Policy::new(host.me, 1, [(peer, rules)].into(), None);
     let policy = Some(Arc::new(policy));
     host.apply(Command::Table(TableCommand::SetPolicy { policy }));
 }

@@ -7,12 +7,13 @@ mod memory;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use weft_contract::{
+    Command, Endpoint, EpochId, EpochUse, HandshakeLimits, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
+    SendCommand, SessionCommand, SessionKeys, SocketId, TableCommand,
+};
 use weft_noise::Key;
 use weft_os::tun::Offloads;
-use weft_packet::{
-    Command, Endpoint, EpochId, EpochUse, HandshakeLimits, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys,
-    ReceiverIndex, SendCommand, SessionCommand, SessionKeys, SocketId, TableCommand, Train, Transmit,
-};
+use weft_packet::{Lane, Train, Transmit};
 use weft_plane::{LaneSetup, Lanes};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::{GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use weft_contract::Endpoint;
 use weft_os::poll::EventFd;
 use weft_os::tun::Offloads;
-use weft_packet::Endpoint;
 use weft_plane::{Arrival, Bind, BindCounters, Device};
 
 /// The error of a device that is gone, and of one that is full.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
+use weft_contract::rules::PeerRules;
 use weft_core::{Admit, Config, Event, Path, PeerConfig, SessionDown};
 use weft_networks::rules::compile::{ByHand, compile};
 use weft_networks::{MemberChange, Network, NetworkError, Networks, NewInvite, RuleChange};
 use weft_noise::PublicKey;
-use weft_packet::firewall::PeerRules;
 use weft_roster::invite::{Code, Seed};
 use weft_roster::names::Name;
 use weft_sim::{HostId, World};
@@ -386,11 +386,8 @@ impl Node {
         let host = world.host_mut(self.host);
         let compiled = compile(&host.key, &self.networks, &ByHand::default(), &[], unix);
         if compiled.peers != self.rules {
-            host.node.set_rules(
-                now,
-                compiled.peers.clone(),
-                &weft_packet::firewall::KnownFlows::default(),
-            );
+            host.node
+                .set_rules(compiled.peers.clone(), weft_contract::KnownFlows::default());
             self.rules = compiled.peers;
         }
         let rows = reaches(&self.networks);

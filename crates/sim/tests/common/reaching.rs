@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
+use weft_contract::SocketId;
 use weft_core::{Event, HintSource, Path};
 use weft_noise::PublicKey;
-use weft_packet::SocketId;
 use weft_reach::probe::Probe;
 use weft_reach::{Output, Reach, Standing};
 use weft_sim::{HostId, World};

@@ -1,10 +1,9 @@
 //! The weft-only part of the examples: fast frames, from capabilities to the second phase.
 
+use weft_contract::{Command, EpochId, FastKeys, ReceiverIndex, Report, SendCommand, SessionCommand, SessionReport};
 use weft_noise::fast::{Seed, Suite};
 use weft_noise::{Established, Role};
-use weft_packet::{
-    Command, EpochId, FastKeys, Inbound, ReceiverIndex, Report, SendCommand, SessionCommand, SessionReport,
-};
+use weft_packet::Inbound;
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v6};
 use weft_wire::fast::{
     CAPABILITIES, CAPABILITIES_ACK, CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, PHASE, READS_FULL,

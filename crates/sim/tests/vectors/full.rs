@@ -1,6 +1,6 @@
 //! The examples of fast.md, "Content of kind 3": packets of subnets behind both nodes.
 
-use weft_packet::{Command, TableCommand};
+use weft_contract::{Command, TableCommand};
 use weft_wire::checksum::{checksum_fold, pseudo_header_sum_v4};
 use weft_wire::virtio::{NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, Subnet};

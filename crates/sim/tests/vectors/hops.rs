@@ -1,12 +1,12 @@
 //! The examples of relayed frames: keys of a hop, and packets between A and C in both directions
 //! through B, in both privacy modes.
 
-use weft_noise::fast::{Seed, Suite};
-use weft_noise::{Established, Role, ik, xk};
-use weft_packet::{
+use weft_contract::{
     Command, EpochId, EpochUse, FastKeys, Label, LabelRoute, LinkCommand, LinkId, LinkReport, ReceiverIndex, Relay,
     Report, SessionCommand, SessionReport, TableCommand,
 };
+use weft_noise::fast::{Seed, Suite};
+use weft_noise::{Established, Role, ik, xk};
 use weft_wire::fast::{CONFIRM, CONFIRM_ANSWERS, CONFIRM_ASKS, Capabilities, READS_FULL};
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK};
 use weft_wire::virtio::VirtioNetHdr;

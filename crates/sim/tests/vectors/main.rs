@@ -21,8 +21,9 @@ mod sizes;
 
 use std::path::Path;
 
+use weft_contract::{Command, EpochUse, LinkReport, ReceiverIndex, Report, SendCommand, SessionReport};
 use weft_noise::{Established, ik, xk};
-use weft_packet::{Command, DropReason, EpochUse, LinkReport, ReceiverIndex, Report, SendCommand, SessionReport};
+use weft_packet::DropReason;
 use weft_wire::checksum::{checksum_add, checksum_finish, pseudo_header_sum_v6};
 use weft_wire::link::{Disconnect, DisconnectReason, LinkMessageType, SessionDatagram};
 use weft_wire::session::{self, SessionAck, SessionMessageType, SessionMsg3, SessionSetup};

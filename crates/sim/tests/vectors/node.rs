@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use rand_core::{TryCryptoRng, TryRng};
-use weft_noise::{Established, Identity, Key, SecretKey};
-use weft_packet::{
-    Command, EpochId, EpochUse, Lane, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report, SessionCommand,
-    SessionKeys, TableCommand, Train, Transmit,
+use weft_contract::{
+    Command, EpochId, EpochUse, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex, Report, SessionCommand,
+    SessionKeys, TableCommand,
 };
+use weft_noise::{Established, Identity, Key, SecretKey};
+use weft_packet::{Lane, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -37,7 +38,7 @@ impl Node {
             mtu: MTU,
             probe: false,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         });
         Self {
             identity,
@@ -152,7 +153,7 @@ impl Node {
 pub struct Wire(pub Vec<Vec<u8>>);
 
 impl Transmit for Wire {
-    fn transmit(&mut self, _to: weft_packet::Endpoint, train: &[u8], segment: usize) {
+    fn transmit(&mut self, _to: weft_contract::Endpoint, train: &[u8], segment: usize) {
         self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
 }

@@ -1,6 +1,6 @@
 //! The examples of sizes.md: a probe with its answer, and a packet in pieces.
 
-use weft_packet::{Command, SessionCommand};
+use weft_contract::{Command, SessionCommand};
 use weft_wire::fast::{PROBE, PROBE_ANSWER};
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -45,7 +45,7 @@ pub fn probe(book: &mut Book, a: &mut Node, b: &mut Node, keys: &Schedule) {
     assert_eq!(b.take_sent(), [&answer[..]]);
     let (_, reports) = a.receive(8_022, b.addr, &answer);
     assert!(
-        matches!(reports[..], [weft_packet::Report::Session(_, weft_packet::SessionReport::Message { msg_type: PROBE_ANSWER, id: ID, ref body, .. })]
+        matches!(reports[..], [weft_contract::Report::Session(_, weft_contract::SessionReport::Message { msg_type: PROBE_ANSWER, id: ID, ref body, .. })]
             if *body == 5_u16.to_le_bytes())
     );
 }

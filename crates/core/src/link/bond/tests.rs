@@ -1,6 +1,6 @@
 //! Two ends with paths between them that deliver or not: which are used, when, and what it costs.
 
-use weft_packet::SocketId;
+use weft_contract::SocketId;
 
 use super::*;
 

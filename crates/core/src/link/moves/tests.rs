@@ -2,10 +2,10 @@
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
-use weft_noise::{Identity, SecretKey};
-use weft_packet::{
+use weft_contract::{
     Command, CountedEpoch, LinkCommand, LinkId, Measured, PATH_PROBE_LEN, ProbeKind, ReceiverIndex, SendCommand,
 };
+use weft_noise::{Identity, SecretKey};
 use weft_wire::link::OBSERVED;
 use weft_wire::mmp::ReceiverReport;
 

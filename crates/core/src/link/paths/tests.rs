@@ -24,7 +24,7 @@ fn listed(ports: &[u16]) -> Vec<Hint> {
 /// A path that the peer has asked this host's address `host` by.
 fn asked(port: u16, host: u8) -> Endpoint {
     let ip = std::net::IpAddr::from([198, 51, 100, host]);
-    at(port).with_local(Some(weft_packet::LocalEnd { ip, device: 1 }))
+    at(port).with_local(Some(weft_contract::LocalEnd { ip, device: 1 }))
 }
 
 fn sources(paths: &Paths) -> Vec<(u16, HintSource)> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
 
-use weft_packet::Bucket;
+use weft_contract::Bucket;
 use weft_wire::NodeAddr;
 use weft_wire::lookup::{LookupRequest, LookupResponse};
 

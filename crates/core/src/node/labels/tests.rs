@@ -3,8 +3,8 @@
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
+use weft_contract::{Command, Label, LinkCommand, SendCommand, SessionCommand};
 use weft_noise::{Identity, PublicKey, SecretKey};
-use weft_packet::{Command, Label, LinkCommand, SendCommand, SessionCommand};
 
 use super::*;
 use crate::context::Output;

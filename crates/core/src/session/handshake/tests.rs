@@ -1,7 +1,7 @@
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
+use weft_contract::{Command, SendCommand};
 use weft_noise::{Identity, SecretKey};
-use weft_packet::{Command, SendCommand};
 use weft_wire::link::SessionDatagram;
 
 use super::*;

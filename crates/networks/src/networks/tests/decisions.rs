@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use weft_packet::firewall::Policy as Firewall;
+use weft_contract::rules::Policy as Firewall;
 use weft_roster::rules::{Policy, Rule};
 
 use self::reference::{First, Reference};
@@ -273,7 +273,7 @@ impl Receiver<'_> {
         let admits = self
             .firewall
             .as_ref()
-            .is_none_or(|rules| rules.admits(peer, &packet(first)));
+            .is_none_or(|rules| weft_packet::firewall::admits(rules, peer, &packet(first)));
         assert_eq!(admits, expected.0, "packet path: {first:?}, {:?}", expected.1);
         expected
     }
@@ -388,7 +388,7 @@ fn receiver<'a>(
     Receiver {
         networks,
         compiled,
-        firewall: peers.map(|peers| Firewall::new(own.node_addr(), None, 7, peers)),
+        firewall: peers.map(|peers| Firewall::new(own.node_addr(), 1, peers, None)),
         reference: Reference {
             own,
             peer,

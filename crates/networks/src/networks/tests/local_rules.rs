@@ -1,6 +1,6 @@
 //! Tags in local rules: the network that each is of, in the compiled rules and in the explanation.
 
-use weft_packet::firewall::RuleSet;
+use weft_contract::rules::RuleSet;
 use weft_roster::rules::Rule;
 
 use super::*;

@@ -45,7 +45,7 @@ fn any_number_of_fragmented_packets_is_one_flow() {
         assert_eq!(node.receive(0, &fragment(ident, 0, true, 22)), Ok(()));
         assert_eq!(node.receive(0, &fragment(ident, 3, false, 0)), Ok(()));
     }
-    assert_eq!(node.policy.flows().len(), 1);
+    assert_eq!(node.flows.len(), 1);
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_flood_of_later_fragments_takes_no_place_of_others() {
     }
     let held = 20_000 - dropped;
     assert!(
-        (1..=crate::bounds::FRAGMENTS.count as u64 / 4).contains(&held),
+        (1..=weft_contract::bounds::FRAGMENTS.count as u64 / 4).contains(&held),
         "{held}"
     );
     // The longest packet of another peer.

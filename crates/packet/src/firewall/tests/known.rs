@@ -6,7 +6,6 @@ use super::*;
 
 /// A policy in which nothing is allowed, with flows that were known before it.
 fn node(flows: Vec<KnownFlow>) -> Node {
-    let node = Node::new(&[]);
     let subnet = |text: &str| text.parse().unwrap();
     let known = KnownFlows {
         flows,
@@ -17,8 +16,7 @@ fn node(flows: Vec<KnownFlow>) -> Node {
             (subnet("0.0.0.0/0"), PEER),
         ],
     };
-    node.policy.remember(0, &known);
-    node
+    Node::of(rules(&[]), Some(known))
 }
 
 fn at(node: NodeAddr, port: u16) -> SocketAddr {
@@ -77,7 +75,7 @@ fn only_flows_between_here_and_a_peer_are_remembered() {
         (at(ME, 4000), at(ME, 80), false),
     ] {
         let node = node(vec![flow(TCP, local, remote, false)]);
-        assert_eq!(node.policy.flows().len(), usize::from(remembered), "{local} {remote}");
+        assert_eq!(node.flows.len(), usize::from(remembered), "{local} {remote}");
     }
 }
 
@@ -91,6 +89,6 @@ fn the_first_word_about_a_flow_counts_and_the_table_is_bounded() {
         flow(TCP, "10.44.0.1:22".parse().unwrap(), remote, n & 1 == 0)
     });
     let node = node(many.collect());
-    let len = node.policy.flows().len();
+    let len = node.flows.len();
     assert!((MAX_FLOWS / 2..=MAX_FLOWS).contains(&len), "{len}");
 }

@@ -110,7 +110,7 @@ fn pause() -> impl Strategy<Value = u64> {
 }
 
 /// A node whose peers have IPv4 addresses, too.
-fn node(ports: &[u16], before: Option<&Policy>) -> Arc<Policy> {
+fn node(ports: &[u16], generation: u64) -> Arc<Policy> {
     let mut rules = rules(ports);
     for peer in rules.values_mut() {
         peer.networks[0].ipv4 = Some(Addresses {
@@ -118,7 +118,7 @@ fn node(ports: &[u16], before: Option<&Policy>) -> Arc<Policy> {
             theirs: Ipv4Addr::new(10, 0, 0, 2),
         });
     }
-    Arc::new(Policy::new(ME, before, 7, rules))
+    Arc::new(Policy::new(ME, generation, rules, None))
 }
 
 /// Lanes with or without memory that share a table.
@@ -131,9 +131,10 @@ struct Lanes {
 
 impl Lanes {
     fn new(remember: bool) -> Self {
+        let flows = Arc::new(FlowTable::new(7));
         let mut lanes = Self {
-            policy: node(&[1], None),
-            lanes: Default::default(),
+            policy: node(&[1], 1),
+            lanes: [0; 2].map(|_| Firewall::new(flows.clone())),
             routes: Routes::new(ME),
             remember,
         };
@@ -143,7 +144,7 @@ impl Lanes {
 
     fn set(&mut self) {
         for lane in &mut self.lanes {
-            lane.set(Some(self.policy.clone()));
+            lane.set(0, Some(self.policy.clone()));
             if let Some(active) = lane.active.as_mut().filter(|_| !self.remember) {
                 active.recent = RecentFlows::none();
             }
@@ -151,7 +152,7 @@ impl Lanes {
     }
 
     fn change(&mut self, ports: &[u16]) {
-        self.policy = node(ports, Some(&*self.policy));
+        self.policy = node(ports, self.policy.generation() + 1);
         self.set();
     }
 
@@ -169,8 +170,8 @@ fn a_packet_of_this_host_admits_none_of_the_peer() {
     let ssh = to_me(TCP, (5000, 22), ACK);
     assert_eq!(node.receive(0, &ssh), Ok(()));
     node.change(&[]);
-    let mut lane = Firewall::default();
-    lane.set(Some(node.policy.clone()));
+    let mut lane = Firewall::new(node.flows.clone());
+    lane.set(0, Some(node.policy.clone()));
     for now in [0, 0, 1] {
         assert_eq!(lane.outbound(now, &from_me(TCP, (22, 5000), ACK)), Ok(()));
         assert_eq!(lane.inbound(now, &node.routes, PEER, &ssh), Err(DropReason::Denied));

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng;
+use weft_contract::LaneConfig;
 use weft_core::{Config, Node, Output, PeerConfig, PeerState};
 use weft_lab::host::Host;
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_os::clock::boottime_ms;
 use weft_os::poll::{Events, Interest, Poller};
-use weft_packet::{Lane, LaneConfig, Train, Transmit};
+use weft_packet::{Lane, Train, Transmit};
 use weft_wire::NodeAddr;
 use weft_wire::virtio::VirtioNetHdr;
 
@@ -111,7 +112,7 @@ struct Out<'s> {
 }
 
 impl Transmit for Out<'_> {
-    fn transmit(&mut self, to: weft_packet::Endpoint, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: weft_contract::Endpoint, train: &[u8], segment: usize) {
         for datagram in train.chunks(segment) {
             // A datagram that a full socket refuses is lost, as on a network.
             let sent = self.socket.as_ref().unwrap().send_to(datagram, to.remote());
@@ -145,7 +146,7 @@ impl Member {
             mtu: config.mtu,
             probe: config.probe,
             transit: false,
-            handshakes: weft_packet::HandshakeLimits::default(),
+            handshakes: weft_contract::HandshakeLimits::default(),
         });
         socket.set_nonblocking(true).unwrap();
         let address = identity.node_addr();

@@ -3,7 +3,7 @@
 use weft_wire::session::DataPorts;
 
 use super::{EpochId, EpochUse, FastKeys, Label, LinkId, SessionKeys};
-use crate::lanes::{Audience, lane_of};
+use crate::place::{Audience, lane_of};
 
 /// The relayed path of a session's fast frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,21 +6,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weft_wire::internet::{EXIT_NAMES, is_of_internet};
-use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
+use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 use weft_wire::{NodeAddr, Subnet};
 
-use super::FlowTable;
-use crate::inner::Inner;
-use crate::tables::addresses;
+use crate::known::KnownFlows;
 
-/// The rules for all peers, and the flows that are known.
+/// The rules for all peers.
 #[derive(Debug)]
 pub struct Policy {
-    /// Differs from that of every earlier policy with the same flows.
     generation: u64,
-    flows: Arc<FlowTable>,
     me: NodeAddr,
     peers: BTreeMap<NodeAddr, PeerRules>,
+    known: Option<KnownFlows>,
 }
 
 /// The rules for the packets of one peer, in their order.
@@ -187,77 +184,71 @@ pub enum Reason {
 }
 
 impl Policy {
-    /// Makes the policy of the node `me` that replaces `before`: the flows that it knows go on if
-    /// the new rules allow them. `hash_key` is random; it is used if there is none before.
+    /// Makes a policy of the node `me`. `generation` is above that of every earlier one. `known`: there
+    /// was no policy before, and these are the flows of the host that packets have not begun since.
+    /// `None`: the flows that the earlier policy knows go on if these rules allow them.
     #[must_use]
-    pub fn new(me: NodeAddr, before: Option<&Self>, hash_key: u64, peers: BTreeMap<NodeAddr, PeerRules>) -> Self {
+    pub const fn new(
+        me: NodeAddr,
+        generation: u64,
+        peers: BTreeMap<NodeAddr, PeerRules>,
+        known: Option<KnownFlows>,
+    ) -> Self {
         Self {
-            generation: before.map_or(1, |before| before.generation + 1),
-            flows: before.map_or_else(|| Arc::new(FlowTable::new(hash_key)), |before| before.flows.clone()),
+            generation,
             me,
             peers,
+            known,
         }
     }
 
-    /// The flows that are known.
+    /// Returns a number that is above that of every earlier policy.
     #[must_use]
-    pub fn flows(&self) -> &FlowTable {
-        &self.flows
-    }
-
-    pub(super) const fn generation(&self) -> u64 {
+    pub const fn generation(&self) -> u64 {
         self.generation
     }
 
-    pub(super) const fn me(&self) -> NodeAddr {
+    /// Returns the address of this node.
+    #[must_use]
+    pub const fn me(&self) -> NodeAddr {
         self.me
     }
 
-    /// The peers that have rules.
-    pub(super) fn peers(&self) -> impl Iterator<Item = NodeAddr> {
+    /// Returns the flows that the host had before, if there was no policy before.
+    #[must_use]
+    pub const fn known(&self) -> Option<&KnownFlows> {
+        self.known.as_ref()
+    }
+
+    /// Returns the peers that have rules.
+    pub fn peers(&self) -> impl Iterator<Item = NodeAddr> {
         self.peers.keys().copied()
     }
 
-    /// Whether there are rules for packets of this peer.
-    pub(super) fn knows(&self, peer: NodeAddr) -> bool {
+    /// Returns whether there are rules for packets of this peer.
+    #[must_use]
+    pub fn knows(&self, peer: NodeAddr) -> bool {
         self.peers.contains_key(&peer)
     }
 
-    /// Whether this node sends to all other addresses by this peer.
-    pub(super) fn is_exit(&self, peer: NodeAddr) -> bool {
+    /// Returns whether this node sends to all other addresses by this peer.
+    #[must_use]
+    pub fn is_exit(&self, peer: NodeAddr) -> bool {
         self.peers.get(&peer).is_some_and(|rules| rules.by_exit)
     }
 
-    /// Whether the rules allow the flow that this packet of a peer begins.
-    pub(super) fn allows(&self, peer: NodeAddr, inner: &Inner<'_>) -> bool {
-        let Some(rules) = self.peers.get(&peer) else {
-            return false;
-        };
-        let Some((source, dest)) = addresses(inner.packet()) else {
-            return false;
-        };
-        let has_ports = matches!(inner.protocol(), PROTOCOL_TCP | PROTOCOL_UDP);
-        let ports = inner.ports().filter(|_| has_ports);
-        let facts = Facts {
-            source,
-            dest,
-            protocol: inner.protocol(),
-            port: ports.map(|ports| u16::from_be_bytes([ports[2], ports[3]])),
-        };
-        rules.decide((self.me, peer), &facts, |_| ())
-    }
-
-    /// Whether the rules allow the flow that a packet of a peer begins; false for one that is malformed or
-    /// source-routed.
+    /// Returns whether the rules allow the flow that a packet of a peer with these properties begins.
     #[must_use]
-    pub fn admits(&self, peer: NodeAddr, packet: &[u8]) -> bool {
-        Inner::parse(packet).is_ok_and(|inner| !inner.is_source_routed() && self.allows(peer, &inner))
+    pub fn allows(&self, peer: NodeAddr, facts: &Facts) -> bool {
+        let rules = self.peers.get(&peer);
+        rules.is_some_and(|rules| rules.decide((self.me, peer), facts, |_| ()))
     }
 
-    /// Whether a packet from `source` may go to a peer: the source is this node in a network that
+    /// Returns whether a packet from `source` may go to a peer: the source is this node in a network that
     /// both are in, or a subnet behind it there, or in the configuration if the peer is, too. To those that
     /// this node serves as exit go answers from all other addresses, and errors about those that it refuses.
-    pub(super) fn may_leave(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
+    #[must_use]
+    pub fn may_leave(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
         let ends = (self.me, peer);
         let is_ours = |rules: &PeerRules| rules.networks.iter().any(|network| network.is_ours(source));
         let may = |rules: &PeerRules| {
@@ -268,14 +259,13 @@ impl Policy {
         source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(may)
     }
 
-    /// Whether an error about a packet of a peer tells the peer nothing: it has a destination that the
-    /// peer may know of, or a source for which this node is an exit, as which it refuses all that is not of
-    /// the Internet alike.
-    pub(super) fn concerns(&self, peer: NodeAddr, packet: &[u8]) -> bool {
+    /// Returns whether an error about a packet of a peer, by its source and destination, tells the peer
+    /// nothing: it has a destination that the peer may know of, or a source for which this node is an
+    /// exit, as which it refuses all that is not of the Internet alike.
+    #[must_use]
+    pub fn concerns(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
         let concerns = |rules: &PeerRules| {
-            addresses(packet).is_some_and(|(source, dest)| {
-                rules.joins((self.me, peer), dest, source) || rules.serves(peer, source) && !is_of_internet(dest)
-            })
+            rules.joins((self.me, peer), dest, source) || rules.serves(peer, source) && !is_of_internet(dest)
         };
         self.peers.get(&peer).is_some_and(concerns)
     }

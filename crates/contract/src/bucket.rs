@@ -21,6 +21,7 @@ pub struct Bucket {
 impl Bucket {
     /// Makes a full bucket.
     #[must_use]
+    #[inline]
     pub fn new(rate: Rate, now: u64) -> Self {
         Self {
             level: rate.burst * 1_000,
@@ -50,6 +51,7 @@ impl Bucket {
 
     /// Returns whether the bucket is full, like a new one.
     #[must_use]
+    #[inline]
     pub fn is_full(&self, rate: Rate, now: u64) -> bool {
         self.level_at(rate, now) == rate.burst * 1_000
     }

@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 
 use weft_wire::NodeAddr;
 
-use crate::lanes::Audience;
+use crate::place::Audience;
 
 mod activity;
 mod keys;
@@ -23,10 +23,10 @@ mod table;
 
 pub use activity::{CountedEpoch, Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
 pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex, SessionKeys};
-pub use link::{Label, LabelRoute, LinkCommand, LinkId, LinkReport, ProbeKind};
+pub use link::{Label, LabelRoute, LinkCommand, LinkId, LinkReport, PATH_PROBE_LEN, ProbeKind};
 pub use send::{ReportKind, SendCommand};
 pub use session::{PathSize, Relay, SessionCommand, SessionReport};
-pub use table::{Expected, HandshakeLimits, TableCommand};
+pub use table::{Expected, TableCommand};
 
 /// A message of the core to the lanes that [`Command::audience`] names.
 #[derive(Clone, Debug)]

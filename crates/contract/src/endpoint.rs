@@ -23,6 +23,7 @@ impl SocketId {
     /// Returns whether this is the number of the ordinary sockets.
     #[inline]
     #[must_use]
+    #[inline]
     pub const fn is_ordinary(self) -> bool {
         self.0 == 0
     }
@@ -30,6 +31,7 @@ impl SocketId {
     /// Returns the number that follows. That after the highest one is the first of a further socket,
     /// 1.
     #[must_use]
+    #[inline]
     pub const fn following(self) -> Self {
         Self(self.0 % Self::MAX.0 + 1)
     }
@@ -37,6 +39,7 @@ impl SocketId {
     /// Returns the path to `to` through this socket, from no address in particular. A path of another
     /// socket becomes one of this.
     #[must_use]
+    #[inline]
     pub fn path(self, to: impl Into<Endpoint>) -> Endpoint {
         Endpoint {
             socket: self,
@@ -74,6 +77,7 @@ pub struct Endpoint {
 impl Endpoint {
     /// Returns the remote address.
     #[must_use]
+    #[inline]
     pub fn remote(self) -> SocketAddr {
         match self.ip() {
             IpAddr::V4(ip) => SocketAddr::from((ip, self.port)),
@@ -83,12 +87,14 @@ impl Endpoint {
 
     /// Returns the IP address of the remote end.
     #[must_use]
+    #[inline]
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.remote).to_canonical()
     }
 
     /// Returns the port of the remote end.
     #[must_use]
+    #[inline]
     pub const fn port(self) -> u16 {
         self.port
     }
@@ -96,6 +102,7 @@ impl Endpoint {
     /// Returns whether the remote address is one of IPv6.
     #[inline]
     #[must_use]
+    #[inline]
     pub fn is_ipv6(self) -> bool {
         self.remote.first_chunk() != Some(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff])
     }
@@ -103,12 +110,14 @@ impl Endpoint {
     /// Returns the number of the socket.
     #[inline]
     #[must_use]
+    #[inline]
     pub const fn socket(self) -> SocketId {
         self.socket
     }
 
     /// Returns the address of this host that the path leads from, unless the system selects it.
     #[must_use]
+    #[inline]
     pub fn local(self) -> Option<LocalEnd> {
         (self.local != [0; 16]).then(|| LocalEnd {
             ip: Ipv6Addr::from(self.local).to_canonical(),
@@ -118,6 +127,7 @@ impl Endpoint {
 
     /// Returns the path from this local end, through the same socket.
     #[must_use]
+    #[inline]
     pub fn with_local(self, local: Option<LocalEnd>) -> Self {
         let Some(LocalEnd { ip, device }) = local else {
             return self.without_local();
@@ -131,6 +141,7 @@ impl Endpoint {
 
     /// Returns the path from no address in particular, through the same socket.
     #[must_use]
+    #[inline]
     pub const fn without_local(self) -> Self {
         Self {
             local: [0; 16],
@@ -142,6 +153,7 @@ impl Endpoint {
     /// Returns the path to the same address through the ordinary sockets, from no address in
     /// particular.
     #[must_use]
+    #[inline]
     pub const fn ordinary(self) -> Self {
         Self {
             socket: SocketId::ORDINARY,
@@ -154,6 +166,7 @@ impl Endpoint {
     /// is for an address of this host.
     #[inline]
     #[must_use]
+    #[inline]
     pub fn covers(self, came: Self) -> bool {
         self.is_to(came) && (self.local == came.local || self.local == [0; 16])
     }
@@ -161,6 +174,7 @@ impl Endpoint {
     /// Returns whether both lead to one address through one socket.
     #[inline]
     #[must_use]
+    #[inline]
     pub fn is_to(self, other: Self) -> bool {
         (self.remote, self.port, self.socket, self.zone) == (other.remote, other.port, other.socket, other.zone)
     }

@@ -7,8 +7,11 @@ use weft_wire::fast::SURE_PAYLOAD;
 use weft_wire::link::{BONDED, NARROW, SPARE};
 
 use super::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex};
-use crate::lanes::Audience;
-use crate::paths::PATH_PROBE_LEN;
+use crate::place::Audience;
+
+/// The length of a probe of a path in its frame, in bytes: header, inner header, a number of 8
+/// bytes, tag. That of a spare path is a byte longer.
+pub const PATH_PROBE_LEN: usize = 16 + 5 + 8 + 16;
 
 /// The number of a link. The core assigns it, and never reuses it in the life of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -216,7 +219,7 @@ impl ProbeKind {
 
     /// Returns the number and the kind of a probe of a path with this body; `None` if it is another
     /// probe.
-    pub(crate) fn parse(body: &[u8]) -> Option<(u64, Self)> {
+    pub fn parse(body: &[u8]) -> Option<(u64, Self)> {
         let (number, rest) = body.split_first_chunk()?;
         let kind = match rest {
             [SPARE] => Self::Spare,
@@ -230,7 +233,7 @@ impl ProbeKind {
     }
 
     /// Returns the body of a probe, which has `longest` bytes if the kind makes it as large as a frame of data.
-    pub(crate) fn body(self, number: u64, longest: usize) -> Vec<u8> {
+    pub fn body(self, number: u64, longest: usize) -> Vec<u8> {
         let sure = usize::from(SURE_PAYLOAD) - (PATH_PROBE_LEN - size_of::<u64>());
         let (byte, len) = match self {
             Self::Plain => (None, 0),

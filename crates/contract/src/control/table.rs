@@ -8,8 +8,8 @@ use weft_wire::outside::Token;
 use weft_wire::{NodeAddr, Subnet};
 
 use super::LinkId;
-use crate::firewall::Policy;
-use crate::lanes::Audience;
+use crate::place::Audience;
+use crate::rules::Policy;
 
 /// What identifies the handshake messages of a node before anything of them is authenticated.
 #[derive(Clone, Debug)]
@@ -20,28 +20,6 @@ pub struct Expected {
     pub hosts: Vec<IpAddr>,
     /// The key of the tags on the node's messages, or `None` if it sends no tags.
     pub tag: Option<TagKey>,
-}
-
-/// The limits on what link handshake messages that prove nothing may cost.
-#[derive(Clone, Copy, Debug)]
-pub struct HandshakeLimits {
-    /// Diffie-Hellmans a second for first messages. The reserve for hosts where peers are expected
-    /// may cost half as many in addition, and answers to messages of this node half as many again.
-    pub per_second: u64,
-    /// The key of the hashes and of the random draws, so that no sender can predict these. It is
-    /// needed only while the process runs, and protects nothing else.
-    pub key: [u8; 16],
-}
-
-impl Default for HandshakeLimits {
-    /// 400 Diffie-Hellmans a second, which is 2 % of a core at 50 us each, and a key that is not
-    /// secret: for tests and simulations.
-    fn default() -> Self {
-        Self {
-            per_second: 400,
-            key: [0; 16],
-        }
-    }
 }
 
 /// A change of a table that all links and sessions of a lane share.

@@ -6,7 +6,7 @@ use weft_wire::NodeAddr;
 use weft_wire::session::DataPorts;
 
 use super::{EpochId, LinkId, ReceiverIndex};
-use crate::lanes::Audience;
+use crate::place::Audience;
 
 /// One of the two reports of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,12 +17,14 @@ impl CountedEpoch {
 
     /// FIPS frames of the epoch with this index (links) or number (sessions).
     #[must_use]
+    #[inline]
     pub const fn fips(id: u32) -> Self {
         Self(id)
     }
 
     /// Fast frames of the session epoch with this number.
     #[must_use]
+    #[inline]
     pub const fn fast(id: u32) -> Self {
         Self(id | Self::FAST)
     }
