@@ -21,7 +21,6 @@ impl SocketId {
     pub const MAX: Self = Self(u16::MAX);
 
     /// Returns whether this is the number of the ordinary sockets.
-    #[inline]
     #[must_use]
     #[inline]
     pub const fn is_ordinary(self) -> bool {
@@ -100,7 +99,6 @@ impl Endpoint {
     }
 
     /// Returns whether the remote address is one of IPv6.
-    #[inline]
     #[must_use]
     #[inline]
     pub fn is_ipv6(self) -> bool {
@@ -108,7 +106,6 @@ impl Endpoint {
     }
 
     /// Returns the number of the socket.
-    #[inline]
     #[must_use]
     #[inline]
     pub const fn socket(self) -> SocketId {
@@ -164,7 +161,6 @@ impl Endpoint {
     /// Returns whether a frame that came by `came` has come on this path. One from no address in
     /// particular has every local address; the interface does not matter, since any may bring what
     /// is for an address of this host.
-    #[inline]
     #[must_use]
     #[inline]
     pub fn covers(self, came: Self) -> bool {
@@ -172,7 +168,6 @@ impl Endpoint {
     }
 
     /// Returns whether both lead to one address through one socket.
-    #[inline]
     #[must_use]
     #[inline]
     pub fn is_to(self, other: Self) -> bool {

@@ -19,7 +19,6 @@ mod reassembly;
 mod seal;
 
 pub(crate) use forward::HopIngress;
-pub(crate) use fragment::{ELIDED, MAX_FRAGMENTED};
 pub(crate) use ingress::{SessionIngress, Source};
 pub(crate) use keys::FastEpoch;
 pub(crate) use reassembly::Reassembly;

@@ -6,6 +6,7 @@
 //! - `link`, `session`: what arrives, layer by layer. `forward`: session datagrams of other nodes.
 //! - `relay_probe`: probes of paths that a session does not use.
 
+mod early;
 mod epoch;
 mod forward;
 pub(crate) mod frame;
@@ -16,8 +17,6 @@ mod session;
 pub(crate) use epoch::{Epoch, Epochs, MAX_EPOCHS, OpenFailure, Proof};
 pub(crate) use frame::FipsFrames;
 pub use frame::IPV6_OVERHEAD;
-pub(crate) use link::MAX_CONTROL;
-pub(crate) use session::SessionFrame;
 
 use crate::lane::Lane;
 use crate::train::Train;

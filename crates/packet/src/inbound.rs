@@ -11,18 +11,9 @@ use crate::ecn::Seen;
 use crate::fast::{HopIngress, SessionIngress, Source};
 use crate::fips::FipsIngress;
 use crate::lane::Lane;
-use crate::received::Received;
+use crate::received::{Inbound, Received};
 use crate::tables::FastOwner;
 use crate::train::{Train, Transmit};
-
-/// The outcome of a datagram.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Inbound {
-    /// An IP packet for the TUN, at this range of the buffer, and the state of its checksum.
-    Packet(Range<usize>, Checksum),
-    /// Nothing for the TUN: the datagram was a message, or was dropped and counted.
-    Done,
-}
 
 /// The owner of the keys of a datagram.
 enum Owner {

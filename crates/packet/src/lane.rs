@@ -9,28 +9,25 @@
 
 use std::sync::Arc;
 
-use weft_contract::{LaneConfig, LinkActivity, Place, Report, SessionActivity, SessionReport, Shares, bounds};
+use weft_contract::{LaneConfig, LinkActivity, Place, Report, SessionActivity, Shares, bounds};
 use weft_wire::NodeAddr;
 
 use crate::awaited::Awaited;
 use crate::counters::{Counters, DropReason};
-use crate::echo;
+use crate::early::Early;
 use crate::ecn::Seen;
 use crate::firewall::FlowTable;
+use crate::foreign::Foreign;
 use crate::gate::Gate;
-use crate::lanes::Foreign;
-use crate::mss;
 use crate::outbox::Outbox;
 use crate::sender::Sender;
-use crate::tables::{SessionKey, Tables};
+use crate::tables::Tables;
 use crate::train::{Train, Transmit};
 
 mod apply;
 mod check;
-mod early;
 
 pub use check::Inspection;
-use early::Early;
 
 /// The tables and counters of one thread of the packet path; see the module.
 pub struct Lane {
@@ -46,7 +43,7 @@ pub struct Lane {
     pub(crate) outer: Seen,
     /// The shares of the sessions in the packets that wait in their queues.
     queued: Shares<NodeAddr>,
-    early: Early,
+    pub(crate) early: Early,
 }
 
 impl Lane {
@@ -110,6 +107,12 @@ impl Lane {
         self.out.next_reply()
     }
 
+    /// Returns the datagrams of the last [`Lane::inbound_train`] that are for other lanes: the
+    /// owner, and the datagrams as received, several for one lane one behind the other.
+    pub fn foreign(&self) -> impl Iterator<Item = (u8, &[u8])> {
+        self.foreign.runs()
+    }
+
     /// Returns the flows that all lanes of the node know.
     pub fn flows(&self) -> &FlowTable {
         self.tables.firewall.flows()
@@ -168,17 +171,6 @@ impl Lane {
             queued: &mut self.queued,
             scratch: &mut self.scratch,
             train,
-        }
-    }
-
-    /// Processes an IP packet of `peer` that is about to go to the TUN: clamps the MSS and
-    /// recognises echo replies.
-    pub(crate) fn admit(&mut self, key: SessionKey, peer: NodeAddr, packet: &mut [u8]) {
-        if mss::opens_connection(packet) {
-            mss::clamp(packet, self.tables.egress(key).max_tcp());
-        }
-        if let Some(seq) = self.echo_token.and_then(|token| echo::reply(packet, token)) {
-            self.out.report_session(peer, SessionReport::EchoReply { seq });
         }
     }
 }

@@ -29,23 +29,28 @@
 //!
 //! This crate has no handshakes, timers and decisions (weft-core), and no IO (weft-os, weft-plane).
 
+mod admit;
 mod awaited;
 pub mod checksum;
 mod clear;
 pub mod coalesce;
 mod counters;
+mod early;
 mod echo;
 mod ecn;
+mod encapsulate;
 mod fast;
 mod fips;
 pub mod firewall;
 pub mod flow;
+mod foreign;
 mod gate;
 pub mod icmp;
 mod inbound;
 mod inner;
+mod interval;
+mod kinds;
 mod lane;
-mod lanes;
 mod link;
 mod measure;
 mod meter;
@@ -62,12 +67,13 @@ mod session;
 pub mod split;
 mod tables;
 mod train;
+mod tun;
 
 pub use counters::{Counters, DropReason, Drops};
 pub use fips::IPV6_OVERHEAD;
-pub use inbound::Inbound;
 pub use lane::{Inspection, Lane};
-pub use lanes::Outbound;
+pub use received::Inbound;
 pub use train::{MAX_TRAIN_BYTES, MAX_TRAIN_SEGMENTS, Train, Transmit};
+pub use tun::Outbound;
 /// Bytes of room that a datagram needs before its start when it is passed to [`Lane::inbound`].
 pub use weft_wire::fast::HEADROOM;

@@ -8,7 +8,7 @@ use weft_wire::NodeAddr;
 use crate::clear::ClearQuota;
 use crate::fast::Fast;
 use crate::fips::{Epoch, Epochs};
-use crate::measure::SenderInterval;
+use crate::interval::SenderInterval;
 use crate::meter::Meter;
 use crate::paths::Paths;
 

@@ -11,76 +11,33 @@ use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
 
 use crate::counters::DropReason;
-use crate::fips::{Epochs, MAX_CONTROL};
+use crate::fips::Epochs;
+use crate::interval::{Sealed, SenderInterval};
+use crate::kinds::MAX_CONTROL;
 use crate::meter::Meter;
 use crate::sender::Sender;
 use crate::session::Session;
 use crate::tables::{LinkKey, SessionKey, Tables};
 use crate::train::Transmit;
 
-/// The beginning of the next SenderReport.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SenderInterval {
-    epoch: Option<CountedEpoch>,
-    counter: u64,
-    clock: u32,
-    bytes: u64,
+fn of_session(session: &Session, now: u64, fast: bool) -> Option<Sealed> {
+    let last = session.totals.last_tx.min(now);
+    if !fast {
+        return of_epochs(&session.epochs, last);
+    }
+    session.fast.current().map(|keys| Sealed {
+        epoch: keys.counted(),
+        frames: keys.sealed(),
+        clock: keys.timestamp(last),
+    })
 }
 
-impl SenderInterval {
-    /// Returns what was sent under the keys in use since their last report, and begins a new
-    /// interval.
-    fn report(&mut self, keys: Sealed, totals: &Totals) -> Option<SenderReport> {
-        if self.epoch != Some(keys.epoch) {
-            (self.epoch, self.counter, self.clock) = (Some(keys.epoch), 0, 0);
-        }
-        let end = keys.frames.checked_sub(1).filter(|end| *end >= self.counter)?;
-        let clock = keys.clock;
-        let report = SenderReport {
-            interval_start_counter: self.counter,
-            interval_end_counter: end,
-            interval_start_timestamp: self.clock,
-            interval_end_timestamp: clock,
-            interval_bytes_sent: u32::try_from(totals.tx_bytes - self.bytes).unwrap_or(u32::MAX),
-            cumulative_packets_sent: totals.tx_frames,
-            cumulative_bytes_sent: totals.tx_bytes,
-        };
-        (self.counter, self.clock, self.bytes) = (end + 1, clock, totals.tx_bytes);
-        Some(report)
-    }
-}
-
-/// The keys in use, in the terms of reports.
-#[derive(Clone, Copy, Debug)]
-struct Sealed {
-    /// The epoch that their frames are counted for.
-    epoch: CountedEpoch,
-    /// The number of frames sealed so far.
-    frames: u64,
-    /// Their clock when the last frame was sealed, in ms.
-    clock: u32,
-}
-
-impl Sealed {
-    fn of_session(session: &Session, now: u64, fast: bool) -> Option<Self> {
-        let last = session.totals.last_tx.min(now);
-        if !fast {
-            return Self::of(&session.epochs, last);
-        }
-        session.fast.current().map(|keys| Self {
-            epoch: keys.counted(),
-            frames: keys.sealed(),
-            clock: keys.timestamp(last),
-        })
-    }
-
-    fn of(epochs: &Epochs, last: u64) -> Option<Self> {
-        epochs.current().map(|epoch| Self {
-            epoch: epoch.counted(),
-            frames: epoch.sealed(),
-            clock: epoch.timestamp(last),
-        })
-    }
+fn of_epochs(epochs: &Epochs, last: u64) -> Option<Sealed> {
+    epochs.current().map(|epoch| Sealed {
+        epoch: epoch.counted(),
+        frames: epoch.sealed(),
+        clock: epoch.timestamp(last),
+    })
 }
 
 /// Returns the body of a report with this framing, or `None` if there is nothing to report.
@@ -113,7 +70,7 @@ impl<T: Transmit> Sender<'_, T> {
         };
         let (now, framing) = (self.now, ReportFraming::Link);
         let (totals, meter, interval) = (&link.totals, &mut link.meter, &mut link.sender_interval);
-        let keys = Sealed::of(&link.epochs, totals.last_tx.min(now));
+        let keys = of_epochs(&link.epochs, totals.last_tx.min(now));
         let body = keys.and_then(|keys| body(now, kind, framing, keys, totals, meter, interval));
         let msg_type = match (kind, &body) {
             (ReportKind::Receiver, None) => LinkMessageType::Heartbeat,
@@ -134,7 +91,7 @@ impl<T: Transmit> Sender<'_, T> {
             return;
         };
         let (now, framing) = (self.now, ReportFraming::Session);
-        let keys = Sealed::of_session(session, now, fast);
+        let keys = of_session(session, now, fast);
         let (totals, meter, interval) = (&session.totals, &mut session.meter, &mut session.sender_interval);
         let body = keys.and_then(|keys| body(now, kind, framing, keys, totals, meter, interval));
         let Some(body) = body else { return };

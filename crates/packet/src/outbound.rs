@@ -6,23 +6,19 @@ use crate::counters::DropReason;
 use crate::flow::FlowHasher;
 use crate::icmp::IcmpError;
 use crate::lane::Lane;
-use crate::lanes::Outbound;
 use crate::sender::Sender;
 use crate::split::{SplitError, Splitter};
 use crate::tables::Egress;
 use crate::train::{Train, Transmit};
+use crate::tun::{Outbound, TunPacket};
 
 /// The key of the hash by which flows have paths. Lanes have another one.
 const PATHS: u64 = 0x5041_5448;
 
-/// A packet or super-packet of one TUN read.
-#[derive(Clone, Copy)]
-pub(crate) struct TunPacket<'p> {
-    /// The header in front of it, as the kernel wrote it.
-    pub(crate) hdr: VirtioNetHdr,
-    /// The IP packet.
-    pub(crate) bytes: &'p [u8],
-}
+/// How long no packet for a node may have gone to the first lane before this one sends by itself,
+/// in ms. The packets that went to the first lane have arrived by then, so this lane does not
+/// overtake them.
+const SETTLE: u64 = 20;
 
 impl Lane {
     /// Processes one packet from the TUN: `hdr` as the kernel wrote it, and `packet`, the IP packet
@@ -81,6 +77,22 @@ impl<T: Transmit> Sender<'_, T> {
         }
         self.enqueue(egress.session, packet);
         Some(Outbound::Done)
+    }
+
+    /// Returns the lane that sends packets for a node, if it is another one. That is so if this
+    /// lane has no fast keys or no path for them, and then for [`SETTLE`], so that its packets do
+    /// not overtake the earlier ones.
+    pub(crate) fn yields(&mut self, egress: Egress) -> Option<u8> {
+        if self.place.is_first() {
+            return None;
+        }
+        let (now, session) = (self.now, self.tables.sessions.get_mut(egress.session)?);
+        if egress.frames.is_fast() && session.yielded.is_none_or(|at| now.saturating_sub(at) >= SETTLE) {
+            return None;
+        }
+        session.yielded = Some(now);
+        self.out.counters.handed_out += 1;
+        Some(0)
     }
 
     /// Sends a packet in frames as `egress` specifies.

@@ -7,11 +7,11 @@ use weft_wire::NodeAddr;
 
 use crate::counters::DropReason;
 use crate::icmp::IcmpError;
-use crate::outbound::TunPacket;
 use crate::sender::Sender;
 use crate::session::Waiting;
 use crate::tables::{Egress, SessionKey};
 use crate::train::Transmit;
+use crate::tun::TunPacket;
 
 /// How long fast keys are waited for after new keys of a session, in ms.
 const EXPECT_FAST: u64 = 3000;

@@ -1,6 +1,19 @@
-//! The datagrams of one receive.
+//! The datagrams of one receive, and the outcome of each.
+
+use std::ops::Range;
 
 use weft_wire::fast::HEADROOM;
+
+use crate::checksum::Checksum;
+
+/// The outcome of a datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inbound {
+    /// An IP packet for the TUN, at this range of the buffer, and the state of its checksum.
+    Packet(Range<usize>, Checksum),
+    /// Nothing for the TUN: the datagram was a message, or was dropped and counted.
+    Done,
+}
 
 /// Datagrams one behind the other, of `step` bytes each but the last, and how many of them are
 /// processed.

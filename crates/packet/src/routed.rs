@@ -10,11 +10,10 @@ use weft_wire::ip::PROTOCOL_UDP;
 use crate::counters::DropReason;
 use crate::icmp::IcmpError;
 use crate::inner::{Inner, addresses};
-use crate::lanes::Outbound;
-use crate::outbound::TunPacket;
 use crate::sender::Sender;
 use crate::tables::Egress;
 use crate::train::Transmit;
+use crate::tun::{Outbound, TunPacket};
 
 impl<T: Transmit> Sender<'_, T> {
     /// Sends a packet that is not between the addresses of two nodes.

@@ -8,10 +8,10 @@ use weft_wire::virtio::VirtioNetHdr;
 
 use crate::fast::{Fast, Reassembly};
 use crate::fips::{Epochs, OpenFailure};
-use crate::measure::SenderInterval;
+use crate::interval::SenderInterval;
 use crate::meter::Meter;
-use crate::outbound::TunPacket;
 use crate::tables::Egress;
+use crate::tun::TunPacket;
 
 /// The shortest interval between reports of a session's arrival link, in ms. Frames may alternate
 /// between links.

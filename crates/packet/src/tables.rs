@@ -7,6 +7,7 @@
 //! new version ([`Tables::changed`]): what sessions keep is of one version.
 
 mod egress;
+mod resolve;
 mod routes;
 mod slab;
 
@@ -21,14 +22,10 @@ use crate::firewall::{Firewall, FlowTable};
 use crate::link::Link;
 use crate::session::Session;
 
-pub(crate) use egress::{Egress, Encapsulation, FastPath};
+pub(crate) use egress::{ELIDED, Egress, Encapsulation};
+pub(crate) use resolve::FastPath;
 pub(crate) use routes::Routes;
-pub(crate) use slab::{Key, Slab};
-
-/// The key of a link.
-pub(crate) type LinkKey = Key<LinkId>;
-/// The key of a session.
-pub(crate) type SessionKey = Key<NodeAddr>;
+pub(crate) use slab::{LinkKey, SessionKey, Slab};
 
 /// The meaning of a receiver index of FIPS frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

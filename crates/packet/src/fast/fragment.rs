@@ -14,14 +14,9 @@ use crate::ecn;
 use crate::firewall::Verdict;
 use crate::sender::Sender;
 use crate::split::Splitter;
-use crate::tables::Egress;
+use crate::tables::{ELIDED, Egress};
 use crate::train::Transmit;
 
-/// How many bytes the content of a packet's frame is shorter than the packet: the IPv6 header less
-/// the part of it that remains.
-pub(crate) const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
-/// The longest packet that can be cut, in bytes.
-pub(crate) const MAX_FRAGMENTED: usize = Fragment::MAX_TOTAL + ELIDED;
 /// The offset of a piece in its frame.
 const PIECE_AT: usize = CONTENT_AT + Fragment::LEN;
 

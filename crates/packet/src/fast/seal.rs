@@ -8,9 +8,10 @@ use weft_wire::fast::{self, FULL_AT, HEADROOM, INNER_AT, Kind, LABEL_AT, MAX_HOP
 use super::FastEpoch;
 use super::keys::Content;
 use crate::counters::DropReason;
+use crate::encapsulate::{Encapsulate, Placed, Sealing};
 use crate::link::Link;
 use crate::mss;
-use crate::sender::{Encapsulate, Placed, Sealing, Sender};
+use crate::sender::Sender;
 use crate::split::Splitter;
 use crate::tables::{Egress, Encapsulation};
 use crate::train::Transmit;

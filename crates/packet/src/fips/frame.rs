@@ -13,8 +13,8 @@ use weft_wire::shim::{self, ShimHeader};
 use weft_wire::{CoordsPair, NodeAddr, fmp, fsp};
 
 use super::epoch::{Epoch, Epochs};
+use crate::encapsulate::{Encapsulate, Placed};
 use crate::mss;
-use crate::sender::{Encapsulate, Placed};
 use crate::split::Splitter;
 
 /// The offset of the FSP message in a frame: behind link header, inner header and session datagram

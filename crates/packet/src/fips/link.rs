@@ -10,15 +10,12 @@ use super::{FipsIngress, OpenFailure, Proof};
 use crate::awaited::Verdict;
 use crate::counters::DropReason;
 use crate::ecn::Seen;
-use crate::inbound::Inbound;
+use crate::kinds::MAX_CONTROL;
 use crate::meter::Arrival;
 use crate::paths;
+use crate::received::Inbound;
 use crate::tables::{Index, LinkKey};
 use crate::train::Transmit;
-
-/// The largest link or session message that is passed to the core, in bytes. The largest in FIPS is
-/// FilterAnnounce, 1,035 bytes; a TreeAnnounce is bounded by the datagram.
-pub(crate) const MAX_CONTROL: usize = 4096;
 
 impl<T: Transmit> FipsIngress<'_, T> {
     /// Processes a datagram, and opens it in place. A packet for the TUN is at the range that is

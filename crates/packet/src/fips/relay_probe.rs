@@ -7,7 +7,7 @@ use weft_wire::{CoordsPair, NodeAddr};
 
 use super::FipsIngress;
 use crate::counters::DropReason;
-use crate::inbound::Inbound;
+use crate::received::Inbound;
 use crate::sender::Sender;
 use crate::tables::{LinkKey, SessionKey};
 use crate::train::Transmit;

@@ -3,40 +3,28 @@
 
 use std::ops::Range;
 
-use weft_contract::{CountedEpoch, EpochId, LinkId, LinkReport, SessionReport};
+use weft_contract::{CountedEpoch, EpochId, LinkReport, SessionReport};
 use weft_noise::aead::TAG_LEN;
 use weft_wire::link::SessionDatagram;
 use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
-use weft_wire::{NodeAddr, fsp, shim};
+use weft_wire::{fsp, shim};
 
 use super::relay_probe::is_relay_probe;
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::checksum::Checksum;
 use crate::clear::{self, Clear, Parties};
 use crate::counters::DropReason;
+use crate::early::SessionFrame;
 use crate::ecn::{self, Seen};
 use crate::firewall::Verdict;
-use crate::inbound::Inbound;
 use crate::meter::Arrival;
+use crate::received::Inbound;
 use crate::session::{Expecting, Session};
 use crate::tables::{LinkKey, SessionKey};
 use crate::train::Transmit;
 
 /// The shortest interval between reports of unknown sessions for one link, in ms.
 const UNKNOWN_SESSION_INTERVAL: u64 = 200;
-
-/// A frame of a session, in a datagram that is open at link level.
-#[derive(Clone, Debug)]
-pub(crate) struct SessionFrame {
-    /// The link that the datagram arrived over.
-    pub(crate) link: LinkId,
-    /// The source that the datagram names.
-    pub(crate) src: NodeAddr,
-    /// The path MTU that the datagram reports, in bytes.
-    pub(crate) path_mtu: u16,
-    /// The range of the frame in the datagram.
-    pub(crate) at: Range<usize>,
-}
 
 impl<T: Transmit> FipsIngress<'_, T> {
     /// Processes a session datagram, whose body is at `at`, for this node or for another one.

@@ -4,10 +4,17 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use weft_wire::ip::{Ipv4Header, Ipv6Header, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 
-use super::{ENDS, FLAGS_AT};
 use crate::flow::FlowHasher;
 use crate::inner::addresses;
 use crate::inner::{Inner, Version};
+
+/// The offset of the flags in a TCP header, in bytes (RFC 9293 section 3.1).
+const FLAGS_AT: usize = 13;
+/// The flags of a packet that ends its connection: FIN and RST.
+pub(super) const ENDS: u8 = 5;
+/// The flags of the first packet of a connection: SYN without ACK.
+const SYN: u8 = 2;
+const SYN_AND_ACK: u8 = 18;
 
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
@@ -280,4 +287,17 @@ fn ends(inner: &Inner<'_>) -> (u128, u128) {
             _ => (0, 0),
         },
     }
+}
+
+/// Whether a packet ends its TCP connection.
+#[inline]
+pub(super) fn ends_connection(inner: &Inner<'_>) -> bool {
+    let flags = inner.transport().get(FLAGS_AT);
+    inner.protocol() == PROTOCOL_TCP && !inner.is_later_fragment() && flags.is_some_and(|flags| flags & ENDS != 0)
+}
+
+/// Whether a packet can be the first one of its flow.
+pub(super) fn begins_flow(inner: &Inner<'_>) -> bool {
+    let flags = inner.transport().get(FLAGS_AT);
+    inner.protocol() != PROTOCOL_TCP || flags.is_some_and(|flags| flags & SYN_AND_ACK == SYN)
 }

@@ -8,13 +8,23 @@ mod memory;
 mod model;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use weft_contract::rules::{Addresses, NetworkRules, PeerRules, Protocol, Reason, Rule, RuleList, RuleSet, Scope};
+use weft_contract::rules::{
+    Addresses, Facts, NetworkRules, PeerRules, Policy, Protocol, Reason, Rule, RuleList, RuleSet, Scope,
+};
 use weft_contract::{KnownFlow, KnownFlows};
+use weft_wire::NodeAddr;
 
+use super::flow_key::{Direction, FlowKey};
+use super::recent::RecentFlows;
 use super::*;
+use crate::counters::DropReason;
+use crate::inner::Inner;
+use crate::tables::Routes;
 
 const ME: NodeAddr = NodeAddr::new([1; 16]);
 const PEER: NodeAddr = NodeAddr::new([2; 16]);

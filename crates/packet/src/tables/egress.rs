@@ -1,28 +1,22 @@
 //! The frames that packets to a node go in: their encapsulation, path and size.
 //!
-//! They follow from the tables. The result is kept with the session until the tables change:
-//! [`Tables::changed`].
+//! They follow from the tables (`resolve`).
 
-use weft_contract::{PathSize, Relay};
-use weft_wire::fast::{
-    self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD, SMALL_PAYLOAD, SURE_PAYLOAD,
-};
+use weft_wire::fast::{self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED_OVERHEAD, SMALL_PAYLOAD};
+use weft_wire::ip::Ipv6Header;
 
-use super::{LinkKey, SessionKey, Tables};
-use crate::fast::{ELIDED, FastEpoch, MAX_FRAGMENTED};
+use super::slab::{LinkKey, SessionKey};
 use crate::fips;
-use crate::link::Link;
 use crate::mss;
-use crate::session::Session;
 
 /// The size of a packet that every IPv6 path takes, in bytes (RFC 8200 section 5).
 const IPV6_LEAST: usize = 1_280;
-/// The assumed size of a path before probes have shown any.
-const UNKNOWN: PathSize = PathSize {
-    payload: SURE_PAYLOAD,
-    settled: false,
-};
 
+/// How many bytes the content of a packet's frame is shorter than the packet: the IPv6 header less
+/// the part of it that remains.
+pub(crate) const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
+/// The longest packet that can be cut, in bytes.
+pub(crate) const MAX_FRAGMENTED: usize = Fragment::MAX_TOTAL + ELIDED;
 /// The encapsulation of packets and messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Encapsulation {
@@ -39,27 +33,45 @@ pub(crate) enum Encapsulation {
 
 impl Encapsulation {
     /// Returns whether these are fast frames, relayed or not.
-    pub(crate) fn is_fast(self) -> bool {
-        self != Self::Fips
+    pub(crate) const fn is_fast(self) -> bool {
+        self.properties().fast
     }
 
     /// Returns the offset of the frame to the peer in what is sent over the link, in bytes.
-    pub(crate) fn inner_at(self) -> usize {
-        match self {
-            Self::Fips | Self::Fast => 0,
-            Self::Relayed { .. } => fast::INNER_AT,
-        }
+    pub(crate) const fn inner_at(self) -> usize {
+        self.properties().inner_at
     }
 
-    /// Returns the difference between the length of a frame and that of the IPv6 packet in it, in
-    /// bytes.
-    fn overhead(self) -> usize {
+    /// Returns what is known of these frames: every encapsulation states all of it here.
+    const fn properties(self) -> Properties {
         match self {
-            Self::Fips => fips::IPV6_OVERHEAD,
-            Self::Fast => IPV6_OVERHEAD,
-            Self::Relayed { .. } => IPV6_RELAYED_OVERHEAD,
+            Self::Fips => Properties {
+                fast: false,
+                inner_at: 0,
+                overhead: fips::IPV6_OVERHEAD,
+            },
+            Self::Fast => Properties {
+                fast: true,
+                inner_at: 0,
+                overhead: IPV6_OVERHEAD,
+            },
+            Self::Relayed { .. } => Properties {
+                fast: true,
+                inner_at: fast::INNER_AT,
+                overhead: IPV6_RELAYED_OVERHEAD,
+            },
         }
     }
+}
+
+/// The properties of the frames of an encapsulation.
+struct Properties {
+    /// Whether keys of fast frames seal them.
+    fast: bool,
+    /// The offset of the frame to the peer in what is sent over the link, in bytes.
+    inner_at: usize,
+    /// The difference between the length of a frame and that of the IPv6 packet in it, in bytes.
+    overhead: usize,
 }
 
 /// The frames that packets to a node go in.
@@ -77,13 +89,13 @@ pub(crate) struct Egress {
     /// hosts need not know the size that fits.
     pub(crate) splits: bool,
     /// Whether the peer reads frames of packets with their whole header.
-    reads_full: bool,
+    pub(super) reads_full: bool,
     /// Whether this value describes packets with their whole header.
-    full: bool,
+    pub(super) full: bool,
     /// The largest UDP payload, in bytes.
-    payload: u16,
+    pub(super) payload: u16,
     /// Whether no larger payload is expected soon.
-    settled: bool,
+    pub(super) settled: bool,
     /// Whether each flow has one of several paths.
     pub(crate) bonded: bool,
 }
@@ -175,136 +187,6 @@ impl Egress {
     /// Returns the difference between the length of a frame and that of its packet, in bytes.
     fn overhead(self) -> usize {
         let more = if self.full { FULL_OVERHEAD - IPV6_OVERHEAD } else { 0 };
-        self.frames.overhead() + more
+        self.frames.properties().overhead + more
     }
-}
-
-impl Tables {
-    /// Returns the frames that packets of a session go in.
-    #[inline]
-    pub(crate) fn egress(&mut self, key: SessionKey) -> Egress {
-        let known = self.sessions.get(key).and_then(|session| session.egress);
-        match known {
-            Some((version, egress)) if version == self.version => egress,
-            _ => self.publish_egress(key),
-        }
-    }
-
-    #[cold]
-    fn publish_egress(&mut self, key: SessionKey) -> Egress {
-        let (version, egress) = (self.version, self.resolve_egress(key));
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.egress = Some((version, egress));
-        }
-        egress
-    }
-
-    /// Like [`Tables::egress`], from the tables alone.
-    pub(crate) fn resolve_egress(&self, key: SessionKey) -> Egress {
-        let session = self.sessions.get(key);
-        let link = session.and_then(|session| self.links.key(&session.link?));
-        let bound = session.zip(link.and_then(|key| self.links.get(key)));
-        let fast = bound.and_then(|(session, link)| usable_fast(session, link));
-        let limit = session.and_then(|session| session.limit).unwrap_or(u16::MAX);
-        let set = PathSize {
-            payload: self.config.mtu.min(limit),
-            settled: true,
-        };
-        let size = match fast {
-            Some((_, path)) if self.config.probe => {
-                let found = session.and_then(|session| session.size).unwrap_or(UNKNOWN);
-                PathSize {
-                    payload: found.payload.min(path.limit()),
-                    ..found
-                }
-            }
-            // Each hop has announced its size, which is more exact than what FIPS frames have met
-            // on the path.
-            Some((_, FastPath::Relayed(relay))) => PathSize {
-                payload: self.config.mtu.min(relay.mtu),
-                settled: true,
-            },
-            _ => set,
-        };
-        let ready =
-            |(session, link): (&Session, &Link)| session.epochs.current().is_some() && link.epochs.current().is_some();
-        Egress {
-            session: key,
-            link,
-            frames: fast.map_or(Encapsulation::Fips, |(_, path)| path.frames()),
-            ready: bound.is_some_and(ready),
-            splits: self.config.probe && session.is_some_and(|session| session.splits),
-            reads_full: fast.is_some_and(|(keys, _)| keys.reads_full),
-            full: false,
-            payload: fast.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
-            settled: size.settled,
-            bonded: matches!(fast, Some((_, FastPath::Direct)))
-                && bound.is_some_and(|(_, link)| link.paths.is_bonded()),
-        }
-    }
-
-    /// Checks that what a session keeps follows from the tables.
-    pub(crate) fn check_egress(&self, key: SessionKey) -> Result<(), String> {
-        let kept = self.sessions.get(key).and_then(|session| session.egress);
-        let kept = kept.filter(|(version, _)| *version == self.version);
-        let resolved = self.resolve_egress(key);
-        match kept {
-            Some((_, kept)) if kept != resolved => Err(format!("a session keeps {kept:?} instead of {resolved:?}")),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A path that fast frames of a session can take.
-#[derive(Clone, Copy)]
-pub(crate) enum FastPath {
-    /// The link with the peer itself.
-    Direct,
-    /// Through other nodes.
-    Relayed(Relay),
-}
-
-impl FastPath {
-    /// Returns the path of a session's fast frames over the link that the session is bound to, if
-    /// that link is with the peer itself or has keys for relayed frames.
-    pub(crate) fn of(session: &Session, link: &Link) -> Option<Self> {
-        if link.peer == session.peer {
-            return Some(Self::Direct);
-        }
-        let relay = session.relay.filter(|relay| relay.link == link.id)?;
-        let keys = link.hop.current().filter(|keys| !keys.is_spent());
-        keys.map(|_| Self::Relayed(relay))
-    }
-
-    /// Returns the largest frame that the nodes on the path have announced to forward, in bytes of UDP
-    /// payload.
-    fn limit(self) -> u16 {
-        match self {
-            Self::Direct => u16::MAX,
-            Self::Relayed(relay) => relay.mtu,
-        }
-    }
-
-    /// Returns the encapsulation on this path.
-    pub(crate) fn frames(self) -> Encapsulation {
-        match self {
-            Self::Direct => Encapsulation::Fast,
-            Self::Relayed(relay) => Encapsulation::Relayed { label: relay.label.0 },
-        }
-    }
-
-    /// Returns whether data may go under these keys. A frame that reached the peer through other
-    /// nodes proves nothing about the direct path. For a relayed path any proof is enough, because
-    /// each hop has been proven by itself.
-    pub(crate) fn takes_data(self, keys: &FastEpoch) -> bool {
-        keys.direct || matches!(self, Self::Relayed(_))
-    }
-}
-
-/// Returns the keys and the path for data in fast frames, if both ends hold the keys and there is a
-/// path that is proven for data.
-fn usable_fast<'s>(session: &'s Session, link: &Link) -> Option<(&'s FastEpoch, FastPath)> {
-    let keys = session.fast.current().filter(|keys| !keys.is_spent())?;
-    let path = FastPath::of(session, link)?;
-    path.takes_data(keys).then_some((keys, path))
 }

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use weft_contract::LinkId;
+use weft_wire::NodeAddr;
+
 /// The place of a value in a [`Slab`] by identifiers of type `I`. A key finds its value without a search.
 ///
 /// It is valid until the value is removed: another value may take the place. So a key is kept only
@@ -12,6 +15,11 @@ pub(crate) struct Key<I> {
     slot: u32,
     of: PhantomData<fn() -> I>,
 }
+
+/// The key of a link.
+pub(crate) type LinkKey = Key<LinkId>;
+/// The key of a session.
+pub(crate) type SessionKey = Key<NodeAddr>;
 
 /// Values by identifier and by key.
 pub(crate) struct Slab<I, T> {

@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use super::super::flow_key::{ENDS, Packet, ends_connection};
 use super::*;
 
 const FIN: u8 = 1;
@@ -267,7 +268,7 @@ proptest! {
             prop_assert!(inner.is_ok(), "{:?}", inner.err());
             let inner = inner.unwrap();
             prop_assert_eq!(Packet::of(&inner, direction), Packet::OfFlow(key));
-            prop_assert!(!inner.is_fragment() && !inner.is_source_routed() && !ends(&inner));
+            prop_assert!(!inner.is_fragment() && !inner.is_source_routed() && !ends_connection(&inner));
             prop_assert_eq!(inner.packet().len(), packet.len());
         }
     }

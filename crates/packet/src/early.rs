@@ -5,21 +5,32 @@
 //! that they arrived over, and frames are given up after [`EXPECT_KEYS`].
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use weft_contract::{LinkId, Load, Shares, bounds};
 use weft_wire::NodeAddr;
 
-use crate::counters::DropReason;
-use crate::fips::{FipsIngress, SessionFrame};
-use crate::inbound::Inbound;
 use crate::session::EXPECT_KEYS;
-use crate::train::Transmit;
 
-struct EarlyFrame {
-    since: u64,
-    frame: SessionFrame,
+/// A frame of a session, in a datagram that is open at link level.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionFrame {
+    /// The link that the datagram arrived over.
+    pub(crate) link: LinkId,
+    /// The source that the datagram names.
+    pub(crate) src: NodeAddr,
+    /// The path MTU that the datagram reports, in bytes.
+    pub(crate) path_mtu: u16,
+    /// The range of the frame in the datagram.
+    pub(crate) at: Range<usize>,
+}
+
+/// A frame that waits.
+pub(crate) struct EarlyFrame {
+    pub(crate) since: u64,
+    pub(crate) frame: SessionFrame,
     /// The datagram, opened at link level.
-    datagram: Vec<u8>,
+    pub(crate) datagram: Vec<u8>,
 }
 
 impl EarlyFrame {
@@ -29,14 +40,14 @@ impl EarlyFrame {
 }
 
 /// The frames that wait for keys; see the module.
-pub(super) struct Early {
+pub(crate) struct Early {
     /// The frames, the oldest first.
     frames: VecDeque<EarlyFrame>,
     shares: Shares<LinkId>,
 }
 
 impl Early {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             frames: VecDeque::new(),
             shares: Shares::new(bounds::EARLY),
@@ -45,7 +56,7 @@ impl Early {
 
     /// Keeps a frame. Returns how many frames found no room: this one, or the newest of links that
     /// hold more than their share.
-    fn push(&mut self, frame: EarlyFrame) -> u64 {
+    pub(crate) fn push(&mut self, frame: EarlyFrame) -> u64 {
         let mut dropped = 0;
         let (link, peer) = (frame.frame.link, frame.frame.src);
         // Any neighbour may claim that its messages are of this session. One neighbour takes no
@@ -76,7 +87,7 @@ impl Early {
     }
 
     /// Removes and returns the frames of one session.
-    fn take(&mut self, peer: NodeAddr) -> VecDeque<EarlyFrame> {
+    pub(crate) fn take(&mut self, peer: NodeAddr) -> VecDeque<EarlyFrame> {
         if !self.frames.iter().any(|frame| frame.is_of(peer)) {
             return VecDeque::new();
         }
@@ -89,12 +100,12 @@ impl Early {
     }
 
     /// Drops the frames of one session.
-    pub(super) fn forget(&mut self, peer: NodeAddr) {
+    pub(crate) fn forget(&mut self, peer: NodeAddr) {
         drop(self.take(peer));
     }
 
     /// Drops the frames that have waited for too long, and returns their number.
-    pub(super) fn expire(&mut self, now: u64) -> u64 {
+    pub(crate) fn expire(&mut self, now: u64) -> u64 {
         let old = |frame: &EarlyFrame| now.saturating_sub(frame.since) >= EXPECT_KEYS;
         let mut count = 0;
         while let Some(frame) = self.frames.pop_front_if(|frame| old(frame)) {
@@ -105,39 +116,8 @@ impl Early {
     }
 
     /// Returns the number and size of the frames that wait.
-    pub(super) fn load(&self) -> Load {
+    pub(crate) fn load(&self) -> Load {
         self.shares.load()
-    }
-}
-
-impl<T: Transmit> FipsIngress<'_, T> {
-    /// Keeps a frame whose keys the core is about to install.
-    pub(crate) fn keep_early(&mut self, frame: SessionFrame, datagram: &[u8]) {
-        let lane = &mut *self.lane;
-        let longest = bounds::EARLY_LONGEST.max(lane.tables.config.mtu.into());
-        if datagram.len() > longest {
-            lane.out.count(DropReason::Early);
-            return;
-        }
-        let dropped = lane.early.push(EarlyFrame {
-            since: self.now,
-            frame,
-            datagram: datagram.to_vec(),
-        });
-        lane.out.count_many(DropReason::Early, dropped);
-    }
-
-    /// Opens the frames that arrived before the keys of this session.
-    pub(super) fn take_early(&mut self, peer: NodeAddr) {
-        for mut early in self.lane.early.take(peer) {
-            let done = self.session_frame(early.frame, &mut early.datagram);
-            let out = &mut self.lane.out;
-            match done {
-                Ok(Inbound::Packet(range, _)) => out.reply(early.datagram.get(range).unwrap_or_default().to_vec()),
-                Ok(Inbound::Done) => {}
-                Err(reason) => out.count(reason),
-            }
-        }
     }
 }
 
