@@ -9,7 +9,6 @@
 //! A link has such keys too if frames are relayed over it. They seal the part of a frame that the
 //! next hop reads.
 
-mod border;
 mod forward;
 mod fragment;
 mod ingress;

@@ -138,6 +138,7 @@ impl Lane {
 
 impl<T: Transmit> Ingress<'_, T> {
     /// Processes the first remaining datagram, and those behind it under the same keys.
+    #[inline]
     fn take(
         &mut self,
         owner: &Owner,

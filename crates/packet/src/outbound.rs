@@ -96,7 +96,7 @@ impl<T: Transmit> Sender<'_, T> {
     }
 
     /// Sends a packet in frames as `egress` specifies.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn in_frames(&mut self, egress: Egress, packet: TunPacket<'_>) {
         if let Err(reason) = self.tables.firewall.outbound(self.now, packet.bytes) {
             self.out.count(reason);

@@ -196,6 +196,7 @@ impl Session {
 
     /// Records that the newest frame arrived over this link. Returns whether that is to be
     /// reported.
+    #[inline]
     pub(crate) fn arrives_over(&mut self, now: u64, link: LinkId) -> bool {
         let known = |(last, at)| last == link || now.saturating_sub(at) < ARRIVAL_INTERVAL;
         let due = !self.arrived.is_some_and(known);

@@ -4,14 +4,12 @@ use weft_wire::fast::{self, Fragment, Kind};
 use weft_wire::ip::Ipv6Header;
 
 use super::FastEpoch;
-use super::border::Border;
 use super::ingress::{CONTENT_AT, SessionIngress, frame_content};
 use super::keys::Content;
 use super::reassembly::Taken;
 use super::seal::HopSeal;
+use crate::admit::Form;
 use crate::counters::DropReason;
-use crate::ecn;
-use crate::firewall::Verdict;
 use crate::sender::Sender;
 use crate::split::Splitter;
 use crate::tables::{ELIDED, Egress};
@@ -122,27 +120,23 @@ impl<T: Transmit> SessionIngress<'_, T> {
     /// Processes a packet reassembled from pieces. `full`: it has its whole header.
     fn reassembled(&mut self, mut packet: Vec<u8>, full: bool) -> Result<(), DropReason> {
         let lane = &mut *self.lane;
-        let (egress, seen) = (lane.tables.egress(self.key), self.source.seen(lane.outer));
-        let session = lane.tables.sessions.get(self.key).ok_or(DropReason::NoKeys)?;
-        let peer = session.peer;
-        let counters = &mut lane.out.counters;
-        if full {
-            Border::new(&lane.tables.routes, session, egress).whole(&mut packet, seen, counters)?;
-        } else {
-            let (source, dest) = (peer.to_ipv6(), lane.tables.routes.me());
+        let seen = self.source.seen(lane.outer);
+        let mut door = lane.tables.door(self.now, self.key, lane.echo_token, seen)?;
+        let (source, dest) = door.ends()?;
+        let form = if full { Form::Whole } else { Form::Between };
+        if !full {
             fast::expand_in_place(&mut packet, Ipv6Header::LEN, source, dest).map_err(|_| DropReason::Malformed)?;
-            lane.admit(self.key, peer, &mut packet);
-            ecn::apply(&mut lane.out.counters, seen, &mut packet)?;
         }
+        let admitted = door.admit(form, false, &mut packet, &mut lane.out.counters);
+        let tally = door.close();
         let session = lane.tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
-        session.received_packets(self.now, 1, packet.len());
-        let verdict = lane.check(self.now, self.key, &packet, self.train)?;
+        tally.account(self.now, session);
+        lane.sender(self.now, self.train).settle(self.key, tally);
+        let passes = admitted?.is_some();
         lane.out.counters.fast_reassembled += 1;
-        if verdict == Verdict::Held {
-            return Ok(());
+        if passes {
+            lane.out.reply(packet);
         }
-        lane.out.counters.tun_tx += 1;
-        lane.out.reply(packet);
         Ok(())
     }
 }

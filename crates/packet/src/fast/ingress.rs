@@ -8,16 +8,14 @@ use std::ops::Range;
 
 use weft_contract::{CountedEpoch, Endpoint, EpochId, LinkId, SessionReport};
 use weft_noise::aead::TAG_LEN;
-use weft_wire::fast::{self, HEADROOM, Kind};
+use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 
-use super::border::Border;
 use super::keys::Opened;
 use super::message::{LEAST_PROBE, phase_in};
+use crate::admit::{Door, Form, Tally};
 use crate::checksum::Checksum;
-use crate::counters::DropReason;
-use crate::echo;
+use crate::counters::{Counters, DropReason};
 use crate::ecn::Seen;
-use crate::firewall::Verdict;
 use crate::lane::Lane;
 use crate::meter::Arrival;
 use crate::paths;
@@ -60,34 +58,12 @@ struct Run {
     /// The number of frames that opened, and their bytes.
     frames: u64,
     bytes: usize,
-    /// The number of packets made of them, and their bytes.
-    packets: u64,
-    packet_bytes: usize,
     /// Whether one of the frames has the highest counter of all.
     newest: bool,
-    /// The sequence numbers of answers to this node's echo requests.
-    echoes: Vec<u16>,
-    /// The number of packets that the rules denied, or that wait, and their bytes. They have arrived,
-    /// and the peer is to learn that.
-    refused: (u64, usize),
-    /// The first packet that the rules denied.
-    denied: Option<Vec<u8>>,
+    /// What the packets in them call for.
+    tally: Tally,
     /// The link that the session is bound to.
     link: Option<LinkKey>,
-}
-
-impl Run {
-    /// Notes a packet that does not go to the TUN now.
-    #[cold]
-    fn refuse(&mut self, verdict: Result<Verdict, DropReason>, packet: &[u8]) {
-        if matches!(verdict, Ok(_) | Err(DropReason::Denied)) {
-            self.refused.0 += 1;
-            self.refused.1 += packet.len();
-        }
-        if verdict == Err(DropReason::Denied) {
-            self.denied.get_or_insert_with(|| packet.to_vec());
-        }
-    }
 }
 
 /// A frame that opened and ended a run.
@@ -154,7 +130,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
         let mut run = Run::default();
         let mut odd = None;
         let (now, lane) = (self.now, &mut *self.lane);
-        let (token, seen) = (lane.echo_token, self.source.seen(lane.outer));
+        let seen = self.source.seen(lane.outer);
         let egress = lane.tables.egress(self.key);
         let Some(session) = lane.tables.sessions.get_mut(self.key) else {
             received.skip();
@@ -162,9 +138,8 @@ impl<T: Transmit> SessionIngress<'_, T> {
             return (run, None);
         };
         let counters = &mut lane.out.counters;
-        let firewall = &mut lane.tables.firewall;
-        let routes = &lane.tables.routes;
-        let mut border = Border::new(routes, session, egress);
+        let checks = (&lane.tables.routes, &mut lane.tables.firewall);
+        let mut door = Door::new(now, checks, (session, egress), lane.echo_token, seen);
         let current = session.fast.current_id();
         let Some(keys) = session.fast.by_index_mut(index) else {
             received.skip();
@@ -221,31 +196,18 @@ impl<T: Transmit> SessionIngress<'_, T> {
                     header
                 }
             };
-            match border.packet(&header, room, seen, counters) {
-                Ok((range, checksum)) => {
+            match to_door(&mut door, &header, room, counters) {
+                Ok(Some((range, checksum))) => {
                     let packet = room.get(range.clone()).unwrap_or_default();
-                    let verdict = firewall.inbound(now, routes, session.peer, packet);
-                    if verdict != Ok(Verdict::Pass) {
-                        counters.note(verdict.map(drop));
-                        run.refuse(verdict, packet);
-                        received.skip();
-                        continue;
-                    }
-                    run.packets += 1;
-                    run.packet_bytes += range.len();
-                    if let Some(token) = token.filter(|_| header.kind == Kind::Ipv6) {
-                        run.echoes.extend(echo::reply(packet, token));
-                    }
                     deliver(packet, at + range.start..at + range.end, checksum);
                 }
+                Ok(None) => {}
                 Err(reason) => counters.drops.count(reason),
             }
             received.skip();
         }
-        let (refused, refused_bytes) = run.refused;
-        if run.packets + refused > 0 {
-            session.received_packets(now, run.packets + refused, run.packet_bytes + refused_bytes);
-        }
+        run.tally = door.close();
+        run.tally.account(now, session);
         run.link = egress.link;
         (run, odd)
     }
@@ -253,7 +215,6 @@ impl<T: Transmit> SessionIngress<'_, T> {
     fn end_run(&mut self, run: Run) {
         let counters = &mut self.lane.out.counters;
         counters.fast_rx += run.frames;
-        counters.tun_tx += run.packets;
         match self.source.via {
             Some(via) => {
                 counters.relayed_rx += run.frames;
@@ -264,24 +225,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
             None if run.frames > 0 => self.heard(&run),
             None => {}
         }
-        self.lane.settle_fragments();
-        if let Some(packet) = run.denied {
-            let peer = self.lane.tables.sessions.get(self.key).map(|session| session.peer);
-            if let Some(peer) = peer {
-                self.lane.sender(self.now, self.train).answer_denied(peer, &packet);
-            }
-        }
-        if run.echoes.is_empty() {
-            return;
-        }
-        let Some(session) = self.lane.tables.sessions.get(self.key) else {
-            return;
-        };
-        for seq in run.echoes {
-            self.lane
-                .out
-                .report_session(session.peer, SessionReport::EchoReply { seq });
-        }
+        self.lane.sender(self.now, self.train).settle(self.key, run.tally);
     }
 
     /// Records what a frame proves about its keys.
@@ -377,6 +321,31 @@ impl<T: Transmit> SessionIngress<'_, T> {
         }
         Ok(())
     }
+}
+
+/// Brings the packet of an opened frame, behind the first [`HEADROOM`] bytes of `room`, to the door.
+/// Returns its range in `room`, and the state of its checksum, if it goes to the TUN now.
+#[inline]
+fn to_door(
+    door: &mut Door<'_>,
+    header: &fast::Header,
+    room: &mut [u8],
+    counters: &mut Counters,
+) -> Result<Option<(Range<usize>, Checksum)>, DropReason> {
+    let (source, dest) = door.ends()?;
+    let end = room.len().checked_sub(TAG_LEN).ok_or(DropReason::Malformed)?;
+    let (form, start) = match header.kind {
+        Kind::Full => (Form::Whole, HEADROOM + FULL_AT),
+        _ => {
+            let opened = room.get_mut(..end).ok_or(DropReason::Malformed)?;
+            let start = fast::expand_in_place(opened, HEADROOM + UPPER_AT, source, dest);
+            (Form::Between, start.map_err(|_| DropReason::Malformed)?)
+        }
+    };
+    let packet = room.get_mut(start..end).ok_or(DropReason::Malformed)?;
+    let partial = header.flags & fast::FLAG_PARTIAL != 0;
+    let admitted = door.admit(form, partial, packet, counters)?;
+    Ok(admitted.map(|checksum| (start..end, checksum)))
 }
 
 /// Returns what an opened frame shows about its path.

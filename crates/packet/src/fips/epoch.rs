@@ -96,6 +96,7 @@ impl Epoch {
     /// Processes the spin bit of the newest frame. The responder reflects it, and the initiator
     /// inverts it once it has returned. So it changes once in a round trip. Source: FIPS fips-mmp,
     /// "Spin Bit and RTT".
+    #[inline]
     pub(crate) fn observe_spin(&mut self, bit: bool) {
         if !self.initiator {
             self.spin = bit;
@@ -227,6 +228,7 @@ impl Epochs {
     }
 
     /// Returns whether this epoch seals.
+    #[inline]
     pub(crate) fn seals_with(&self, id: u32) -> bool {
         self.current == Some(id)
     }
@@ -237,6 +239,7 @@ impl Epochs {
     }
 
     /// Returns an epoch by its number, or the one that seals.
+    #[inline]
     pub(crate) fn pick_mut(&mut self, id: Option<u32>) -> Option<&mut Epoch> {
         match id {
             Some(id) => self.list.iter_mut().find(|e| e.id == id),
@@ -267,6 +270,7 @@ impl Epochs {
     /// The first frame also shows which K bit the peer uses for this epoch. FIPS flips its bit at a
     /// rekey but resets it at a fresh link, and ignores frames of a pending epoch with an
     /// unexpected bit, so this node adopts the peer's bit.
+    #[inline]
     pub(crate) fn authenticated(&mut self, id: u32, key_bit: bool) -> Proof {
         let Some(epoch) = self.list.iter_mut().find(|e| e.id == id) else {
             return Proof::None;

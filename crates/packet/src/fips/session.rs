@@ -11,12 +11,11 @@ use weft_wire::{fsp, shim};
 
 use super::relay_probe::is_relay_probe;
 use super::{FipsIngress, OpenFailure, Proof};
-use crate::checksum::Checksum;
+use crate::admit::Form;
 use crate::clear::{self, Clear, Parties};
 use crate::counters::DropReason;
 use crate::early::SessionFrame;
 use crate::ecn::{self, Seen};
-use crate::firewall::Verdict;
 use crate::meter::Arrival;
 use crate::received::Inbound;
 use crate::session::{Expecting, Session};
@@ -118,15 +117,16 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
         let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
         let probes = is_relay_probe(inner.msg_type);
-        if newest
-            && !probes
-            && let Some(session) = lane.tables.sessions.get_mut(key)
-            && session.arrives_over(self.now, frame.link)
-        {
+        let session = lane.tables.sessions.get_mut(key).ok_or(DropReason::NoKeys)?;
+        let arrives = newest && !probes && session.arrives_over(self.now, frame.link);
+        let proof = session.epochs.authenticated(id, key_bit);
+        if arrives {
             lane.out
                 .report_session(frame.src, SessionReport::Arrives { link: frame.link });
         }
-        self.session_proof(key, id, key_bit);
+        if proof != Proof::None {
+            self.session_proof(key, EpochId(id), proof);
+        }
         if probes {
             return self.relay_probe(key, frame.link, id, (inner.msg_type, body));
         }
@@ -148,7 +148,6 @@ impl<T: Transmit> FipsIngress<'_, T> {
             session.meter.receive(self.now, arrival);
         }
         if is_packet {
-            session.received_packets(self.now, 1, body.len());
             let shim_at = plain_at + fsp::FspInner::LEN + DataPorts::LEN;
             return self.ip_packet(key, datagram, shim_at, at.end - TAG_LEN);
         }
@@ -174,41 +173,42 @@ impl<T: Transmit> FipsIngress<'_, T> {
         end: usize,
     ) -> Result<Inbound, DropReason> {
         let lane = &mut *self.lane;
-        let session = lane.tables.sessions.get(key).ok_or(DropReason::NoKeys)?;
-        let peer = session.peer;
-        if !session.allowed {
-            return Err(DropReason::NotAllowed);
-        }
         let seen = match lane.outer {
             Seen::Ce => Seen::Ce,
             _ if ecn::is_marked(datagram) => Seen::Marked,
             outer => outer,
         };
-        let opened = datagram.get_mut(..end).ok_or(DropReason::Malformed)?;
-        let start = shim::expand_in_place(opened, shim_at, peer.to_ipv6(), lane.tables.routes.me());
-        let start = start.map_err(|_| DropReason::Malformed)?;
-        let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
-        if lane.check(self.now, key, packet, self.train)? == Verdict::Held {
-            return Ok(Inbound::Done);
+        let mut door = lane.tables.door(self.now, key, lane.echo_token, seen)?;
+        let admitted = door.ends().and_then(|(source, dest)| {
+            let opened = datagram.get_mut(..end).ok_or(DropReason::Malformed)?;
+            let start = shim::expand_in_place(opened, shim_at, source, dest);
+            let start = start.map_err(|_| DropReason::Malformed)?;
+            let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
+            let admitted = door.admit(Form::Between, false, packet, &mut lane.out.counters)?;
+            Ok(admitted.map(|checksum| (start, checksum)))
+        });
+        let tally = door.close();
+        if let Some(session) = lane.tables.sessions.get_mut(key) {
+            match tally.is_empty() {
+                true => session.received_message(self.now),
+                false => tally.account(self.now, session),
+            }
         }
-        lane.admit(key, peer, packet);
-        ecn::apply(&mut lane.out.counters, seen, packet)?;
-        lane.out.counters.tun_tx += 1;
-        Ok(Inbound::Packet(start..end, Checksum::Full))
+        lane.sender(self.now, self.train).settle(key, tally);
+        Ok(admitted?.map_or(Inbound::Done, |(start, checksum)| Inbound::Packet(start..end, checksum)))
     }
 
-    fn session_proof(&mut self, key: SessionKey, id: u32, key_bit: bool) {
-        let tables = &mut self.lane.tables;
-        let Some(session) = tables.sessions.get_mut(key) else {
+    /// Reports what a frame proves about its keys.
+    #[cold]
+    fn session_proof(&mut self, key: SessionKey, id: EpochId, proof: Proof) {
+        let Some(peer) = self.lane.tables.sessions.get(key).map(|session| session.peer) else {
             return;
         };
-        let (peer, proof) = (session.peer, session.epochs.authenticated(id, key_bit));
-        let id = EpochId(id);
         match proof {
             Proof::None => {}
             Proof::Confirmed => self.lane.out.report_session(peer, SessionReport::Confirmed { id }),
             Proof::Promoted => {
-                tables.changed();
+                self.lane.tables.changed();
                 self.lane.out.report_session(peer, SessionReport::Proven { id });
                 self.lane.sender(self.now, self.train).flush_queue(key);
             }

@@ -83,7 +83,7 @@ impl Firewall {
     }
 
     /// Checks a packet of this host on its way to a peer, and makes its flow known.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn outbound(&mut self, now: u64, packet: &[u8]) -> Result<(), DropReason> {
         match &mut self.active {
             Some(active) if active.has_passed(now, packet, Direction::Out) => Ok(()),

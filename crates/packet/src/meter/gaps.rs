@@ -63,6 +63,7 @@ impl Gaps {
 
     /// Records a counter that was not received before, except for the first, and returns whether it
     /// is the highest so far.
+    #[inline]
     pub(super) fn receive(&mut self, counter: u64) -> bool {
         if counter <= self.highest {
             let age = self.highest - counter;

@@ -33,16 +33,19 @@ pub(crate) enum Encapsulation {
 
 impl Encapsulation {
     /// Returns whether these are fast frames, relayed or not.
+    #[inline]
     pub(crate) const fn is_fast(self) -> bool {
         self.properties().fast
     }
 
     /// Returns the offset of the frame to the peer in what is sent over the link, in bytes.
+    #[inline]
     pub(crate) const fn inner_at(self) -> usize {
         self.properties().inner_at
     }
 
     /// Returns what is known of these frames: every encapsulation states all of it here.
+    #[inline]
     const fn properties(self) -> Properties {
         match self {
             Self::Fips => Properties {
@@ -102,6 +105,7 @@ pub(crate) struct Egress {
 
 impl Egress {
     /// Returns the same value for packets with their whole header.
+    #[inline]
     pub(crate) fn full(self) -> Self {
         Self { full: true, ..self }
     }
@@ -115,11 +119,13 @@ impl Egress {
     }
 
     /// Returns whether this value describes packets with their whole header.
+    #[inline]
     pub(crate) fn is_full(self) -> bool {
         self.full
     }
 
     /// Returns whether the peer reads packets with their whole header.
+    #[inline]
     pub(crate) fn reads_full(self) -> bool {
         self.reads_full
     }
@@ -137,12 +143,14 @@ impl Egress {
     }
 
     /// Returns how many bytes of a packet one frame with a piece holds.
+    #[inline]
     pub(crate) fn max_piece(self) -> usize {
         usize::from(self.payload).saturating_sub(self.frames.inner_at() + Fragment::OVERHEAD)
     }
 
     /// Returns the longest packet of at most `longest` bytes that the peer reassembles, or that
     /// fits one frame.
+    #[inline]
     fn joinable(self, longest: usize) -> usize {
         let elided = if self.full { 0 } else { ELIDED };
         let most = Fragment::MAX_PIECES * self.max_piece() + elided;
@@ -150,12 +158,14 @@ impl Egress {
     }
 
     /// Returns the size of the largest IP packet in one frame, in bytes.
+    #[inline]
     pub(crate) fn max_inner(self) -> usize {
         usize::from(self.payload).saturating_sub(self.overhead())
     }
 
     /// Returns the size of the largest TCP packet that the hosts shall agree on, in bytes; see
     /// [`crate::Lane::max_tcp`].
+    #[inline]
     pub(crate) fn max_tcp(self) -> usize {
         if self.splits {
             return usize::from(u16::MAX);
@@ -166,6 +176,7 @@ impl Egress {
     /// Returns the size of the largest IP packet that can be sent at all, in bytes: in pieces if
     /// necessary. While probes of the path are under way, no host receives a Packet Too Big for
     /// what pieces can hold, because systems remember it for minutes.
+    #[inline]
     pub(crate) fn max_fragmented(self) -> usize {
         match (self.frames.is_fast(), self.settled) {
             (false, _) => self.max_inner(),
@@ -175,16 +186,19 @@ impl Egress {
     }
 
     /// Returns whether frames with packets of this length, in bytes, do not count as small.
+    #[inline]
     pub(crate) fn is_large(self, packet: usize) -> bool {
         packet + self.overhead() > usize::from(SMALL_PAYLOAD)
     }
 
     /// Returns the size of the largest frame, in bytes.
+    #[inline]
     pub(crate) fn payload(self) -> u16 {
         self.payload
     }
 
     /// Returns the difference between the length of a frame and that of its packet, in bytes.
+    #[inline]
     fn overhead(self) -> usize {
         let more = if self.full { FULL_OVERHEAD - IPV6_OVERHEAD } else { 0 };
         self.frames.properties().overhead + more
