@@ -9,7 +9,7 @@
 //! 5. Rules: see [`firewall`](crate::firewall). Nothing changes a packet that they have judged.
 //! 6. Echo: an answer to an echo request of the node itself is reported.
 //!
-//! A packet that comes to step 5 has arrived, and its peer learns that. docs/decisions/0074-one-door.md.
+//! A packet that comes to step 5 has arrived, and its peer learns that. docs/decisions/0078-one-door.md.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -5,7 +5,7 @@
 //! known, whatever its TCP flags: answers find their way after a restart of the daemon, too. The
 //! [`FlowTable`] is shared by all lanes, because each end of a flow picks its own lane.
 //!
-//! Without a [`Policy`] nothing is checked. A lane remembers for a second what passed, so that most
+//! Without a [`Policy`](weft_contract::rules::Policy) nothing is checked. A lane remembers for a second what passed, so that most
 //! packets cost one look-up in memory of the lane alone. A new policy begins with an empty memory.
 
 mod check;

@@ -1,31 +1,23 @@
 //! The packet path as pure code: everything between the TUN and the wire, without threads, sockets
 //! or a clock. The daemon's lanes and the simulator run the same code.
 //!
-//! - [`Lane`]: the tables of one thread's links and sessions, and its three entry points:
-//!   `outbound` (TUN to wire), `inbound` (wire to TUN, or to the next hop), `apply` (a command of
-//!   the core). [`Command`] and [`Report`] are the only messages between a lane and the core.
-//! - `link`, `session`: the keys and accounts of one link, and of one session. `egress`: the frames
-//!   that packets to a node go in.
-//! - `lanes`: several lanes in one node, and which lane owns a link or session.
-//! - `received`: the datagrams of one receive. [`SocketId`]: the underlay socket as a part of a path.
-//! - `epoch`, `frame`: keys that overlap during a rekey; sealing in place, in the buffer that is
-//!   sent.
-//! - `fast`: fast frames, sealed once, under keys that advance phase by phase.
-//! - [`split`], [`coalesce`]: TUN super-packets to segments, and segments to super-packets.
-//! - `routed`: subnets behind nodes, and the routes to them.
-//! - [`firewall`]: which packets of peers go to the TUN, by rules and known flows.
-//! - [`mss`], [`icmp`]: sizes and reachability, as an endpoint announces them to TCP and to its own
-//!   host.
-//! - [`Train`]: datagrams of equal length one behind the other, for one system call.
-//! - `meter`, `measure`: measurements of what is received, and the reports on them.
-//! - [`checksum`]: transport checksums that are left to the kernel.
-//! - `ecn`: congestion marks of frames and packets.
-//! - [`bounds`]: bounds of every queue and store. [`Shares`], [`ReportQueue`]: the share of each
-//!   party, and the order of reports to the core.
-//! - [`Bucket`]: a token bucket.
-//! - `service`: messages of sessions for services of the node.
-//! - `echo`: echo requests that the node itself sends. `gate`: how many handshakes a second reach
-//!   the core. [`Counters`]: every other outcome.
+//! From what knows nothing of the others to what uses all of them:
+//!
+//! | modules | what is there |
+//! |---|---|
+//! | [`split`], [`coalesce`], [`mss`], [`icmp`], [`checksum`], `inner`, [`flow`], `ecn`, `echo` | IP packets: super-packets to segments and back, sizes, errors, marks, echoes of the node itself |
+//! | [`Train`], `received`, `tun`, `foreign` | datagrams for one system call, those of one receive, one read of the TUN, those for other lanes |
+//! | `epoch`, `keys`, `frame`, `encapsulate` | keys that overlap during a rekey; sealing in place, in the buffer that is sent |
+//! | `meter`, `interval`, `paths`, `awaited`, `gate`, `clear`, `early` | what is measured and what is bounded: addresses, handshakes, messages in the clear, frames before their keys |
+//! | [`firewall`], `tables` | which packets of peers pass; links and sessions, and what leads to them; subnets behind nodes |
+//! | `outbox`, `sender`, `outbound`, `queue` | reports and replies; from the TUN to the wire |
+//! | `admit`, `kinds` | the door to the TUN; what becomes of each kind of session message |
+//! | [`Lane`] | the tables of one thread's links and sessions, and its three entry points: `outbound` (TUN to wire), `inbound` (wire to TUN, or to the next hop), `apply` (a command of the core) |
+//! | `fast`, `fips`, `inbound` | what arrives: fast frames, FIPS frames, and the owner of each datagram |
+//!
+//! No files import each other in a circle (`tests/layers.rs`). [`Command`](weft_contract::Command) and
+//! [`Report`](weft_contract::Report) are the only messages between a lane and the core. [`Counters`] have
+//! every other outcome.
 //!
 //! This crate has no handshakes, timers and decisions (weft-core), and no IO (weft-os, weft-plane).
 

@@ -4,8 +4,7 @@
 //! own counters and clock. Source: FIPS fips-mmp and wire-formats, "SenderReport",
 //! "ReceiverReport".
 
-use weft_contract::{CountedEpoch, EpochId, Layer, Measured, Report, ReportKind, SessionReport, Totals};
-use weft_wire::NodeAddr;
+use weft_contract::{CountedEpoch, Layer, Measured, Report, ReportKind, Totals};
 use weft_wire::link::LinkMessageType;
 use weft_wire::mmp::{ReceiverReport, ReportFraming, SenderReport};
 use weft_wire::session::SessionMessageType;
@@ -13,7 +12,6 @@ use weft_wire::session::SessionMessageType;
 use crate::counters::DropReason;
 use crate::fips::Epochs;
 use crate::interval::{Sealed, SenderInterval};
-use crate::kinds::MAX_CONTROL;
 use crate::meter::Meter;
 use crate::sender::Sender;
 use crate::session::Session;
@@ -108,31 +106,6 @@ impl<T: Transmit> Sender<'_, T> {
 }
 
 impl Tables {
-    /// Returns the report to the core on a message of a session that is not an IP packet.
-    /// `epoch` opened it.
-    pub(crate) fn session_message(
-        &self,
-        now: u64,
-        peer: NodeAddr,
-        id: EpochId,
-        epoch: CountedEpoch,
-        msg_type: u8,
-        body: &[u8],
-    ) -> Result<Report, DropReason> {
-        if msg_type == SessionMessageType::ReceiverReport.to_byte() {
-            return self.measured(now, Layer::Session(peer), epoch, body);
-        }
-        if msg_type == SessionMessageType::Data.to_byte() {
-            // Packets have kinds of their own in fast frames, and services FIPS frames.
-            return Err(DropReason::NoService);
-        }
-        if body.len() > MAX_CONTROL {
-            return Err(DropReason::ControlTooLong);
-        }
-        let body = body.to_vec();
-        Ok(Report::Session(peer, SessionReport::Message { id, msg_type, body }))
-    }
-
     /// Returns the report to the core on what a peer received under this node's epoch `epoch`.
     /// `body` is the peer's report.
     pub(crate) fn measured(&self, now: u64, on: Layer, epoch: CountedEpoch, body: &[u8]) -> Result<Report, DropReason> {

@@ -38,9 +38,8 @@ impl Tables {
 mod tests {
     use std::sync::Arc;
 
-    use weft_contract::{CountedEpoch, EpochId, HandshakeLimits, LaneConfig};
+    use weft_contract::{HandshakeLimits, LaneConfig};
     use weft_wire::NodeAddr;
-    use weft_wire::session::SessionMessageType;
 
     use super::*;
     use crate::firewall::FlowTable;
@@ -90,10 +89,6 @@ mod tests {
         // A guest: no IP packet of it passes.
         tables.sessions.get_mut(key).unwrap().allowed = false;
         assert!(tables.service_message(0, key, &body(PORT, 1)).is_ok());
-        let (id, counted) = (EpochId(0), CountedEpoch::default());
-        let data = SessionMessageType::Data.to_byte();
-        let fast = tables.session_message(0, NodeAddr::new([1; 16]), id, counted, data, &body(PORT, 1));
-        assert_eq!(reason(fast), DropReason::NoService);
     }
 
     #[test]

@@ -7,6 +7,10 @@
 //! version, nor flags, nor `payload_len` of the prefix, and ignores bytes behind the Noise part. So
 //! do these parsers, except that they refuse an unknown version.
 
+mod kind;
+
+pub use kind::SessionKind;
+
 use crate::cursor::{Reader, Writer, len_u16, put};
 use crate::fsp::{FspPhase, FspPrefix, VERSION};
 use crate::{Coords, WireError};

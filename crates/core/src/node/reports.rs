@@ -1,7 +1,9 @@
 //! The reports of the lanes: each goes to the link or session that it is about.
 
-use weft_contract::{Layer, LinkActivity, LinkId, LinkReport, Measured, Report, SessionActivity, SessionReport};
-use weft_wire::session::{self, SessionMessageType, TraversalType};
+use weft_contract::{
+    EpochId, Layer, LinkActivity, LinkId, LinkReport, Measured, Report, SessionActivity, SessionReport,
+};
+use weft_wire::session::SessionKind;
 use weft_wire::{NodeAddr, fast};
 
 use super::Node;
@@ -92,32 +94,46 @@ impl Node {
                 p.session.handle_fast_proven(ctx, now, id, direct);
                 p.session.follow_path(ctx, now, p.link.path());
             }),
-            SessionReport::Message { id, msg_type, body } => match msg_type {
-                session::ALIVE => {}
-                fast::CAPABILITIES => {
-                    self.with_peer(peer, |ctx, p| p.session.handle_capabilities(ctx, now, id, &body));
-                }
-                fast::CAPABILITIES_ACK => self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body)),
-                fast::PROBE_ANSWER => {
-                    self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
-                    self.follow_size(now, peer);
-                }
-                session::RELAY_PROBE_ANSWER => self.handle_relay_answer(now, peer, &body),
-                _ => match (
-                    SessionMessageType::from_byte(msg_type),
-                    TraversalType::from_byte(msg_type),
-                ) {
-                    (Some(SessionMessageType::PathMtuNotification), _) => self.handle_path_mtu(now, peer, &body),
-                    (Some(_), _) => {}
-                    (None, Some(kind)) => self.handle_traversal(now, peer, kind, body),
-                    (None, None) => self.counters.messages_unknown += 1,
-                },
-            },
+            SessionReport::Message { id, msg_type, body } => self.handle_session_message(now, peer, id, msg_type, body),
             SessionReport::Service { ports, bytes } => self.handle_service(now, peer, ports, bytes),
             SessionReport::Wanted => self.handle_wanted(now, peer),
             SessionReport::Arrives { link } => self.handle_arrival(now, peer, link),
             // The reply is for the caller that asked the lane.
             SessionReport::EchoReply { .. } => {}
+        }
+    }
+
+    /// Handles a sealed session message. Each kind has its place here, and a type that no kind has is
+    /// counted.
+    fn handle_session_message(&mut self, now: u64, peer: NodeAddr, id: EpochId, msg_type: u8, body: Vec<u8>) {
+        let Some(kind) = SessionKind::from_byte(msg_type) else {
+            self.counters.messages_unknown += 1;
+            return;
+        };
+        match kind {
+            SessionKind::Capabilities => {
+                self.with_peer(peer, |ctx, p| p.session.handle_capabilities(ctx, now, id, &body));
+            }
+            SessionKind::CapabilitiesAck => {
+                self.with_peer(peer, |_, p| p.session.handle_capabilities_ack(id, &body));
+            }
+            SessionKind::ProbeAnswer => {
+                self.with_peer(peer, |ctx, p| p.session.handle_probe_answer(ctx, now, &body));
+                self.follow_size(now, peer);
+            }
+            SessionKind::RelayProbeAnswer => self.handle_relay_answer(now, peer, &body),
+            SessionKind::PathMtuNotification => self.handle_path_mtu(now, peer, &body),
+            SessionKind::Traversal(kind) => self.handle_traversal(now, peer, kind, body),
+            // The lane has accounted for them, or they ask nothing of this node.
+            SessionKind::Alive
+            | SessionKind::Data
+            | SessionKind::SenderReport
+            | SessionKind::ReceiverReport
+            | SessionKind::CoordsWarmup => {}
+            // In another frame than the one that they are for.
+            SessionKind::Confirm | SessionKind::Phase | SessionKind::Probe | SessionKind::RelayProbe => {
+                self.counters.messages_unknown += 1;
+            }
         }
     }
 

@@ -131,13 +131,13 @@ impl<T: Transmit> SessionIngress<'_, T> {
         let tally = door.close();
         let session = lane.tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
         tally.account(self.now, session);
-        lane.sender(self.now, self.train).settle(self.key, tally);
-        let passes = admitted?.is_some();
-        lane.out.counters.fast_reassembled += 1;
-        if passes {
+        lane.out.counters.fast_reassembled += u64::from(admitted.is_ok());
+        if let Ok(Some(_)) = admitted {
             lane.out.reply(packet);
         }
-        Ok(())
+        // Fragments that waited follow the first one.
+        lane.sender(self.now, self.train).settle(self.key, tally);
+        admitted.map(drop)
     }
 }
 

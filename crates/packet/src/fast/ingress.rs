@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use weft_contract::{CountedEpoch, Endpoint, EpochId, LinkId, SessionReport};
+use weft_contract::{CountedEpoch, Endpoint, EpochId, Layer, LinkId, SessionReport};
 use weft_noise::aead::TAG_LEN;
 use weft_wire::fast::{self, FULL_AT, HEADROOM, Kind, UPPER_AT};
 
@@ -16,6 +16,7 @@ use crate::admit::{Door, Form, Tally};
 use crate::checksum::Checksum;
 use crate::counters::{Counters, DropReason};
 use crate::ecn::Seen;
+use crate::kinds::{Duty, core_message};
 use crate::lane::Lane;
 use crate::meter::Arrival;
 use crate::paths;
@@ -290,14 +291,14 @@ impl<T: Transmit> SessionIngress<'_, T> {
         let tables = &mut self.lane.tables;
         let session = tables.sessions.get_mut(self.key).ok_or(DropReason::NoKeys)?;
         session.received_message(self.now);
-        let answer = match msg_type {
-            fast::CONFIRM if body == [fast::CONFIRM_ASKS] => (fast::CONFIRM, &[fast::CONFIRM_ANSWERS][..]),
-            fast::CONFIRM => return Ok(()),
-            fast::PROBE => {
+        let answer = match Duty::in_fast(msg_type) {
+            Duty::Confirm if body == [fast::CONFIRM_ASKS] => (fast::CONFIRM, &[fast::CONFIRM_ANSWERS][..]),
+            Duty::Confirm => return Ok(()),
+            Duty::Probe => {
                 let number = body.get(..LEAST_PROBE).ok_or(DropReason::Malformed)?;
                 (fast::PROBE_ANSWER, number)
             }
-            fast::PHASE => {
+            Duty::Phase => {
                 let phase = phase_in(body)?;
                 session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.acknowledge(phase);
                 tables.changed();
@@ -306,10 +307,16 @@ impl<T: Transmit> SessionIngress<'_, T> {
                 self.lane.sender(self.now, self.train).flush_queue(self.key);
                 return Ok(());
             }
-            _ => {
+            Duty::Data | Duty::NoService => return Err(DropReason::NoService),
+            Duty::Measured => {
                 let counted = session.fast.get_mut(id).ok_or(DropReason::NoKeys)?.counted();
-                let peer = session.peer;
-                let report = tables.session_message(self.now, peer, EpochId(id), counted, msg_type, body)?;
+                let on = Layer::Session(session.peer);
+                let report = tables.measured(self.now, on, counted, body)?;
+                self.lane.out.report(report);
+                return Ok(());
+            }
+            Duty::RelayProbe | Duty::RelayProbeAnswer | Duty::Core => {
+                let report = core_message(session.peer, EpochId(id), msg_type, body)?;
                 self.lane.out.report(report);
                 return Ok(());
             }

@@ -1,12 +1,13 @@
 //! Probes of relayed paths, also of those that the session does not use. Nothing that the session
 //! measures counts them, and an answer returns over the link that its probe came by.
 
-use weft_contract::{CountedEpoch, EpochId, LinkId};
+use weft_contract::{EpochId, LinkId};
 use weft_wire::session::{RELAY_PROBE, RELAY_PROBE_ANSWER, RelayProbe};
 use weft_wire::{CoordsPair, NodeAddr};
 
 use super::FipsIngress;
 use crate::counters::DropReason;
+use crate::kinds::core_message;
 use crate::received::Inbound;
 use crate::sender::Sender;
 use crate::tables::{LinkKey, SessionKey};
@@ -14,11 +15,6 @@ use crate::train::Transmit;
 
 /// The coordinates of both ends of a session, the sender's first.
 type BothCoords = (Vec<NodeAddr>, Vec<NodeAddr>);
-
-/// Returns whether a session message is about the link that it arrives by.
-pub(super) fn is_relay_probe(msg_type: u8) -> bool {
-    matches!(msg_type, RELAY_PROBE | RELAY_PROBE_ANSWER)
-}
 
 impl<T: Transmit> FipsIngress<'_, T> {
     /// Processes a probe, or the answer to one, that arrived over `link` in a frame that opened under
@@ -38,9 +34,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
             sender.relay_message(key, over, (RELAY_PROBE_ANSWER, &probe.to_bytes()), None)?;
         } else {
             let peer = tables.sessions.get(key).ok_or(DropReason::NoKeys)?.peer;
-            let counted = CountedEpoch::fips(id);
-            let report = tables.session_message(self.now, peer, EpochId(id), counted, msg_type, body)?;
-            self.lane.out.report(report);
+            self.lane.out.report(core_message(peer, EpochId(id), msg_type, body)?);
         }
         Ok(Inbound::Done)
     }

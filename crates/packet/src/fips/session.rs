@@ -3,19 +3,19 @@
 
 use std::ops::Range;
 
-use weft_contract::{CountedEpoch, EpochId, LinkReport, SessionReport};
+use weft_contract::{CountedEpoch, EpochId, Layer, LinkReport, SessionReport};
 use weft_noise::aead::TAG_LEN;
 use weft_wire::link::SessionDatagram;
-use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMessageType, SessionMsg3};
+use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMsg3};
 use weft_wire::{fsp, shim};
 
-use super::relay_probe::is_relay_probe;
 use super::{FipsIngress, OpenFailure, Proof};
 use crate::admit::Form;
 use crate::clear::{self, Clear, Parties};
 use crate::counters::DropReason;
 use crate::early::SessionFrame;
 use crate::ecn::{self, Seen};
+use crate::kinds::{Duty, core_message};
 use crate::meter::Arrival;
 use crate::received::Inbound;
 use crate::session::{Expecting, Session};
@@ -116,9 +116,9 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let plain_at = at.start + sealed_at;
         let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
         let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
-        let probes = is_relay_probe(inner.msg_type);
+        let duty = Duty::in_fips(inner.msg_type);
         let session = lane.tables.sessions.get_mut(key).ok_or(DropReason::NoKeys)?;
-        let arrives = newest && !probes && session.arrives_over(self.now, frame.link);
+        let arrives = newest && !duty.is_aside() && session.arrives_over(self.now, frame.link);
         let proof = session.epochs.authenticated(id, key_bit);
         if arrives {
             lane.out
@@ -127,11 +127,11 @@ impl<T: Transmit> FipsIngress<'_, T> {
         if proof != Proof::None {
             self.session_proof(key, EpochId(id), proof);
         }
-        if probes {
+        if duty.is_aside() {
             return self.relay_probe(key, frame.link, id, (inner.msg_type, body));
         }
-        let is_packet = inner.msg_type == SessionMessageType::Data.to_byte()
-            && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
+        let is_packet =
+            duty == Duty::Data && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
         let session = self.lane.tables.sessions.get_mut(key).ok_or(DropReason::NoKeys)?;
         session.path_mtu = Some(frame.path_mtu);
         if let Some(epoch) = session.epochs.pick_mut(Some(id)).filter(|_| newest) {
@@ -152,14 +152,12 @@ impl<T: Transmit> FipsIngress<'_, T> {
             return self.ip_packet(key, datagram, shim_at, at.end - TAG_LEN);
         }
         session.received_message(self.now);
-        if inner.msg_type == SessionMessageType::Data.to_byte() {
-            let report = self.lane.tables.service_message(self.now, key, body)?;
-            self.lane.out.report(report);
-            return Ok(Inbound::Done);
-        }
-        let tables = &self.lane.tables;
-        let counted = CountedEpoch::fips(id);
-        let report = tables.session_message(self.now, frame.src, EpochId(id), counted, inner.msg_type, body)?;
+        let (now, tables) = (self.now, &mut self.lane.tables);
+        let report = match duty {
+            Duty::Data => tables.service_message(now, key, body)?,
+            Duty::Measured => tables.measured(now, Layer::Session(frame.src), CountedEpoch::fips(id), body)?,
+            _ => core_message(frame.src, EpochId(id), inner.msg_type, body)?,
+        };
         self.lane.out.report(report);
         Ok(Inbound::Done)
     }

@@ -6,7 +6,7 @@ use weft_wire::fast::{self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED
 use weft_wire::ip::Ipv6Header;
 
 use super::slab::{LinkKey, SessionKey};
-use crate::fips;
+use crate::fips::IPV6_OVERHEAD as FIPS_OVERHEAD;
 use crate::mss;
 
 /// The size of a packet that every IPv6 path takes, in bytes (RFC 8200 section 5).
@@ -51,7 +51,7 @@ impl Encapsulation {
             Self::Fips => Properties {
                 fast: false,
                 inner_at: 0,
-                overhead: fips::IPV6_OVERHEAD,
+                overhead: FIPS_OVERHEAD,
             },
             Self::Fast => Properties {
                 fast: true,
