@@ -11,6 +11,8 @@
 mod forged;
 #[path = "ends/line.rs"]
 mod line;
+#[path = "rules/order.rs"]
+mod order;
 #[path = "rules/packets.rs"]
 mod packets;
 #[path = "rules/policy.rs"]

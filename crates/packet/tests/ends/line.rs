@@ -130,6 +130,11 @@ impl Host {
     /// Installs a session with the peer that goes over this link.
     pub(crate) fn install_fips(&mut self, peer: NodeAddr, over: LinkId) {
         self.apply(Command::Table(TableCommand::AllowPeer { peer }));
+        self.install_keys(peer, over);
+    }
+
+    /// Like [`Host::install_fips`], without admission of the packets of the peer.
+    pub(crate) fn install_keys(&mut self, peer: NodeAddr, over: LinkId) {
         let keys = SessionKeys {
             id: EpochId(0),
             initiator: self.me == A,

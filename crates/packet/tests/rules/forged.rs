@@ -23,7 +23,7 @@ fn subnets(texts: &[&str]) -> Vec<Subnet> {
 }
 
 /// Both ends, where A sends whatever its host gives it, from and to any address.
-fn ends(way: Way) -> Ends {
+pub(crate) fn ends(way: Way) -> Ends {
     let mut ends = Ends::new(way, Some(Rules::Open));
     let [a, _, b] = &mut ends.line.0;
     let all = subnets(&["0.0.0.0/0", "::/0"]);

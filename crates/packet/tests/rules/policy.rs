@@ -107,7 +107,7 @@ fn some() -> PeerRules {
 }
 
 impl Rules {
-    fn for_a(self) -> PeerRules {
+    pub(crate) fn for_a(self) -> PeerRules {
         let none = RuleSet::default();
         // All but the address in the second network.
         let of_configuration: Arc<[Subnet]> = networks(&BEHIND[1][..3]).into();
@@ -128,7 +128,7 @@ impl Rules {
     }
 }
 
-fn set(host: &mut Host, peer: NodeAddr, rules: PeerRules) {
+pub(crate) fn set(host: &mut Host, peer: NodeAddr, rules: PeerRules) {
     let policy = Policy::new(host.me, 1, [(peer, rules)].into(), None);
     let policy = Some(Arc::new(policy));
     host.apply(Command::Table(TableCommand::SetPolicy { policy }));
