@@ -79,7 +79,7 @@ pub(crate) struct Tally {
 struct Rare {
     /// The sequence numbers of answers to this node's echo requests.
     echoes: Vec<u16>,
-    /// The first packet that the rules denied.
+    /// The first packet that the rules denied and that its sender learns of.
     denied: Option<Vec<u8>>,
 }
 
@@ -218,11 +218,15 @@ impl<'a> Door<'a> {
         self.tally.rare.get_or_insert_default().echoes.push(seq);
     }
 
+    /// Keeps the first packet of a run that the rules deny, within the rate of errors to the peer. One
+    /// about the first fragment of a packet suffices for all (RFC 1122 section 3.2.2).
     #[cold]
     fn refuse(&mut self, reason: DropReason, packet: &[u8]) -> DropReason {
-        if reason == DropReason::Denied {
-            let rare = self.tally.rare.get_or_insert_default();
-            rare.denied.get_or_insert_with(|| packet.to_vec());
+        let first = self.tally.rare.as_ref().is_none_or(|rare| rare.denied.is_none());
+        let is_later = || Inner::parse(packet).is_ok_and(|inner| inner.is_later_fragment());
+        if reason == DropReason::Denied && first && !is_later() && self.firewall.may_answer(self.now, self.peer, packet)
+        {
+            self.tally.rare.get_or_insert_default().denied = Some(packet.to_vec());
         }
         reason
     }
@@ -275,20 +279,15 @@ impl<T: Transmit> Sender<'_, T> {
             return;
         };
         if let Some(packet) = rare.denied {
-            self.answer_denied(peer, &packet);
+            self.answer_denied(&packet);
         }
         for seq in rare.echoes {
             self.out.report_session(peer, SessionReport::EchoReply { seq });
         }
     }
 
-    /// Sends the peer that a denied packet came from an ICMP error about it, within its rate. One
-    /// about the first fragment of a packet suffices for all (RFC 1122 section 3.2.2).
-    fn answer_denied(&mut self, peer: NodeAddr, packet: &[u8]) {
-        let is_later = Inner::parse(packet).is_ok_and(|inner| inner.is_later_fragment());
-        if is_later || !self.tables.firewall.may_answer(self.now, peer, packet) {
-            return;
-        }
+    /// Sends the peer that a denied packet came from an ICMP error about it.
+    fn answer_denied(&mut self, packet: &[u8]) {
         let mut error = vec![0; MAX_ERROR_PACKET];
         let me = self.tables.config.me.to_ipv6();
         if let Some(len) = IcmpError::AdminProhibited.build(me, packet, &mut error) {
