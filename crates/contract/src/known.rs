@@ -30,3 +30,12 @@ pub struct KnownFlows {
     /// The subnets behind peers.
     pub theirs: Vec<(Subnet, NodeAddr)>,
 }
+
+/// What a table of flows begins with, where there was no policy before.
+#[derive(Clone, Debug, Default)]
+pub struct FirstFlows {
+    /// A random number, so that no peer can choose the place of its flows in the table.
+    pub hash_key: u64,
+    /// The flows that the host has.
+    pub known: KnownFlows,
+}

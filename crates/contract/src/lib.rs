@@ -36,7 +36,7 @@ pub use control::{
     Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand, Totals,
 };
 pub use endpoint::{Endpoint, LocalEnd, SocketId};
-pub use known::{KnownFlow, KnownFlows};
+pub use known::{FirstFlows, KnownFlow, KnownFlows};
 pub use place::{Audience, LANE_MASK, MAX_LANES, Place, lane_of};
 pub use reports::{Cause, ReportQueue};
 pub use shares::{Load, Shares};

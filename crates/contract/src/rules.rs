@@ -9,15 +9,12 @@ use weft_wire::internet::{EXIT_NAMES, is_of_internet};
 use weft_wire::ip::{PROTOCOL_ICMP, PROTOCOL_ICMPV6};
 use weft_wire::{NodeAddr, Subnet};
 
-use crate::known::KnownFlows;
-
 /// The rules for all peers.
 #[derive(Debug)]
 pub struct Policy {
     generation: u64,
     me: NodeAddr,
     peers: BTreeMap<NodeAddr, PeerRules>,
-    known: Option<KnownFlows>,
 }
 
 /// The rules for the packets of one peer, in their order.
@@ -184,22 +181,10 @@ pub enum Reason {
 }
 
 impl Policy {
-    /// Makes a policy of the node `me`. `generation` is above that of every earlier one. `known`: there
-    /// was no policy before, and these are the flows of the host that packets have not begun since.
-    /// `None`: the flows that the earlier policy knows go on if these rules allow them.
+    /// Makes a policy of the node `me`. `generation` is above that of every earlier one.
     #[must_use]
-    pub const fn new(
-        me: NodeAddr,
-        generation: u64,
-        peers: BTreeMap<NodeAddr, PeerRules>,
-        known: Option<KnownFlows>,
-    ) -> Self {
-        Self {
-            generation,
-            me,
-            peers,
-            known,
-        }
+    pub const fn new(me: NodeAddr, generation: u64, peers: BTreeMap<NodeAddr, PeerRules>) -> Self {
+        Self { generation, me, peers }
     }
 
     /// Returns a number that is above that of every earlier policy.
@@ -212,12 +197,6 @@ impl Policy {
     #[must_use]
     pub const fn me(&self) -> NodeAddr {
         self.me
-    }
-
-    /// Returns the flows that the host had before, if there was no policy before.
-    #[must_use]
-    pub const fn known(&self) -> Option<&KnownFlows> {
-        self.known.as_ref()
     }
 
     /// Returns the peers that have rules.

@@ -384,7 +384,7 @@ mod tests {
     use rand_core::SeedableRng as _;
     use std::net::SocketAddr;
 
-    use weft_contract::Command;
+    use weft_contract::{Command, KnownFlows};
     use weft_noise::{PublicKey, SecretKey};
 
     use super::*;
@@ -425,5 +425,25 @@ mod tests {
         }
         assert_eq!(expectations(&mut node), (peers, 2 * peers));
         assert_eq!(node.check_invariants(), Ok(()));
+    }
+
+    #[test]
+    fn flows_begin_with_the_first_rules_after_a_time_without() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let identity = Identity::new(SecretKey::generate(&mut rng));
+        let mut node = Node::new(Config::default(), identity, Box::new(rng));
+        let mut generations = Vec::new();
+        for (rules, begins) in [(true, true), (true, false), (false, false), (true, true)] {
+            node.set_rules(rules.then(BTreeMap::new), KnownFlows::default());
+            assert_eq!(node.has_rules(), rules);
+            let set = std::iter::from_fn(|| node.poll_output()).find_map(|output| match output {
+                Output::Lane(Command::Table(TableCommand::SetPolicy { policy, first })) => Some((policy, first)),
+                _ => None,
+            });
+            let (policy, first) = set.unwrap();
+            assert_eq!((policy.is_some(), first.is_some()), (rules, begins));
+            generations.extend(policy.map(|policy| policy.generation()));
+        }
+        assert!(generations.is_sorted_by(|one, next| one < next), "{generations:?}");
     }
 }

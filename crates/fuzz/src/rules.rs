@@ -184,7 +184,7 @@ impl Pair {
             _ => self.send(input),
         }
         for Node { lane, .. } in &self.nodes {
-            assert!(lane.flows().len() <= MAX_FLOWS);
+            assert!(lane.known_flows() <= MAX_FLOWS);
             assert_eq!(lane.check_invariants(), Ok(()));
         }
     }
@@ -194,10 +194,10 @@ impl Pair {
         let slow = SlowPolicy::from(input, at);
         let policy = [(NODES[1 - at], slow.peer_rules())].into();
         self.nodes[at].policies += 1;
-        let policy = Arc::new(Policy::new(NODES[at], self.nodes[at].policies, policy, None));
+        let policy = Arc::new(Policy::new(NODES[at], self.nodes[at].policies, policy));
         self.nodes[at].model.policy = Some(slow);
         let policy = Some(policy);
-        self.apply(at, Command::Table(TableCommand::SetPolicy { policy }));
+        self.apply(at, Command::Table(TableCommand::SetPolicy { policy, first: None }));
     }
 
     /// Sends a packet whose meaning is known.

@@ -9,6 +9,7 @@
 //! packets cost one look-up in memory of the lane alone. A new policy begins with an empty memory.
 
 mod check;
+mod common;
 mod flow_key;
 mod flows;
 mod held;
@@ -17,6 +18,7 @@ mod recent;
 
 pub use self::check::admits;
 pub(crate) use self::check::{Firewall, Settled, Verdict};
+pub(crate) use self::common::CommonFlows;
 pub use self::flows::{FlowTable, MAX_FLOWS};
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::awaited::Awaited;
 use crate::counters::{Counters, DropReason};
 use crate::early::Early;
 use crate::ecn::Seen;
-use crate::firewall::FlowTable;
+use crate::firewall::{CommonFlows, FlowTable};
 use crate::foreign::Foreign;
 use crate::gate::Gate;
 use crate::outbox::Outbox;
@@ -49,20 +49,20 @@ pub struct Lane {
 impl Lane {
     /// Makes the only lane of a node, without links.
     pub fn new(config: LaneConfig) -> Self {
-        Self::at(config, Place::ALONE, Arc::new(FlowTable::of(&config)))
+        Self::at(config, Place::ALONE, Arc::new(CommonFlows::default()))
     }
 
     /// Makes all lanes of a node, without links: `count` of them, or fewer if that is above
     /// [`MAX_LANES`](weft_contract::MAX_LANES). They know the same flows.
     pub fn several(config: LaneConfig, count: u8) -> Vec<Self> {
-        let flows = Arc::new(FlowTable::of(&config));
+        let common = Arc::new(CommonFlows::default());
         let places = (0..count).map_while(|number| Place::new(number, count));
-        places.map(|place| Self::at(config, place, flows.clone())).collect()
+        places.map(|place| Self::at(config, place, common.clone())).collect()
     }
 
-    fn at(config: LaneConfig, place: Place, flows: Arc<FlowTable>) -> Self {
+    fn at(config: LaneConfig, place: Place, common: Arc<CommonFlows>) -> Self {
         Self {
-            tables: Tables::new(config, flows),
+            tables: Tables::new(config, common),
             out: Outbox::new(config.me),
             place,
             foreign: Foreign::default(),
@@ -113,9 +113,10 @@ impl Lane {
         self.foreign.runs()
     }
 
-    /// Returns the flows that all lanes of the node know.
-    pub fn flows(&self) -> &FlowTable {
-        self.tables.firewall.flows()
+    /// Returns the number of flows that are known, ended ones included that no packet has displaced yet.
+    /// The lanes of a node know the same ones, and none while there are no rules.
+    pub fn known_flows(&self) -> usize {
+        self.tables.firewall.flows().map_or(0, FlowTable::len)
     }
 
     /// Returns the counters.

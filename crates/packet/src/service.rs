@@ -42,7 +42,6 @@ mod tests {
     use weft_wire::NodeAddr;
 
     use super::*;
-    use crate::firewall::FlowTable;
 
     const PORT: u16 = 7_371;
 
@@ -54,7 +53,7 @@ mod tests {
             transit: false,
             handshakes: HandshakeLimits::default(),
         };
-        let mut tables = Tables::new(config, Arc::new(FlowTable::of(&config)));
+        let mut tables = Tables::new(config, Arc::default());
         tables.services = vec![PORT];
         tables
     }

@@ -18,7 +18,7 @@ use weft_contract::{Endpoint, EpochUse, FastKeys, LaneConfig, LinkId, LinkKeys};
 use weft_wire::NodeAddr;
 
 use crate::fast::FastEpoch;
-use crate::firewall::{Firewall, FlowTable};
+use crate::firewall::{CommonFlows, Firewall};
 use crate::link::Link;
 use crate::session::Session;
 
@@ -70,8 +70,8 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Makes empty tables. `flows` are those of all lanes of the node.
-    pub(crate) fn new(config: LaneConfig, flows: Arc<FlowTable>) -> Self {
+    /// Makes empty tables. All lanes of the node have `common`.
+    pub(crate) fn new(config: LaneConfig, common: Arc<CommonFlows>) -> Self {
         Self {
             config,
             links: Slab::new(),
@@ -79,7 +79,7 @@ impl Tables {
             indices: BTreeMap::new(),
             fast_indices: BTreeMap::new(),
             routes: Routes::new(config.me),
-            firewall: Firewall::new(flows),
+            firewall: Firewall::new(common),
             next_hops: BTreeMap::new(),
             fast_only: BTreeSet::new(),
             whole: false,

@@ -8,6 +8,7 @@ use weft_wire::outside::Token;
 use weft_wire::{NodeAddr, Subnet};
 
 use super::LinkId;
+use crate::known::FirstFlows;
 use crate::place::Audience;
 use crate::rules::Policy;
 
@@ -47,8 +48,11 @@ pub enum TableCommand {
     },
     /// Applies rules to the IP packets of peers from now on, or none.
     SetPolicy {
-        /// The rules, and the flows that are known.
+        /// The rules.
         policy: Option<Arc<Policy>>,
+        /// What the lanes' table of flows begins with. `None` if there was a policy before: the flows
+        /// that it knows go on if these rules allow them.
+        first: Option<Arc<FirstFlows>>,
     },
     /// Sets the route of datagrams that this node forwards to a destination.
     SetRoute {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_contract::rules::{PeerRules, Policy};
-use weft_contract::{KnownFlows, TableCommand};
+use weft_contract::{FirstFlows, KnownFlows, TableCommand};
 use weft_noise::PublicKey;
 use weft_wire::{NodeAddr, Subnet};
 
@@ -106,11 +106,12 @@ impl Node {
     /// that the map does not contain are dropped. Flows that the new rules allow go on. If there were no
     /// rules before, so do those that are `known`, if this host began them.
     pub fn set_rules(&mut self, rules: Option<BTreeMap<NodeAddr, PeerRules>>, known: KnownFlows) {
-        let known = (!self.has_rules).then_some(known);
+        let hash_key = self.ctx.rng.next_u64();
+        let first = (rules.is_some() && !self.has_rules).then(|| Arc::new(FirstFlows { hash_key, known }));
         self.has_rules = rules.is_some();
         self.policies += 1;
-        let policy = rules.map(|rules| Arc::new(Policy::new(self.ctx.me, self.policies, rules, known)));
-        self.ctx.lane(TableCommand::SetPolicy { policy });
+        let policy = rules.map(|rules| Arc::new(Policy::new(self.ctx.me, self.policies, rules)));
+        self.ctx.lane(TableCommand::SetPolicy { policy, first });
     }
 
     /// Records that data with this peer went in fast frames before this process began. The first

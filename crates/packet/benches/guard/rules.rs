@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use weft_contract::rules::{NetworkRules, PeerRules, Policy, Protocol, Rule, RuleSet, Scope};
-use weft_contract::{Command, TableCommand};
+use weft_contract::{Command, FirstFlows, TableCommand};
 use weft_packet::{HEADROOM, Lane, Train};
 use weft_wire::NodeAddr;
 
@@ -93,7 +93,7 @@ fn guarded_pair() -> [End; 2] {
             lane.inbound(NOW, address(1), &mut room, &mut train);
         }
     }
-    assert_eq!(lane.flows().len(), usize::from(FLOWS));
+    assert_eq!(lane.known_flows(), usize::from(FLOWS));
     [(sender, sent), (lane, train)]
 }
 
@@ -127,7 +127,13 @@ fn guard(lane: &mut Lane, train: &mut Train<Sent>, me: NodeAddr, peer: NodeAddr)
         networks: vec![network],
         ..PeerRules::default()
     };
-    let policy = Arc::new(Policy::new(me, 1, [(peer, rules)].into(), None));
-    let set = TableCommand::SetPolicy { policy: Some(policy) };
+    let policy = Arc::new(Policy::new(me, 1, [(peer, rules)].into()));
+    let set = TableCommand::SetPolicy {
+        policy: Some(policy),
+        first: Some(Arc::new(FirstFlows {
+            hash_key: 37,
+            ..FirstFlows::default()
+        })),
+    };
     lane.apply(NOW, Command::Table(set), train);
 }

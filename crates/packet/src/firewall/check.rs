@@ -7,9 +7,10 @@ use std::sync::Arc;
 use weft_wire::NodeAddr;
 
 use weft_contract::rules::{Facts, Policy};
-use weft_contract::{Bucket, Rate};
+use weft_contract::{Bucket, FirstFlows, Rate};
 use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
+use super::common::CommonFlows;
 use super::flow_key::{About, Direction, FlowKey, Packet, begins_flow, ends_connection};
 use super::flows::{self, FlowTable};
 use super::recent::RecentFlows;
@@ -25,7 +26,7 @@ const DENIALS: Rate = Rate {
 
 /// The firewall of one lane.
 pub(crate) struct Firewall {
-    flows: Arc<FlowTable>,
+    common: Arc<CommonFlows>,
     pub(super) active: Option<Active>,
 }
 
@@ -58,24 +59,33 @@ pub(super) struct Active {
 }
 
 impl Firewall {
-    /// Makes one that checks nothing. `flows` are those of all lanes of the node.
-    pub(crate) const fn new(flows: Arc<FlowTable>) -> Self {
-        Self { flows, active: None }
+    /// Makes one that checks nothing. All lanes of a node have `common`.
+    pub(crate) const fn new(common: Arc<CommonFlows>) -> Self {
+        Self { common, active: None }
     }
 
-    /// Returns the flows that all lanes of the node know.
-    pub(crate) fn flows(&self) -> &FlowTable {
-        &self.flows
+    /// Returns the flows that are known, while there is a policy.
+    pub(crate) fn flows(&self) -> Option<&FlowTable> {
+        self.active.as_ref().map(|active| &*active.flows)
     }
 
-    /// Applies another policy from now on, or none.
-    pub(crate) fn set(&mut self, now: u64, policy: Option<Arc<Policy>>) {
+    /// Applies another policy from now on, or none. `first`: there was none before, and this is what the
+    /// flows begin with.
+    pub(crate) fn set(&mut self, now: u64, policy: Option<Arc<Policy>>, first: Option<&FirstFlows>) {
+        let before = self
+            .active
+            .take()
+            .map(|active| active.flows)
+            .filter(|_| first.is_none());
         self.active = policy.map(|policy| {
-            self.flows.begin(now, &policy);
+            let flows = before.unwrap_or_else(|| {
+                let nothing = FirstFlows::default();
+                self.common.of_policy(now, &policy, first.unwrap_or(&nothing))
+            });
             Active {
-                recent: RecentFlows::new(self.flows.hash_key()),
+                recent: RecentFlows::new(flows.hash_key()),
                 settled: Settled::default(),
-                flows: self.flows.clone(),
+                flows,
                 policy,
                 denials: BTreeMap::new(),
             }

@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use weft_contract::LaneConfig;
-use weft_contract::rules::Policy;
 use weft_wire::NodeAddr;
 use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
@@ -43,8 +41,6 @@ const FRAGMENTED: usize = 64;
 /// The flows of a node, shared by its lanes.
 pub struct FlowTable {
     hash_key: u64,
-    /// The last policy that began the table anew.
-    begun: Mutex<u64>,
     shards: Vec<Mutex<Shard>>,
     held: Mutex<Held>,
 }
@@ -114,32 +110,9 @@ impl FlowTable {
     pub(crate) fn new(hash_key: u64) -> Self {
         Self {
             hash_key,
-            begun: Mutex::new(0),
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             held: Mutex::new(Held::new()),
         }
-    }
-
-    /// Makes the table of the lanes with these settings.
-    pub(crate) fn of(config: &LaneConfig) -> Self {
-        let key = config.handshakes.key.last_chunk();
-        Self::new(key.map_or(0, |key| u64::from_le_bytes(*key)))
-    }
-
-    /// Begins anew, with the flows that the host had before, if there was no policy before this one.
-    /// Every lane calls it for every policy, and the first call counts. Others return when it is done.
-    pub(super) fn begin(&self, now: u64, policy: &Policy) {
-        let Some(known) = policy.known() else { return };
-        let mut begun = lock(&self.begun);
-        if *begun >= policy.generation() {
-            return;
-        }
-        *begun = policy.generation();
-        for shard in &self.shards {
-            *lock(shard) = Shard::default();
-        }
-        *lock(&self.held) = Held::new();
-        self.remember(now, policy, known);
     }
 
     /// The number of flows, ended ones included that no packet has displaced yet.
@@ -376,7 +349,7 @@ const _: () = assert!(
     "as docs/protocol/security.md says"
 );
 
-fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(part: &Mutex<T>) -> MutexGuard<'_, T> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

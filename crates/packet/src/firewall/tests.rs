@@ -4,6 +4,7 @@ mod denied;
 mod errors;
 mod fragments;
 mod known;
+mod lanes;
 mod memory;
 mod model;
 
@@ -16,7 +17,7 @@ use proptest::prelude::*;
 use weft_contract::rules::{
     Addresses, Facts, NetworkRules, PeerRules, Policy, Protocol, Reason, Rule, RuleList, RuleSet, Scope,
 };
-use weft_contract::{KnownFlow, KnownFlows};
+use weft_contract::{FirstFlows, KnownFlow, KnownFlows};
 use weft_wire::NodeAddr;
 
 use super::flow_key::{Direction, FlowKey};
@@ -97,7 +98,6 @@ fn serving(protocol: u8, ports: &[u16]) -> BTreeMap<NodeAddr, PeerRules> {
 
 struct Node {
     policy: Arc<Policy>,
-    flows: Arc<FlowTable>,
     lanes: [Firewall; 2],
     routes: Routes,
 }
@@ -112,20 +112,24 @@ impl Node {
     }
 
     fn of(rules: BTreeMap<NodeAddr, PeerRules>, known: Option<KnownFlows>) -> Self {
-        let flows = Arc::new(FlowTable::new(7));
+        let common = Arc::new(CommonFlows::default());
         let mut node = Self {
-            policy: Arc::new(Policy::new(ME, 1, rules, known)),
-            lanes: [0; 2].map(|_| Firewall::new(flows.clone())),
-            flows,
+            policy: Arc::new(Policy::new(ME, 1, rules)),
+            lanes: [0; 2].map(|_| Firewall::new(common.clone())),
             routes: Routes::new(ME),
         };
-        node.set();
+        let (hash_key, known) = (7, known.unwrap_or_default());
+        node.set(Some(&FirstFlows { hash_key, known }));
         node
     }
 
-    fn set(&mut self) {
+    fn flows(&self) -> &FlowTable {
+        self.lanes[0].flows().unwrap()
+    }
+
+    fn set(&mut self, first: Option<&FirstFlows>) {
         for lane in &mut self.lanes {
-            lane.set(0, Some(self.policy.clone()));
+            lane.set(0, Some(self.policy.clone()), first);
         }
     }
 
@@ -135,8 +139,8 @@ impl Node {
 
     fn change_to(&mut self, rules: BTreeMap<NodeAddr, PeerRules>) {
         let generation = self.policy.generation() + 1;
-        self.policy = Arc::new(Policy::new(ME, generation, rules, None));
-        self.set();
+        self.policy = Arc::new(Policy::new(ME, generation, rules));
+        self.set(None);
     }
 
     fn receive(&mut self, now: u64, packet: &[u8]) -> Result<(), DropReason> {
@@ -211,11 +215,11 @@ fn an_exit_serves_members_under_their_own_addresses() {
             ours: Some(["10.44.0.1/32".parse().unwrap(), "192.168.7.0/24".parse().unwrap()].into()),
             ..PeerRules::default()
         };
-        Arc::new(Policy::new(ME, 1, [(PEER, rules)].into(), None))
+        Arc::new(Policy::new(ME, 1, [(PEER, rules)].into()))
     };
     let passes = |policy: &Arc<Policy>, from: [u8; 4], to: [u8; 4], port: u16| {
-        let mut lane = Firewall::new(Arc::new(FlowTable::new(7)));
-        lane.set(0, Some(policy.clone()));
+        let mut lane = Firewall::new(Arc::default());
+        lane.set(0, Some(policy.clone()), None);
         passed(lane.inbound(0, &Routes::new(ME), PEER, &packet4(from, to, (5000, port)))).is_ok()
     };
     let (member, behind) = ([10, 44, 0, 2], [10, 9, 0, 1]);
@@ -296,8 +300,8 @@ fn at_port_of_exit(networks: Vec<NetworkRules>, (ours, host): (&[&str], &[&str])
         host: host.into(),
         ..PeerRules::default()
     };
-    let mut lane = Firewall::new(Arc::new(FlowTable::new(7)));
-    lane.set(0, Some(Arc::new(Policy::new(ME, 1, [(PEER, rules)].into(), None))));
+    let mut lane = Firewall::new(Arc::default());
+    lane.set(0, Some(Arc::new(Policy::new(ME, 1, [(PEER, rules)].into()))), None);
     let dest: IpAddr = dest.parse().unwrap();
     let packet = match dest {
         IpAddr::V4(dest) => packet4([10, 44, 0, 2], dest.octets(), (5000, port)),
@@ -414,8 +418,8 @@ fn an_own_address_in_a_route_is_both_node_and_route() {
             host: [dest.parse().unwrap()].into(),
             ..PeerRules::default()
         };
-        let mut lane = Firewall::new(Arc::new(FlowTable::new(7)));
-        lane.set(0, Some(Arc::new(Policy::new(ME, 1, [(PEER, rules)].into(), None))));
+        let mut lane = Firewall::new(Arc::default());
+        lane.set(0, Some(Arc::new(Policy::new(ME, 1, [(PEER, rules)].into()))), None);
         let packet = packet4([10, 44, 0, 2], [192, 168, 9, 1], (5000, 443));
         if dest == "192.168.9.1" {
             assert_eq!(
@@ -586,7 +590,7 @@ fn a_peer_that_fills_its_share_keeps_no_other_out() {
         syn[20..24].copy_from_slice(&n.to_be_bytes());
         full += u32::from(node.receive(0, &syn) == Err(DropReason::FlowsFull));
     }
-    let flows = node.flows.len();
+    let flows = node.flows().len();
     assert!(full > 0 && flows <= MAX_FLOWS / 4, "{full} {flows}");
     let of_other = packet(OTHER, ME, TCP, (5000, 22), SYN);
     assert_eq!(node.receive_from(OTHER, 0, &of_other), Ok(()));
@@ -607,8 +611,8 @@ fn a_table_that_this_host_has_filled_refuses_its_new_flows() {
         packet[36..40].copy_from_slice(&n.to_be_bytes());
         refused += u32::from(node.lanes[0].outbound(0, &packet) == Err(DropReason::FlowsFull));
     }
-    assert!(node.flows.len() <= MAX_FLOWS);
-    assert_eq!(refused as usize + node.flows.len(), 100_000);
+    assert!(node.flows().len() <= MAX_FLOWS);
+    assert_eq!(refused as usize + node.flows().len(), 100_000);
 }
 
 proptest! {

@@ -170,7 +170,7 @@ impl Lane {
                 self.tables.deny(peer);
             }
             TableCommand::SetSubnets { ours, theirs } => self.tables.routes.set_subnets(&ours, &theirs),
-            TableCommand::SetPolicy { policy } => self.tables.firewall.set(now, policy),
+            TableCommand::SetPolicy { policy, first } => self.tables.firewall.set(now, policy, first.as_deref()),
             TableCommand::SetRoute { dest, link } => {
                 self.tables.next_hops.insert(dest, link);
             }

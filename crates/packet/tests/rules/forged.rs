@@ -31,7 +31,10 @@ pub(crate) fn ends(way: Way) -> Ends {
     // As an exit it would have only what no peer has.
     let ours = subnets(&["0.0.0.0/1", "128.0.0.0/1", "::/1", "8000::/1"]);
     a.apply(Command::Table(TableCommand::SetSubnets { ours, theirs }));
-    a.apply(Command::Table(TableCommand::SetPolicy { policy: None }));
+    a.apply(Command::Table(TableCommand::SetPolicy {
+        policy: None,
+        first: None,
+    }));
     let of_a = subnets(&["10.6.0.0/16", "fdab:1::/64", "10.7.0.1/32"]);
     let of_a = of_a.into_iter().map(|subnet| (subnet, A));
     let of_c = subnets(&OF_C).into_iter().map(|subnet| (subnet, C));

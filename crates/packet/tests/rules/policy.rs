@@ -129,9 +129,9 @@ impl Rules {
 }
 
 pub(crate) fn set(host: &mut Host, peer: NodeAddr, rules: PeerRules) {
-    let policy = Policy::new(host.me, 1, [(peer, rules)].into(), None);
+    let policy = Policy::new(host.me, 1, [(peer, rules)].into());
     let policy = Some(Arc::new(policy));
-    host.apply(Command::Table(TableCommand::SetPolicy { policy }));
+    host.apply(Command::Table(TableCommand::SetPolicy { policy, first: None }));
 }
 
 /// Sets the networks of both ends, and their rules. A allows nothing that it did not begin. Without

@@ -388,7 +388,7 @@ fn receiver<'a>(
     Receiver {
         networks,
         compiled,
-        firewall: peers.map(|peers| Firewall::new(own.node_addr(), 1, peers, None)),
+        firewall: peers.map(|peers| Firewall::new(own.node_addr(), 1, peers)),
         reference: Reference {
             own,
             peer,

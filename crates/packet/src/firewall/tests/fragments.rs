@@ -45,7 +45,7 @@ fn any_number_of_fragmented_packets_is_one_flow() {
         assert_eq!(node.receive(0, &fragment(ident, 0, true, 22)), Ok(()));
         assert_eq!(node.receive(0, &fragment(ident, 3, false, 0)), Ok(()));
     }
-    assert_eq!(node.flows.len(), 1);
+    assert_eq!(node.flows().len(), 1);
 }
 
 #[test]

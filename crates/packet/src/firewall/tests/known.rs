@@ -75,7 +75,7 @@ fn only_flows_between_here_and_a_peer_are_remembered() {
         (at(ME, 4000), at(ME, 80), false),
     ] {
         let node = node(vec![flow(TCP, local, remote, false)]);
-        assert_eq!(node.flows.len(), usize::from(remembered), "{local} {remote}");
+        assert_eq!(node.flows().len(), usize::from(remembered), "{local} {remote}");
     }
 }
 
@@ -89,6 +89,6 @@ fn the_first_word_about_a_flow_counts_and_the_table_is_bounded() {
         flow(TCP, "10.44.0.1:22".parse().unwrap(), remote, n & 1 == 0)
     });
     let node = node(many.collect());
-    let len = node.flows.len();
+    let len = node.flows().len();
     assert!((MAX_FLOWS / 2..=MAX_FLOWS).contains(&len), "{len}");
 }

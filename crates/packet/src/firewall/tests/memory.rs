@@ -119,7 +119,7 @@ fn node(ports: &[u16], generation: u64) -> Arc<Policy> {
             theirs: Ipv4Addr::new(10, 0, 0, 2),
         });
     }
-    Arc::new(Policy::new(ME, generation, rules, None))
+    Arc::new(Policy::new(ME, generation, rules))
 }
 
 /// Lanes with or without memory that share a table.
@@ -132,10 +132,10 @@ struct Lanes {
 
 impl Lanes {
     fn new(remember: bool) -> Self {
-        let flows = Arc::new(FlowTable::new(7));
+        let common = Arc::new(CommonFlows::default());
         let mut lanes = Self {
             policy: node(&[1], 1),
-            lanes: [0; 2].map(|_| Firewall::new(flows.clone())),
+            lanes: [0; 2].map(|_| Firewall::new(common.clone())),
             routes: Routes::new(ME),
             remember,
         };
@@ -145,7 +145,7 @@ impl Lanes {
 
     fn set(&mut self) {
         for lane in &mut self.lanes {
-            lane.set(0, Some(self.policy.clone()));
+            lane.set(0, Some(self.policy.clone()), None);
             if let Some(active) = lane.active.as_mut().filter(|_| !self.remember) {
                 active.recent = RecentFlows::none();
             }
@@ -171,8 +171,7 @@ fn a_packet_of_this_host_admits_none_of_the_peer() {
     let ssh = to_me(TCP, (5000, 22), ACK);
     assert_eq!(node.receive(0, &ssh), Ok(()));
     node.change(&[]);
-    let mut lane = Firewall::new(node.flows.clone());
-    lane.set(0, Some(node.policy.clone()));
+    let lane = &mut node.lanes[1];
     for now in [0, 0, 1] {
         assert_eq!(lane.outbound(now, &from_me(TCP, (22, 5000), ACK)), Ok(()));
         assert_eq!(lane.inbound(now, &node.routes, PEER, &ssh), Err(DropReason::Denied));
