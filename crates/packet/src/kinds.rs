@@ -108,3 +108,38 @@ pub(crate) fn core_message(peer: NodeAddr, id: EpochId, msg_type: u8, body: &[u8
     let body = body.to_vec();
     Ok(Report::Session(peer, SessionReport::Message { id, msg_type, body }))
 }
+
+#[cfg(test)]
+mod tests {
+    use weft_wire::{fast, session};
+
+    use super::*;
+
+    #[test]
+    fn each_kind_has_its_duty_in_each_frame() {
+        let duties = |byte| (Duty::in_fips(byte), Duty::in_fast(byte));
+        let known = [
+            (0x10, (Duty::Data, Duty::NoService)),
+            (0x12, (Duty::Measured, Duty::Measured)),
+            (fast::CONFIRM, (Duty::Core, Duty::Confirm)),
+            (fast::PHASE, (Duty::Core, Duty::Phase)),
+            (fast::PROBE, (Duty::Core, Duty::Probe)),
+            (session::RELAY_PROBE, (Duty::RelayProbe, Duty::Core)),
+            (session::RELAY_PROBE_ANSWER, (Duty::RelayProbeAnswer, Duty::Core)),
+        ];
+        for byte in 0..=u8::MAX {
+            let known = known.iter().find(|(of, _)| *of == byte);
+            let expected = known.map_or((Duty::Core, Duty::Core), |(_, duties)| *duties);
+            assert_eq!(duties(byte), expected, "{byte:#x}");
+            let aside = matches!(byte, session::RELAY_PROBE | session::RELAY_PROBE_ANSWER);
+            assert_eq!(Duty::in_fips(byte).is_aside(), aside, "{byte:#x}");
+        }
+    }
+
+    #[test]
+    fn no_message_above_the_bound_reaches_the_core() {
+        let message = |len| core_message(NodeAddr::new([1; 16]), EpochId(0), 0x13, &vec![0; len]);
+        assert!(message(MAX_CONTROL).is_ok());
+        assert_eq!(message(MAX_CONTROL + 1).unwrap_err(), DropReason::ControlTooLong);
+    }
+}
