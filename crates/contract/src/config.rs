@@ -1,11 +1,8 @@
-//! The settings of a lane, fixed when it is made.
+//! What a lane is made with.
 
 use weft_wire::NodeAddr;
 use weft_wire::fast::LARGEST_PROBED;
 
-/// The longest message behind its ports, in bytes. It fits into 1,200 bytes of UDP payload, which
-/// every usable path has ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).
-pub const MAX_SERVICE: usize = 1_090;
 /// The settings of a lane, fixed when it is made.
 #[derive(Clone, Copy, Debug)]
 pub struct LaneConfig {
@@ -13,8 +10,9 @@ pub struct LaneConfig {
     pub me: NodeAddr,
     /// The largest UDP payload that the lane sends, in bytes (FIPS's `mtu`).
     pub mtu: u16,
-    /// Whether probes determine the size of fast frames ([`SessionCommand::SizePath`](crate::SessionCommand::SizePath)). `mtu` then applies
-    /// to FIPS frames only.
+    /// Whether probes determine the size of fast frames
+    /// ([`SessionCommand::SizePath`](crate::SessionCommand::SizePath)). `mtu` then applies to FIPS frames
+    /// only.
     pub probe: bool,
     /// Whether the lane forwards session datagrams of other nodes.
     pub transit: bool,

@@ -24,7 +24,7 @@ mod table;
 pub use activity::{CountedEpoch, Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
 pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex, SessionKeys};
 pub use link::{Label, LabelRoute, LinkCommand, LinkId, LinkReport, PATH_PROBE_LEN, ProbeKind};
-pub use send::{ReportKind, SendCommand};
+pub use send::{MAX_SERVICE, ReportKind, SendCommand};
 pub use session::{PathSize, Relay, SessionCommand, SessionReport};
 pub use table::{Expected, TableCommand};
 

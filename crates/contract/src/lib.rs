@@ -29,11 +29,12 @@ pub mod rules;
 mod shares;
 
 pub use bucket::{Bucket, Rate};
-pub use config::{HandshakeLimits, LaneConfig, MAX_SERVICE, relayed_payload};
+pub use config::{HandshakeLimits, LaneConfig, relayed_payload};
 pub use control::{
     Command, CountedEpoch, EpochId, EpochUse, Expected, FastKeys, Label, LabelRoute, Layer, LinkActivity, LinkCommand,
-    LinkId, LinkKeys, LinkReport, Measured, PATH_PROBE_LEN, PathSize, ProbeKind, Received, ReceiverIndex, Relay,
-    Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand, Totals,
+    LinkId, LinkKeys, LinkReport, MAX_SERVICE, Measured, PATH_PROBE_LEN, PathSize, ProbeKind, Received, ReceiverIndex,
+    Relay, Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand,
+    Totals,
 };
 pub use endpoint::{Endpoint, LocalEnd, SocketId};
 pub use known::{FirstFlows, KnownFlow, KnownFlows};

@@ -238,9 +238,9 @@ impl Policy {
         source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(may)
     }
 
-    /// Returns whether an error about a packet of a peer, by its source and destination, tells the peer
-    /// nothing: it has a destination that the peer may know of, or a source for which this node is an
-    /// exit, as which it refuses all that is not of the Internet alike.
+    /// Returns whether an error about a packet with these ends, source first, reveals nothing to the peer
+    /// that sent it: the peer may know of the destination, or this node is an exit for the source, and as
+    /// such refuses all that is not of the Internet alike.
     #[must_use]
     pub fn concerns(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
         let concerns = |rules: &PeerRules| {

@@ -17,7 +17,7 @@ pub(crate) const MAX_CONTROL: usize = 4096;
 pub(crate) enum Duty {
     /// Data behind ports: an IP packet, or a message for a service of this node.
     Data,
-    /// Data where there are no services: it is dropped.
+    /// Data in a frame that has none for services: the lane drops it.
     NoService,
     /// A report on what this node has sent, compared with its accounts on the way to the core.
     Measured,

@@ -114,7 +114,7 @@ impl Lane {
     }
 
     /// Returns the number of flows that are known, ended ones included that no packet has displaced yet.
-    /// The lanes of a node know the same ones, and none while there are no rules.
+    /// All lanes of a node return the same number, and 0 while there are no rules.
     pub fn known_flows(&self) -> usize {
         self.tables.firewall.flows().map_or(0, FlowTable::len)
     }

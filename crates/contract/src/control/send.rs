@@ -8,6 +8,10 @@ use weft_wire::session::DataPorts;
 use super::{EpochId, LinkId, ReceiverIndex};
 use crate::place::Audience;
 
+/// The longest message behind its ports, in bytes. It fits into 1,200 bytes of UDP payload, which
+/// every usable path has ([`LEAST_PAYLOAD`](weft_wire::fast::LEAST_PAYLOAD)).
+pub const MAX_SERVICE: usize = 1_090;
+
 /// One of the two reports of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportKind {

@@ -41,7 +41,7 @@ impl Daemon {
             desired: std::mem::replace(&mut self.desired, new),
             holds: std::mem::replace(&mut self.applied, true),
         };
-        self.apply_to_core(&old, &known);
+        self.apply_to_core(&old, known);
         let refused = self.apply_to_host(&old);
         self.apply_to_services(&old);
         self.apply_to_reach(&old);
@@ -87,7 +87,7 @@ impl Daemon {
         })
     }
 
-    fn apply_to_core(&mut self, old: &Before, known: &KnownFlows) {
+    fn apply_to_core(&mut self, old: &Before, known: KnownFlows) {
         if old.differs(&self.desired, |of| &of.admission) {
             let admission = self.desired.admission.clone();
             self.node
@@ -99,7 +99,7 @@ impl Daemon {
         // Packets of a new member pass only once it has rules, so they go before its session.
         if old.differs(&self.desired, |of| &of.rules.peers) {
             let rules = self.desired.rules.peers.clone();
-            self.node.set_rules(rules, known.clone());
+            self.node.set_rules(rules, known);
         }
         if old.differs(&self.desired, |of| &of.unclear) {
             for line in &self.desired.unclear {

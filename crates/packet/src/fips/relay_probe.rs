@@ -7,7 +7,7 @@ use weft_wire::{CoordsPair, NodeAddr};
 
 use super::FipsIngress;
 use crate::counters::DropReason;
-use crate::kinds::core_message;
+use crate::kinds::{Duty, core_message};
 use crate::received::Inbound;
 use crate::sender::Sender;
 use crate::tables::{LinkKey, SessionKey};
@@ -24,17 +24,19 @@ impl<T: Transmit> FipsIngress<'_, T> {
         key: SessionKey,
         link: LinkId,
         id: u32,
-        (msg_type, body): (u8, &[u8]),
+        (duty, body): (Duty, &[u8]),
     ) -> Result<Inbound, DropReason> {
         let probe = RelayProbe::parse(body).map_err(|_| DropReason::Malformed)?;
         let tables = &self.lane.tables;
-        if msg_type == RELAY_PROBE {
+        if duty == Duty::RelayProbe {
             let over = tables.links.key(&link).ok_or(DropReason::NoKeys)?;
             let mut sender = self.lane.sender(self.now, self.train);
             sender.relay_message(key, over, (RELAY_PROBE_ANSWER, &probe.to_bytes()), None)?;
         } else {
             let peer = tables.sessions.get(key).ok_or(DropReason::NoKeys)?.peer;
-            self.lane.out.report(core_message(peer, EpochId(id), msg_type, body)?);
+            self.lane
+                .out
+                .report(core_message(peer, EpochId(id), RELAY_PROBE_ANSWER, body)?);
         }
         Ok(Inbound::Done)
     }

@@ -128,7 +128,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
             self.session_proof(key, EpochId(id), proof);
         }
         if duty.is_aside() {
-            return self.relay_probe(key, frame.link, id, (inner.msg_type, body));
+            return self.relay_probe(key, frame.link, id, (duty, body));
         }
         let is_packet =
             duty == Duty::Data && DataPorts::parse(body).is_ok_and(|(ports, _)| ports.dst == IPV6_SHIM_PORT);
@@ -156,7 +156,14 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let report = match duty {
             Duty::Data => tables.service_message(now, key, body)?,
             Duty::Measured => tables.measured(now, Layer::Session(frame.src), CountedEpoch::fips(id), body)?,
-            _ => core_message(frame.src, EpochId(id), inner.msg_type, body)?,
+            // No other kind has a duty of its own in these frames.
+            Duty::Core
+            | Duty::NoService
+            | Duty::Confirm
+            | Duty::Probe
+            | Duty::Phase
+            | Duty::RelayProbe
+            | Duty::RelayProbeAnswer => core_message(frame.src, EpochId(id), inner.msg_type, body)?,
         };
         self.lane.out.report(report);
         Ok(Inbound::Done)

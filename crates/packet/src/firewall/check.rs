@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use weft_wire::NodeAddr;
-
 use weft_contract::rules::{Facts, Policy};
 use weft_contract::{Bucket, FirstFlows, Rate};
+use weft_wire::NodeAddr;
 use weft_wire::ip::{PROTOCOL_TCP, PROTOCOL_UDP};
 
 use super::common::CommonFlows;
@@ -72,11 +71,7 @@ impl Firewall {
     /// Applies another policy from now on, or none. `first`: there was none before, and this is what the
     /// flows begin with.
     pub(crate) fn set(&mut self, now: u64, policy: Option<Arc<Policy>>, first: Option<&FirstFlows>) {
-        let before = self
-            .active
-            .take()
-            .map(|active| active.flows)
-            .filter(|_| first.is_none());
+        let before = self.active.take().map(|active| active.flows);
         self.active = policy.map(|policy| {
             let flows = before.unwrap_or_else(|| {
                 let nothing = FirstFlows::default();
