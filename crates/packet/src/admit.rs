@@ -208,7 +208,7 @@ impl<'a> Door<'a> {
     fn clamp(&self, form: Form, packet: &mut [u8]) {
         match form {
             Form::Between if mss::opens_connection(packet) => mss::clamp(packet, self.egress.max_tcp()),
-            Form::Whole if mss::opens_connection_full(packet) => mss::clamp(packet, self.egress.full().max_tcp()),
+            Form::Whole if mss::opens_connection_full(packet) => mss::clamp(packet, self.egress.whole().max_tcp()),
             Form::Between | Form::Whole => false,
         };
     }

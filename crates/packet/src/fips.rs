@@ -17,6 +17,7 @@ mod session;
 pub(crate) use epoch::{Epoch, Epochs, MAX_EPOCHS, OpenFailure, Proof};
 pub(crate) use frame::FipsFrames;
 pub use frame::IPV6_OVERHEAD;
+pub(crate) use frame::SESSION_OVERHEAD;
 
 use crate::lane::Lane;
 use crate::train::Train;

@@ -19,6 +19,8 @@ pub(crate) enum Duty {
     Data,
     /// Data in a frame that has none for services: the lane drops it.
     NoService,
+    /// An IP packet with its whole header, or a control frame of nvpn, for the core.
+    WholePacket,
     /// A report on what this node has sent, compared with its accounts on the way to the core.
     Measured,
     /// A probe of the link that it came by, which the lane answers over that link. Nothing that the
@@ -77,6 +79,7 @@ const fn duty(kind: SessionKind, fast: bool) -> Duty {
         (SessionKind::Data, false) => Duty::Data,
         // Packets have kinds of their own in fast frames, and services FIPS frames.
         (SessionKind::Data, true) => Duty::NoService,
+        (SessionKind::WholePacket, false) => Duty::WholePacket,
         (SessionKind::ReceiverReport, _) => Duty::Measured,
         (SessionKind::RelayProbe, false) => Duty::RelayProbe,
         (SessionKind::RelayProbeAnswer, false) => Duty::RelayProbeAnswer,
@@ -94,7 +97,7 @@ const fn duty(kind: SessionKind, fast: bool) -> Duty {
             | SessionKind::ProbeAnswer,
             _,
         )
-        | (SessionKind::RelayProbe | SessionKind::RelayProbeAnswer, true)
+        | (SessionKind::WholePacket | SessionKind::RelayProbe | SessionKind::RelayProbeAnswer, true)
         | (SessionKind::Confirm | SessionKind::Probe | SessionKind::Phase, false) => Duty::Core,
     }
 }
@@ -120,6 +123,7 @@ mod tests {
         let duties = |byte| (Duty::in_fips(byte), Duty::in_fast(byte));
         let known = [
             (0x10, (Duty::Data, Duty::NoService)),
+            (session::WHOLE_PACKET, (Duty::WholePacket, Duty::Core)),
             (0x12, (Duty::Measured, Duty::Measured)),
             (fast::CONFIRM, (Duty::Core, Duty::Confirm)),
             (fast::PHASE, (Duty::Core, Duty::Phase)),

@@ -36,6 +36,7 @@ mod fips;
 pub mod firewall;
 pub mod flow;
 mod foreign;
+mod fragments;
 mod gate;
 pub mod icmp;
 mod inbound;

@@ -4,11 +4,12 @@ use weft_wire::virtio::VirtioNetHdr;
 
 use crate::counters::DropReason;
 use crate::flow::FlowHasher;
+use crate::fragments;
 use crate::icmp::IcmpError;
 use crate::lane::Lane;
 use crate::sender::Sender;
 use crate::split::{SplitError, Splitter};
-use crate::tables::Egress;
+use crate::tables::{Egress, Encapsulation};
 use crate::train::{Train, Transmit};
 use crate::tun::{Outbound, TunPacket};
 
@@ -140,6 +141,9 @@ impl<T: Transmit> Sender<'_, T> {
             self.packets(egress, splitter);
             return;
         }
+        if egress.frames == Encapsulation::FipsWhole && self.in_fragments(egress, packet) {
+            return;
+        }
         if !egress.frames.is_fast() && egress.splits && self.hold(egress, packet, true) {
             return;
         }
@@ -155,5 +159,17 @@ impl<T: Transmit> Sender<'_, T> {
                 self.out.answer(self.now, error, bytes);
             }
         }
+    }
+    /// Sends a packet that routers may fragment as fragments, and returns whether it is one.
+    fn in_fragments(&mut self, egress: Egress, packet: TunPacket<'_>) -> bool {
+        let Ok(splitter) = Splitter::new(packet.hdr, packet.bytes, usize::MAX) else {
+            return false;
+        };
+        fragments::cut(splitter, egress.max_inner(), |fragment| {
+            match Splitter::new(VirtioNetHdr::default(), fragment, usize::MAX) {
+                Ok(splitter) => self.packets(egress, splitter),
+                Err(_) => self.out.count(DropReason::MalformedTun),
+            }
+        })
     }
 }

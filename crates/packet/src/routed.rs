@@ -1,7 +1,8 @@
 //! From the TUN to the subnets behind peers: the peer of a packet, and its frames.
 //!
-//! Only [`Kind::Full`](weft_wire::fast::Kind::Full) carries such packets. FIPS frames cannot, so
-//! their senders receive an ICMP error while there are no fast frames.
+//! [`Kind::Full`](weft_wire::fast::Kind::Full) carries such packets, and towards nodes of nvpn FIPS
+//! frames do ([`Egress::in_fips_whole`]). FIPS has nothing for them, so their senders receive an ICMP
+//! error while there are neither.
 
 use std::net::IpAddr;
 
@@ -48,12 +49,17 @@ impl<T: Transmit> Sender<'_, T> {
         if let Some(elsewhere) = self.goes_elsewhere(egress, packet) {
             return Ok(elsewhere);
         }
-        if !egress.reads_full() {
-            self.no_full_frames(egress, packet);
-        } else if self.is_own_datagram(egress, (source, dest), packet.bytes) {
-            return Err(DropReason::UnderlayLoop);
-        } else {
-            self.in_frames(egress, packet);
+        let carried = match egress.reads_full() {
+            true => Some(egress),
+            false => egress.in_fips_whole(),
+        };
+        match carried {
+            None => self.no_full_frames(egress, packet),
+            Some(_) if self.is_own_datagram(egress, (source, dest), packet.bytes) => {
+                return Err(DropReason::UnderlayLoop);
+            }
+            Some(egress) if !egress.frames.is_fast() && self.waits_for_fast(session, packet) => {}
+            Some(egress) => self.in_frames(egress, packet),
         }
         Ok(Outbound::Done)
     }

@@ -11,8 +11,8 @@ use weft_wire::{CoordsPair, NodeAddr, fmp};
 
 use crate::counters::DropReason;
 use crate::encapsulate::Sealing;
-use crate::fips::FipsFrames;
-use crate::fips::frame::{self, Ends, Layers, SESSION_OVERHEAD};
+use crate::fips::frame::{self, Ends, Layers};
+use crate::fips::{FipsFrames, SESSION_OVERHEAD};
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::split::Splitter;
@@ -37,16 +37,17 @@ impl<T: Transmit> Sender<'_, T> {
     /// Sends the splitter's packets in frames as `egress` specifies.
     pub(crate) fn packets(&mut self, egress: Egress, splitter: Splitter<'_>) {
         let done = match egress.frames {
-            Encapsulation::Fips => self.fips_packets(egress, splitter),
+            Encapsulation::Fips => self.fips_packets::<false>(egress, splitter),
+            Encapsulation::FipsWhole => self.fips_packets::<true>(egress, splitter),
             Encapsulation::Fast | Encapsulation::Relayed { .. } => self.fast_packets(egress, splitter),
         };
         self.out.counters.note(done);
     }
 
-    fn fips_packets(&mut self, egress: Egress, splitter: Splitter<'_>) -> Result<(), DropReason> {
+    fn fips_packets<const WHOLE: bool>(&mut self, egress: Egress, splitter: Splitter<'_>) -> Result<(), DropReason> {
         let config = self.tables.config;
         let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
-        let mut frames = FipsFrames {
+        let mut frames = FipsFrames::<WHOLE> {
             layers: Layers::of(&mut link.epochs, &mut session.epochs, None).ok_or(DropReason::NoKeys)?,
             ends: Ends::of(&config, session.peer),
             max_tcp: egress.max_tcp(),
@@ -57,7 +58,11 @@ impl<T: Transmit> Sender<'_, T> {
             counters: &mut self.out.counters,
             train: self.train,
         };
-        let sent = sealing.all(&mut frames, splitter, egress.max_inner() + frame::IPV6_OVERHEAD);
+        let sent = sealing.all(
+            &mut frames,
+            splitter,
+            egress.max_inner() + FipsFrames::<WHOLE>::OVERHEAD,
+        );
         link.sent(self.now, sent.frames, sent.bytes, true);
         session.sent_packets(self.now, sent.frames, sent.carried);
         Ok(())

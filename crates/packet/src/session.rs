@@ -59,6 +59,9 @@ pub(crate) struct Session {
     /// itself.
     pub(crate) splits: bool,
     pub(crate) last_large_tx: u64,
+    /// Whether the peer has sent a packet with its whole header, or a control frame of nvpn, in a FIPS
+    /// frame: it reads such frames.
+    pub(crate) reads_whole: bool,
     /// Packets of which some pieces have been received.
     pub(crate) reassembly: Reassembly,
     /// The path MTU that the last frame from the peer reports.
@@ -95,6 +98,7 @@ impl Session {
             size: None,
             splits: false,
             last_large_tx: 0,
+            reads_whole: false,
             reassembly: Reassembly::default(),
             path_mtu: None,
             services: None,

@@ -395,6 +395,11 @@ impl<'a> Splitter<'a> {
         self.inner.version() == Version::V6
     }
 
+    /// Returns whether the packets are IPv4 with options.
+    pub(crate) fn has_ipv4_options(&self) -> bool {
+        !self.is_ipv6() && self.inner.packet().first().is_some_and(|first| first & 0x0f > 5)
+    }
+
     /// Returns whether the sender allows routers to fragment the packets.
     pub(crate) fn may_fragment(&self) -> bool {
         !self.inner.dont_fragment()

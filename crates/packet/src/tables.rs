@@ -62,6 +62,8 @@ pub(crate) struct Tables {
     pub(crate) fast_only: BTreeSet<NodeAddr>,
     /// Whether relayed frames are sealed whole at each hop.
     pub(crate) whole: bool,
+    /// Whether FIPS frames carry packets with their whole header, as nodes of nvpn send them.
+    pub(crate) takes_whole: bool,
     /// The ports of this node's services.
     pub(crate) services: Vec<u16>,
     /// The UDP ports of the sockets for datagrams between nodes.
@@ -83,6 +85,7 @@ impl Tables {
             next_hops: BTreeMap::new(),
             fast_only: BTreeSet::new(),
             whole: false,
+            takes_whole: false,
             services: Vec::new(),
             underlay_ports: Vec::new(),
             version: 0,

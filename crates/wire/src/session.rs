@@ -25,6 +25,12 @@ pub const ALIVE: u8 = 0xf1;
 pub const RELAY_PROBE: u8 = 0xf7;
 /// The answer, with the same body.
 pub const RELAY_PROBE_ANSWER: u8 = 0xf8;
+/// A session message of the fork of FIPS that nvpn runs: an IP packet with its whole header, or a
+/// control frame of nvpn. A FIPS daemon drops it. docs/protocol/session.md, "Whole packets".
+pub const WHOLE_PACKET: u8 = 0x15;
+/// The beginning of a control frame of nvpn in a [`WHOLE_PACKET`]. Its first byte could be that of an IPv4
+/// packet, so it is compared first. docs/protocol/nvpn.md, "Control frames".
+pub const CONTROL_MAGIC: &[u8; 15] = b"NVPN-FIPS-CTRL\0";
 /// The service port of IP packets behind the [`crate::shim`].
 pub const IPV6_SHIM_PORT: u16 = 256;
 

@@ -95,6 +95,12 @@ pub enum TableCommand {
         /// The ports.
         ports: Vec<u16>,
     },
+    /// Decides whether packets with their whole header pass in FIPS frames, as nodes of nvpn send them. At
+    /// first they do not. They go to peers alone that have sent such a message.
+    TakeWhole {
+        /// `false`: such messages are unknown ones.
+        on: bool,
+    },
     /// Sets the UDP ports of the sockets for datagrams between nodes, so that those are told from
     /// other packets where a route leads them to the TUN. Replaces earlier ones.
     SetUnderlayPorts {
@@ -125,6 +131,7 @@ impl TableCommand {
             | Self::Await { .. }
             | Self::Forget { .. }
             | Self::Listen { .. }
+            | Self::TakeWhole { .. }
             | Self::Expect(_)
             | Self::Unexpect { .. } => Audience::First,
         }

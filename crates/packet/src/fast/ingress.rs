@@ -315,7 +315,7 @@ impl<T: Transmit> SessionIngress<'_, T> {
                 self.lane.out.report(report);
                 return Ok(());
             }
-            Duty::RelayProbe | Duty::RelayProbeAnswer | Duty::Core => {
+            Duty::WholePacket | Duty::RelayProbe | Duty::RelayProbeAnswer | Duty::Core => {
                 let report = core_message(session.peer, EpochId(id), msg_type, body)?;
                 self.lane.out.report(report);
                 return Ok(());

@@ -8,7 +8,7 @@ use weft_contract::LaneConfig;
 use weft_noise::aead::TAG_LEN;
 use weft_wire::fast::HEADROOM;
 use weft_wire::link::{LinkMessageType, SessionDatagram};
-use weft_wire::session::{DataPorts, SessionMessageType};
+use weft_wire::session::{DataPorts, SessionMessageType, WHOLE_PACKET};
 use weft_wire::shim::{self, ShimHeader};
 use weft_wire::{CoordsPair, NodeAddr, fmp, fsp};
 
@@ -55,26 +55,39 @@ impl Ends {
     }
 }
 
-/// Makes FIPS frames of the packets of one session.
-pub(crate) struct FipsFrames<'a> {
+/// Makes FIPS frames of the packets of one session. `WHOLE`: the frames have the packets with their whole
+/// header, as nodes of nvpn read them.
+pub(crate) struct FipsFrames<'a, const WHOLE: bool> {
     pub(crate) layers: Layers<'a>,
     pub(crate) ends: Ends,
     /// The size of the largest TCP packet that the hosts shall agree on, in bytes.
     pub(crate) max_tcp: usize,
 }
 
-impl Encapsulate for FipsFrames<'_> {
+impl<const WHOLE: bool> FipsFrames<'_, WHOLE> {
+    /// The offset at which a packet is written in its slot.
+    const PACKET_OFFSET: usize = if WHOLE { BODY_OFFSET } else { IP_OFFSET };
+    /// The bytes that a frame adds to a packet.
+    pub(crate) const OVERHEAD: usize = if WHOLE { SESSION_OVERHEAD } else { IPV6_OVERHEAD };
+}
+
+impl<const WHOLE: bool> Encapsulate for FipsFrames<'_, WHOLE> {
     #[inline]
     fn place<'s>(&self, splitter: &mut Splitter<'s>, slot: &mut [u8]) -> Option<Placed<'s>> {
-        let room = slot.get_mut(HEADROOM + IP_OFFSET..)?;
+        let room = slot.get_mut(HEADROOM + Self::PACKET_OFFSET..)?;
         let len = splitter.next_into(room)?;
         let packet = room.get_mut(..len)?;
-        if mss::opens_connection(packet) {
+        let opens = if WHOLE {
+            mss::opens_connection_full
+        } else {
+            mss::opens_connection
+        };
+        if opens(packet) {
             mss::clamp(packet, self.max_tcp);
         }
         Some(Placed {
             len,
-            end: IP_OFFSET + len,
+            end: Self::PACKET_OFFSET + len,
             rest: &[],
             flags: 0,
         })
@@ -82,8 +95,11 @@ impl Encapsulate for FipsFrames<'_> {
 
     #[inline]
     fn seal(&mut self, now: u64, packet: &Placed<'_>, slot: &mut [u8]) -> Option<usize> {
-        self.layers
-            .seal_ip(now, self.ends, slot.get_mut(HEADROOM..)?, packet.len)
+        let slot = slot.get_mut(HEADROOM..)?;
+        match WHOLE {
+            true => self.layers.seal(now, self.ends, WHOLE_PACKET, slot, packet.end),
+            false => self.layers.seal_ip(now, self.ends, slot, packet.len),
+        }
     }
 }
 

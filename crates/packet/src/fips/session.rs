@@ -6,7 +6,7 @@ use std::ops::Range;
 use weft_contract::{CountedEpoch, EpochId, Layer, LinkReport, SessionReport};
 use weft_noise::aead::TAG_LEN;
 use weft_wire::link::SessionDatagram;
-use weft_wire::session::{DataPorts, IPV6_SHIM_PORT, SessionMsg3};
+use weft_wire::session::{CONTROL_MAGIC, DataPorts, IPV6_SHIM_PORT, SessionMsg3};
 use weft_wire::{fsp, shim};
 
 use super::{FipsIngress, OpenFailure, Proof};
@@ -147,17 +147,27 @@ impl<T: Transmit> FipsIngress<'_, T> {
             };
             session.meter.receive(self.now, arrival);
         }
+        let body_at = plain_at + fsp::FspInner::LEN;
         if is_packet {
-            let shim_at = plain_at + fsp::FspInner::LEN + DataPorts::LEN;
-            return self.ip_packet(key, datagram, shim_at, at.end - TAG_LEN);
+            return self.ip_packet(key, datagram, Form::Between, body_at + DataPorts::LEN..at.end - TAG_LEN);
         }
-        session.received_message(self.now);
+        if duty == Duty::WholePacket && self.lane.tables.takes_whole {
+            let control = body.starts_with(CONTROL_MAGIC);
+            self.note_whole(key);
+            if !control {
+                return self.ip_packet(key, datagram, Form::Whole, body_at..at.end - TAG_LEN);
+            }
+        }
         let (now, tables) = (self.now, &mut self.lane.tables);
+        if let Some(session) = tables.sessions.get_mut(key) {
+            session.received_message(now);
+        }
         let report = match duty {
             Duty::Data => tables.service_message(now, key, body)?,
             Duty::Measured => tables.measured(now, Layer::Session(frame.src), CountedEpoch::fips(id), body)?,
             // No other kind has a duty of its own in these frames.
             Duty::Core
+            | Duty::WholePacket
             | Duty::NoService
             | Duty::Confirm
             | Duty::Probe
@@ -169,14 +179,26 @@ impl<T: Transmit> FipsIngress<'_, T> {
         Ok(Inbound::Done)
     }
 
-    /// Rebuilds the IPv6 header in front of the payload, over the headers of the frame.
+    /// Notes that the peer sends packets with their whole header in FIPS frames, and so reads them. Packets
+    /// may have waited for that.
+    fn note_whole(&mut self, key: SessionKey) {
+        let session = self.lane.tables.sessions.get_mut(key);
+        if session.is_some_and(|session| !std::mem::replace(&mut session.reads_whole, true)) {
+            self.lane.tables.changed();
+            self.lane.sender(self.now, self.train).flush_queue(key);
+        }
+    }
+
+    /// Passes the packet at `at` through the door. The header of one between both nodes is rebuilt in
+    /// front of its payload, over the headers of the frame.
     fn ip_packet(
         &mut self,
         key: SessionKey,
         datagram: &mut [u8],
-        shim_at: usize,
-        end: usize,
+        form: Form,
+        at: Range<usize>,
     ) -> Result<Inbound, DropReason> {
+        let end = at.end;
         let lane = &mut *self.lane;
         let seen = match lane.outer {
             Seen::Ce => Seen::Ce,
@@ -186,10 +208,13 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let mut door = lane.tables.door(self.now, key, lane.echo_token, seen)?;
         let admitted = door.ends().and_then(|(source, dest)| {
             let opened = datagram.get_mut(..end).ok_or(DropReason::Malformed)?;
-            let start = shim::expand_in_place(opened, shim_at, source, dest);
+            let start = match form {
+                Form::Between => shim::expand_in_place(opened, at.start, source, dest),
+                Form::Whole => Ok(at.start),
+            };
             let start = start.map_err(|_| DropReason::Malformed)?;
             let packet = opened.get_mut(start..).ok_or(DropReason::Malformed)?;
-            let admitted = door.admit(Form::Between, false, packet, &mut lane.out.counters)?;
+            let admitted = door.admit(form, false, packet, &mut lane.out.counters)?;
             Ok(admitted.map(|checksum| (start, checksum)))
         });
         let tally = door.close();

@@ -185,6 +185,7 @@ impl Lane {
             TableCommand::Await { token } => self.awaited.add(token),
             TableCommand::Forget { token } => self.awaited.remove(&token),
             TableCommand::Listen { ports } => self.tables.services = ports,
+            TableCommand::TakeWhole { on } => self.tables.takes_whole = on,
             TableCommand::SetUnderlayPorts { ports } => self.tables.underlay_ports = ports,
             TableCommand::ExpectEcho { token } => self.echo_token = Some(token),
         }

@@ -6,12 +6,15 @@ use weft_wire::fast::{self, FULL_OVERHEAD, Fragment, IPV6_OVERHEAD, IPV6_RELAYED
 use weft_wire::ip::Ipv6Header;
 
 use super::slab::{LinkKey, SessionKey};
-use crate::fips::IPV6_OVERHEAD as FIPS_OVERHEAD;
+use crate::fips::{IPV6_OVERHEAD as FIPS_OVERHEAD, SESSION_OVERHEAD};
 use crate::mss;
 
 /// The size of a packet that every IPv6 path takes, in bytes (RFC 8200 section 5).
 const IPV6_LEAST: usize = 1_280;
 
+/// The largest packet with its whole header in a FIPS frame, in bytes: the MTU of nvpn's interface, its
+/// UDP payload of 1,280 less 130 (nvpn 4.1.19).
+pub(crate) const MAX_WHOLE: usize = 1_150;
 /// How many bytes the content of a packet's frame is shorter than the packet: the IPv6 header less
 /// the part of it that remains.
 pub(crate) const ELIDED: usize = Ipv6Header::LEN - fast::IPV6_REST;
@@ -22,6 +25,8 @@ pub(crate) const MAX_FRAGMENTED: usize = Fragment::MAX_TOTAL + ELIDED;
 pub(crate) enum Encapsulation {
     /// FIPS frames, over a link with any neighbour.
     Fips,
+    /// FIPS frames of packets with their whole header, as nodes of nvpn read them.
+    FipsWhole,
     /// Fast frames, over the link with the peer itself.
     Fast,
     /// Fast frames, relayed by the neighbour under this label.
@@ -52,6 +57,11 @@ impl Encapsulation {
                 fast: false,
                 inner_at: 0,
                 overhead: FIPS_OVERHEAD,
+            },
+            Self::FipsWhole => Properties {
+                fast: false,
+                inner_at: 0,
+                overhead: SESSION_OVERHEAD,
             },
             Self::Fast => Properties {
                 fast: true,
@@ -93,6 +103,8 @@ pub(crate) struct Egress {
     pub(crate) splits: bool,
     /// Whether the peer reads frames of packets with their whole header.
     pub(super) reads_full: bool,
+    /// Whether the peer reads packets with their whole header in FIPS frames.
+    pub(super) reads_whole: bool,
     /// Whether this value describes packets with their whole header.
     pub(super) full: bool,
     /// The largest UDP payload, in bytes.
@@ -108,6 +120,24 @@ impl Egress {
     #[inline]
     pub(crate) fn full(self) -> Self {
         Self { full: true, ..self }
+    }
+
+    /// Returns the same value for packets with their whole header in FIPS frames, if the peer reads those.
+    /// No probe finds the size of the path to such a peer.
+    pub(crate) fn in_fips_whole(self) -> Option<Self> {
+        let largest = (SESSION_OVERHEAD + MAX_WHOLE) as u16;
+        let whole = Self {
+            frames: Encapsulation::FipsWhole,
+            full: false,
+            payload: self.payload.min(largest),
+            ..self
+        };
+        (self.reads_whole && !self.frames.is_fast()).then_some(whole)
+    }
+
+    /// Returns the same value for packets with their whole header, in whichever frames they go.
+    pub(crate) fn whole(self) -> Self {
+        self.in_fips_whole().unwrap_or_else(|| self.full())
     }
 
     /// Returns the same value over another link, for a FIPS frame.

@@ -71,6 +71,7 @@ impl Tables {
             ready: bound.is_some_and(ready),
             splits: self.config.probe && session.is_some_and(|session| session.splits),
             reads_full: fast.is_some_and(|(keys, _)| keys.reads_full),
+            reads_whole: self.takes_whole && session.is_some_and(|session| session.reads_whole),
             full: false,
             payload: fast.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
             settled: size.settled,

@@ -1,6 +1,6 @@
 //! The register of session messages: every type that this node knows, of FIPS, of its forks and of weft.
 
-use super::{ALIVE, RELAY_PROBE, RELAY_PROBE_ANSWER, SessionMessageType, TraversalType};
+use super::{ALIVE, RELAY_PROBE, RELAY_PROBE_ANSWER, SessionMessageType, TraversalType, WHOLE_PACKET};
 use crate::fast::{CAPABILITIES, CAPABILITIES_ACK, CONFIRM, PHASE, PROBE, PROBE_ANSWER};
 
 /// A kind of sealed session message. A new one is a variant here; the packet path and the core then
@@ -17,6 +17,8 @@ pub enum SessionKind {
     PathMtuNotification,
     /// [`SessionMessageType::CoordsWarmup`].
     CoordsWarmup,
+    /// [`WHOLE_PACKET`].
+    WholePacket,
     /// [`TraversalType`].
     Traversal(TraversalType),
     /// [`ALIVE`].
@@ -56,6 +58,7 @@ impl SessionKind {
             });
         }
         Some(match byte {
+            WHOLE_PACKET => Self::WholePacket,
             ALIVE => Self::Alive,
             CAPABILITIES => Self::Capabilities,
             CAPABILITIES_ACK => Self::CapabilitiesAck,
@@ -81,7 +84,7 @@ mod tests {
         let known: Vec<u8> = (0..=u8::MAX)
             .filter(|byte| SessionKind::from_byte(*byte).is_some())
             .collect();
-        let expected: Vec<u8> = (0x10..=0x14).chain(0x16..=0x17).chain(0xf0..=0xf8).collect();
+        let expected: Vec<u8> = (0x10..=0x17).chain(0xf0..=0xf8).collect();
         assert_eq!(known, expected);
         let mut kinds: Vec<_> = known.iter().filter_map(|byte| SessionKind::from_byte(*byte)).collect();
         kinds.sort_unstable();
