@@ -50,6 +50,14 @@ pub enum Output {
         /// The document, as it came.
         text: Vec<u8>,
     },
+    /// A control frame of a peer, as nodes of nvpn send them among their packets; of each peer as many
+    /// as offers and answers.
+    Control {
+        /// The peer. Its session authenticates the frame.
+        peer: PublicKey,
+        /// The frame, as it came.
+        bytes: Vec<u8>,
+    },
 }
 
 /// Counters of path probes.

@@ -59,6 +59,8 @@ pub(crate) struct Reports {
     sent_at: u64,
     /// Number of ReceiverReports since the start or the last change of path.
     count: u32,
+    /// Whether a message came whose sender waits for a ReceiverReport.
+    wanted: bool,
 }
 
 impl Reports {
@@ -70,12 +72,18 @@ impl Reports {
             payload: 0,
             sent_at: 0,
             count: 0,
+            wanted: false,
         }
+    }
+
+    /// Notes that a message came whose sender waits for a ReceiverReport.
+    pub(crate) fn want(&mut self) {
+        self.wanted = true;
     }
 
     /// Returns when a ReceiverReport is due; `u64::MAX` while there is nothing to report.
     pub(crate) fn receiver_at(&self, mode: ReportMode, totals: &Totals, metrics: &Metrics) -> u64 {
-        let worth = totals.rx_payload != self.payload || self.cold(metrics) && self.has_news(totals);
+        let worth = self.wanted || totals.rx_payload != self.payload || self.cold(metrics) && self.has_news(totals);
         if mode == ReportMode::Minimal || !worth {
             return u64::MAX;
         }
@@ -105,7 +113,7 @@ impl Reports {
         match kind {
             ReportKind::Sender => self.sent_at = now,
             ReportKind::Receiver => {
-                self.received_at = now;
+                (self.received_at, self.wanted) = (now, false);
                 (self.frames, self.payload) = (totals.rx_frames, totals.rx_payload);
                 self.count = self.count.saturating_add(1);
             }

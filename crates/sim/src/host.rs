@@ -88,6 +88,8 @@ pub struct Host {
     pub services: Vec<(PublicKey, DataPorts, Vec<u8>)>,
     /// Offers and answers of peers about NATs.
     pub traversals: Vec<(PublicKey, TraversalType, Vec<u8>)>,
+    /// The control frames of peers, each with its sender.
+    pub controls: Vec<(PublicKey, Vec<u8>)>,
     /// Whether the process runs. A host that is down receives and sends nothing.
     pub running: bool,
     /// Delay from a lane's report to the core, ms: they run on different threads.
@@ -141,6 +143,7 @@ impl Host {
             raw: Vec::new(),
             services: Vec::new(),
             traversals: Vec::new(),
+            controls: Vec::new(),
             running: true,
             core_delay: 0,
             core_pace: 0,
@@ -245,6 +248,22 @@ impl Host {
         text: &[u8],
     ) -> Result<(), TraversalError> {
         let sent = self.node.send_traversal(peer, kind, text);
+        self.settle(now);
+        sent
+    }
+
+    /// As [`Node::take_whole_packets`].
+    pub fn take_whole_packets(&mut self, now: u64, on: bool) {
+        self.node.take_whole_packets(on);
+        self.settle(now);
+    }
+
+    /// Sends a peer a control frame.
+    ///
+    /// # Errors
+    /// As [`Node::send_control`].
+    pub fn send_control(&mut self, now: u64, peer: &PublicKey, bytes: &[u8]) -> Result<(), TraversalError> {
+        let sent = self.node.send_control(peer, bytes);
         self.settle(now);
         sent
     }
@@ -438,6 +457,7 @@ impl Host {
                     Output::Outside { from, datagram } => self.outside.push((from, datagram)),
                     Output::Service { peer, ports, bytes } => self.services.push((peer, ports, bytes)),
                     Output::Traversal { peer, kind, text } => self.traversals.push((peer, kind, text)),
+                    Output::Control { peer, bytes } => self.controls.push((peer, bytes)),
                     Output::Lane(mut command) => {
                         if let (Some(hand), Command::Send(SendCommand::OnLink { msg_type, body, .. })) =
                             (&mut self.hand, &mut command)

@@ -49,3 +49,4 @@ mod states;
 mod subnets;
 mod traversal;
 mod uplinks;
+mod whole_packets;

@@ -46,7 +46,7 @@ pub struct NodeCounters {
     pub labels_refused: u64,
     /// Labels that a neighbour did not bind again in time.
     pub labels_expired: u64,
-    /// Offers and answers about NATs above the rate of a peer.
+    /// Offers and answers about NATs, and control frames of nvpn, above the rate of a peer.
     pub traversals_refused: u64,
     /// Messages of this node's services that found no room among those that wait for the session,
     /// or waited in vain.

@@ -160,7 +160,7 @@ impl Node {
                 expected: None,
                 configured,
                 guest: None,
-                traversals: None,
+                asides: None,
                 queued: u64::MAX,
             },
         );

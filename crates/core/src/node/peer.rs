@@ -28,8 +28,8 @@ pub(crate) struct Peer {
     pub(crate) configured: bool,
     /// The stay of a guest.
     pub(crate) guest: Option<Guest>,
-    /// What offers and answers of the peer about NATs may still cost, once one came.
-    pub(crate) traversals: Option<Box<Bucket>>,
+    /// What offers, answers and control frames of the peer may still cost, once one came.
+    pub(crate) asides: Option<Box<Bucket>>,
     /// When the peer is due, as the queue of [`Peers`] has it; `u64::MAX` if it is not in the
     /// queue.
     pub(crate) queued: u64,

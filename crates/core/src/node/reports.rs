@@ -124,6 +124,7 @@ impl Node {
             SessionKind::RelayProbeAnswer => self.handle_relay_answer(now, peer, &body),
             SessionKind::PathMtuNotification => self.handle_path_mtu(now, peer, &body),
             SessionKind::Traversal(kind) => self.handle_traversal(now, peer, kind, body),
+            SessionKind::WholePacket => self.handle_control(now, peer, body),
             // The lane has accounted for them, or they ask nothing of this node.
             SessionKind::Alive
             | SessionKind::Data

@@ -1,12 +1,12 @@
-//! Offers and answers by which this node and a peer agree to traverse their NATs, in their session: from
-//! peers to the caller, and back. Nodes of nvpn send them; two weft nodes have
-//! [`Node::send_service`] for that.
+//! Messages with types of their own that nodes of nvpn send in their sessions: from peers to the caller, and
+//! back. They are offers and answers by which two nodes agree to traverse their NATs, and control frames;
+//! two weft nodes have [`Node::send_service`] for that.
 
 use thiserror::Error;
-use weft_contract::{Bucket, MAX_SERVICE, Rate};
+use weft_contract::{Bucket, MAX_SERVICE, Rate, TableCommand};
 use weft_noise::PublicKey;
 use weft_wire::NodeAddr;
-use weft_wire::session::{DataPorts, TraversalType};
+use weft_wire::session::{DataPorts, TraversalType, WHOLE_PACKET};
 
 use super::Node;
 use crate::context::Output;
@@ -40,15 +40,34 @@ impl Node {
     /// # Errors
     /// [`TraversalError`]: nothing is sent.
     pub fn send_traversal(&mut self, peer: &PublicKey, kind: TraversalType, text: &[u8]) -> Result<(), TraversalError> {
-        if text.len() > MAX_TRAVERSAL {
-            return Err(TraversalError::TooLong(text.len()));
+        self.send_aside(peer, kind.to_byte(), text)
+    }
+
+    /// Sends a control frame of nvpn in the session with a peer. It may get lost, as datagrams do.
+    ///
+    /// # Errors
+    /// [`TraversalError`]: nothing is sent.
+    pub fn send_control(&mut self, peer: &PublicKey, bytes: &[u8]) -> Result<(), TraversalError> {
+        self.send_aside(peer, WHOLE_PACKET, bytes)
+    }
+
+    fn send_aside(&mut self, peer: &PublicKey, msg_type: u8, body: &[u8]) -> Result<(), TraversalError> {
+        if body.len() > MAX_TRAVERSAL {
+            return Err(TraversalError::TooLong(body.len()));
         }
         let known = self.peers.get(&peer.node_addr()).filter(|known| known.configured);
         let known = known.ok_or(TraversalError::NoPeer)?;
-        match known.session.send_traversal(&mut self.ctx, kind, text) {
+        match known.session.send_aside(&mut self.ctx, msg_type, body) {
             true => Ok(()),
             false => Err(TraversalError::NoSession),
         }
+    }
+
+    /// Decides whether packets with their whole header pass in FIPS frames, and control frames of nvpn come
+    /// as [`Output::Control`]. At first neither is so.
+    pub fn take_whole_packets(&mut self, on: bool) {
+        self.ctx.lane(TableCommand::TakeWhole { on });
+        self.takes_whole = on;
     }
 
     /// Whether there is a session with a peer that has not shown to be a weft node. Offers and answers
@@ -62,18 +81,33 @@ impl Node {
     /// Handles an offer or answer of a peer. Those of nodes that are not configured are unknown
     /// messages.
     pub(super) fn handle_traversal(&mut self, now: u64, peer: NodeAddr, kind: TraversalType, text: Vec<u8>) {
-        let Some(peer) = self.peers.get_mut(&peer).filter(|peer| peer.configured) else {
+        if let Some(peer) = self.take_aside(now, peer, true) {
+            self.ctx.output(Output::Traversal { peer, kind, text });
+        }
+    }
+
+    /// Handles a control frame of a peer. It is in use, so its session stays.
+    pub(super) fn handle_control(&mut self, now: u64, peer: NodeAddr, bytes: Vec<u8>) {
+        if let Some(peer) = self.take_aside(now, peer, self.takes_whole) {
+            self.with_peer(peer.node_addr(), |_, p| p.session.note_service(now));
+            self.ctx.output(Output::Control { peer, bytes });
+        }
+    }
+
+    /// Returns the key of a peer whose message is passed on. One of a node that is not configured is an
+    /// unknown message, and so is each that is not `wanted`.
+    fn take_aside(&mut self, now: u64, peer: NodeAddr, wanted: bool) -> Option<PublicKey> {
+        let Some(peer) = self.peers.get_mut(&peer).filter(|peer| wanted && peer.configured) else {
             self.counters.messages_unknown += 1;
-            return;
+            return None;
         };
         let bucket = peer
-            .traversals
+            .asides
             .get_or_insert_with(|| Box::new(Bucket::new(TRAVERSALS, now)));
         if bucket.take(TRAVERSALS, now, 1) == 0 {
             self.counters.traversals_refused += 1;
-            return;
+            return None;
         }
-        let peer = peer.key();
-        self.ctx.output(Output::Traversal { peer, kind, text });
+        Some(peer.key())
     }
 }

@@ -5,7 +5,7 @@
 //! answer of the peer.
 
 use weft_contract::SendCommand;
-use weft_wire::session::{DataPorts, TraversalType};
+use weft_wire::session::DataPorts;
 
 use super::Session;
 use crate::context::Context;
@@ -35,15 +35,16 @@ impl Session {
         ready
     }
 
-    /// Sends an offer or answer about NATs. Returns false while the session is not up or has no link.
-    pub(crate) fn send_traversal(&self, ctx: &mut Context, kind: TraversalType, text: &[u8]) -> bool {
+    /// Sends a message with a type of its own: an offer or answer about NATs, or a control frame. Returns
+    /// false while the session is not up or has no link.
+    pub(crate) fn send_aside(&self, ctx: &mut Context, msg_type: u8, body: &[u8]) -> bool {
         let ready = self.is_up() && self.link.is_some();
         if ready {
             ctx.lane(SendCommand::OnSession {
                 peer: self.peer.node_addr(),
                 epoch: None,
-                msg_type: kind.to_byte(),
-                body: text.to_vec(),
+                msg_type,
+                body: body.to_vec(),
             });
         }
         ready
@@ -90,9 +91,13 @@ impl Session {
         self.services.take().map_or(0, |waiting| waiting.messages.len() as u64)
     }
 
-    /// Notes that a message of a service arrived: the session is in use.
+    /// Notes that a message of a service or a control frame arrived: the session is in use. A node of nvpn
+    /// that gets no report of it for 5 s takes the session for broken, and makes new keys.
     pub(crate) fn note_service(&mut self, now: u64) {
         self.last_data = self.last_data.max(now);
+        if !self.is_with_weft() {
+            self.reports.want();
+        }
     }
 
     fn emit_service(&self, ctx: &mut Context, ports: DataPorts, bytes: Vec<u8>) {

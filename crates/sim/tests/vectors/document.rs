@@ -216,6 +216,7 @@ fn message_types_have_their_names() {
             "link" if byte == link::HOP => Some("Hop".to_owned()),
             "link" => LinkMessageType::from_byte(byte).map(|t| format!("{t:?}")),
             "session" if byte == session::ALIVE => Some("Alive".to_owned()),
+            "session" if byte == session::WHOLE_PACKET => Some("WholePacket".to_owned()),
             "session" if byte == session::RELAY_PROBE => Some("RelayProbe".to_owned()),
             "session" if byte == session::RELAY_PROBE_ANSWER => Some("RelayProbeAnswer".to_owned()),
             "session" if byte == fast::CAPABILITIES => Some("Capabilities".to_owned()),
@@ -236,7 +237,7 @@ fn message_types_have_their_names() {
     assert_eq!(links, 13 + defined(|b| LinkMessageType::from_byte(b).is_some()));
     assert_eq!(
         sessions,
-        5 + defined(|b| SessionMessageType::from_byte(b).is_some()
+        6 + defined(|b| SessionMessageType::from_byte(b).is_some()
             || TraversalType::from_byte(b).is_some()
             || SignalType::from_byte(b).is_some())
     );

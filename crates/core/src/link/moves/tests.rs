@@ -75,7 +75,11 @@ impl Bench {
         let outputs = std::iter::from_fn(|| self.ctx.next_output());
         let commands = outputs.filter_map(|output| match output {
             Output::Lane(command) => Some(command),
-            Output::Event(_) | Output::Outside { .. } | Output::Service { .. } | Output::Traversal { .. } => None,
+            Output::Event(_)
+            | Output::Outside { .. }
+            | Output::Service { .. }
+            | Output::Traversal { .. }
+            | Output::Control { .. } => None,
         });
         commands.collect()
     }
