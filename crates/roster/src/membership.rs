@@ -52,6 +52,18 @@ pub fn event(state: &State, signer: &Identity, now: u64, last: Option<u64>) -> R
     if state.admins.rank(&signer.public()).is_none() {
         return Err(MembershipError::NotAdmin);
     }
+    let body = Unsigned {
+        created_at: last.map_or(now, |last| now.max(last.saturating_add(1))),
+        kind: KIND,
+        tags: tags(state),
+        content: String::new(),
+    };
+    Ok(Event::sign(signer, body)?)
+}
+
+/// Returns the tags of the membership event of a network: all that it says about members.
+#[must_use]
+pub fn tags(state: &State) -> Vec<Vec<String>> {
     let tag = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let hex = |key: &PublicKey| HEXLOWER.encode(key.as_bytes());
     let mut tags = vec![
@@ -69,11 +81,5 @@ pub fn event(state: &State, signer: &Identity, now: u64, last: Option<u64>) -> R
             .iter()
             .map(|(key, name)| tag(&["alias", &hex(key), name.as_str()])),
     );
-    let body = Unsigned {
-        created_at: last.map_or(now, |last| now.max(last.saturating_add(1))),
-        kind: KIND,
-        tags,
-        content: String::new(),
-    };
-    Ok(Event::sign(signer, body)?)
+    tags
 }
