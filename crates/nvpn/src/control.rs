@@ -18,7 +18,7 @@ mod read;
 pub use emit::{capabilities, join_request, join_roster, join_roster_ack, ping, pong, roster};
 
 /// What all control frames begin with.
-pub const MAGIC: &[u8; 15] = b"NVPN-FIPS-CTRL\0";
+pub use weft_wire::session::CONTROL_MAGIC as MAGIC;
 /// The version that this module reads and writes.
 const VERSION: u64 = 1;
 /// The bytes of the longest frame, magic value included.
@@ -43,6 +43,8 @@ pub enum Frame {
         network: String,
         /// When it was sent, in seconds since 1970.
         sent_at: u64,
+        /// Whether a node of weft has sent it: the field `weft`, which nvpn has not.
+        weft: bool,
     },
     /// The answer, with the time of the question.
     Pong {
@@ -52,6 +54,8 @@ pub enum Frame {
         sent_at: u64,
         /// When the answer was sent.
         replied_at: u64,
+        /// Whether a node of weft has sent it.
+        weft: bool,
     },
     /// The signed list of members. What a frame says beside it counts for nothing.
     Roster(Box<Unverified>),

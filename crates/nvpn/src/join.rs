@@ -15,7 +15,9 @@ use crate::network_id::NetworkId;
 use crate::secret::Secret;
 use crate::shared_roster::{MAX_AHEAD, SharedRoster};
 
-/// What a link begins with.
+/// What each link of nvpn begins with.
+pub const SCHEME: &str = "nvpn://";
+/// What a link begins with that asks to join.
 pub const PREFIX: &str = "nvpn://join-request/";
 /// The bytes of the longest link.
 pub const MAX_LINK: usize = 384;

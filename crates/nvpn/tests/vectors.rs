@@ -77,7 +77,9 @@ fn frames_are_written_byte_for_byte() {
         ),
     ] {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert_eq!(text(&written), text(&bytes(kind)), "{kind}");
+        // Pings and pongs of weft have one field more.
+        let written_as_theirs = text(&written).replace(",\"weft\":true", "");
+        assert_eq!(written_as_theirs, text(&bytes(kind)), "{kind}");
         assert!(Frame::read(&written).is_ok(), "{kind}");
     }
 }

@@ -24,11 +24,13 @@ enum Frame<'a> {
     Ping {
         network_id: &'a str,
         sent_at: u64,
+        weft: bool,
     },
     Pong {
         network_id: &'a str,
         sent_at: u64,
         replied_at: u64,
+        weft: bool,
     },
     JoinRequest {
         requested_at: u64,
@@ -99,6 +101,7 @@ pub fn ping(network: &NetworkId, sent_at: u64) -> Vec<u8> {
     emit(Frame::Ping {
         network_id: network.as_str(),
         sent_at,
+        weft: true,
     })
 }
 
@@ -109,6 +112,7 @@ pub fn pong(network: &str, sent_at: u64, replied_at: u64) -> Vec<u8> {
         network_id: network,
         sent_at,
         replied_at,
+        weft: true,
     })
 }
 

@@ -25,6 +25,8 @@ struct Kind {
 struct PingBody {
     network_id: String,
     sent_at: u64,
+    #[serde(default)]
+    weft: bool,
 }
 
 #[derive(Deserialize)]
@@ -32,6 +34,8 @@ struct PongBody {
     network_id: String,
     sent_at: u64,
     replied_at: u64,
+    #[serde(default)]
+    weft: bool,
 }
 
 #[derive(Deserialize)]
@@ -119,10 +123,11 @@ impl Frame {
         let frame = envelope.frame.get();
         match parse::<Kind>(frame)?.kind.as_str() {
             "ping" => {
-                let PingBody { network_id, sent_at } = parse(frame)?;
+                let body: PingBody = parse(frame)?;
                 Ok(Self::Ping {
-                    network: network_id,
-                    sent_at,
+                    network: body.network_id,
+                    sent_at: body.sent_at,
+                    weft: body.weft,
                 })
             }
             "pong" => {
@@ -131,6 +136,7 @@ impl Frame {
                     network: body.network_id,
                     sent_at: body.sent_at,
                     replied_at: body.replied_at,
+                    weft: body.weft,
                 })
             }
             "roster" => {

@@ -19,14 +19,14 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 #[test]
-fn small_frames_have_the_bytes_of_nvpn() {
+fn small_frames_have_the_bytes_of_nvpn_and_the_mark() {
     assert_eq!(
         text(&ping(&network(), 5)),
-        r#"{"v":1,"frame":{"kind":"ping","network_id":"ab12","sent_at":5}}"#
+        r#"{"v":1,"frame":{"kind":"ping","network_id":"ab12","sent_at":5,"weft":true}}"#
     );
     assert_eq!(
         text(&pong("Their name", 5, 6)),
-        r#"{"v":1,"frame":{"kind":"pong","network_id":"Their name","sent_at":5,"replied_at":6}}"#
+        r#"{"v":1,"frame":{"kind":"pong","network_id":"Their name","sent_at":5,"replied_at":6,"weft":true}}"#
     );
     assert_eq!(
         text(&join_request(&network(), 7, "nas")),
@@ -63,6 +63,7 @@ fn written_frames_are_read_again() {
             Frame::Ping {
                 network: name(),
                 sent_at: 5,
+                weft: true,
             },
         ),
         (
@@ -71,6 +72,7 @@ fn written_frames_are_read_again() {
                 network: name(),
                 sent_at: 5,
                 replied_at: 6,
+                weft: true,
             },
         ),
         (roster(&roster_of(&event), &event), Frame::Roster(unverified())),
