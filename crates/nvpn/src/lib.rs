@@ -7,6 +7,7 @@
 //! | [`control`] | control frames: presence, capabilities, rosters, requests to join |
 //! | [`hint`] | the addresses in capabilities |
 //! | [`secret`] | secrets as text |
+//! | [`exchange`] | what this node and devices tell each other, and when |
 //! | [`join`] | the link that a device shows in order to join, and the token of a manual one |
 //!
 //! Read from nostr-vpn-core 4.1.19 and nostr-identity 0.4.0. `docs/protocol/nvpn.md` has every field
@@ -16,6 +17,7 @@
 //! seconds since 1970.
 
 pub mod control;
+pub mod exchange;
 pub mod hint;
 pub mod join;
 pub mod network_id;
