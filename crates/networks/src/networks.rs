@@ -134,6 +134,18 @@ impl Networks {
         self.iter().filter(|network| network.is_member(node)).collect()
     }
 
+    /// The identity of this node.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Whether a node can be reached now.
+    #[must_use]
+    pub fn is_reachable(&self, node: &PublicKey) -> bool {
+        self.reachable.contains(node)
+    }
+
     /// The key of this node.
     #[must_use]
     pub const fn own(&self) -> &PublicKey {

@@ -97,7 +97,8 @@ impl Networks {
 
 impl Network {
     /// Its name on this node, or its identifier.
-    pub(crate) fn label_or_id(&self) -> String {
+    #[must_use]
+    pub fn label_or_id(&self) -> String {
         self.label().map_or_else(|| self.id().to_string(), Name::to_string)
     }
 }

@@ -6,11 +6,14 @@ use std::net::SocketAddr;
 use weft_noise::PublicKey;
 use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
+use weft_wire::Subnet;
 
 use super::Networks;
 use super::asked::{Asked, MAX_ASKED};
 use super::requests::Request;
 use crate::document::{Document, Verdict};
+use crate::offers::MAX_OFFERED;
+use crate::reserved::not_offered;
 use crate::{Network, NetworkError};
 
 /// The decision of an administrator about a node that it admits.
@@ -113,6 +116,60 @@ impl Networks {
         network.take_in(identity, node, (name, approval.tags), now, unix)?;
         self.decide(node, Some(id), now)?;
         Ok(id)
+    }
+
+    /// Takes a device in that has shown its key to the owner of this node, and the name that it would like.
+    /// One that is a member stays as it is. Returns the network.
+    ///
+    /// # Errors
+    /// [`NetworkError`]
+    pub fn take_in_device(
+        &mut self,
+        of: Option<&str>,
+        device: &PublicKey,
+        (approval, wanted): (Approval, Option<Name>),
+        (now, unix): (u64, u64),
+    ) -> Result<NetworkId, NetworkError> {
+        if *device == self.own {
+            return Err(NetworkError::Itself(*device));
+        }
+        let id = self.find(of)?;
+        let asked = self.requests.find(device, now);
+        let wanted = wanted.or_else(|| asked?.name.clone());
+        let (identity, network) = self.with(id)?;
+        if let Some(name) = &approval.name {
+            let known = network.state().names.get(device);
+            if network.is_member(device) && known != Some(name) {
+                return Err(NetworkError::MemberAlready(
+                    network.name_of(device),
+                    network.label_or_id(),
+                ));
+            }
+            network.check_name(Some(device), name)?;
+        }
+        network.take_in(identity, device, (approval.name.or(wanted), approval.tags), now, unix)?;
+        self.requests.decide(device, Some(id), now);
+        self.changed = true;
+        Ok(id)
+    }
+
+    /// Takes what a device offers, as [`Networks::handle_document`] takes the offer of a node.
+    pub fn take_device_offer(&mut self, device: PublicKey, subnets: &BTreeSet<Subnet>, now: u64) {
+        let is_exit = |subnet: &Subnet| subnet.prefix_len() == 0;
+        let usable = subnets
+            .iter()
+            .filter(|subnet| is_exit(subnet) || not_offered(subnet).is_none());
+        let subnets: BTreeSet<Subnet> = usable.copied().take(MAX_OFFERED).collect();
+        for network in self.all.values_mut() {
+            // A refused offer is that of no member, or comes too often.
+            let _ = network.take_offer(&self.own, device, subnets.clone(), now);
+        }
+    }
+
+    /// Notes the request of a device without an invite, as [`Networks::handle_document`] does that of a node.
+    /// Returns whether it waits for a decision.
+    pub fn note_device_request(&mut self, device: PublicKey, name: Option<Name>, now: u64) -> bool {
+        self.requests.receive(device, name, now).1 == Verdict::Waits
     }
 
     /// Takes a node in that has asked and is to take over from a member.
