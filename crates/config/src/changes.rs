@@ -34,6 +34,7 @@ impl Config {
                 ("reach.port_mapping", self.reach.port_mapping != new.reach.port_mapping),
                 ("reach.uplinks", self.reach.uplinks != new.reach.uplinks),
                 ("lan.announce", self.lan.announce != new.lan.announce),
+                ("nvpn.enabled", self.nvpn != new.nvpn),
                 ("nostr.relays", self.nostr.relays != new.nostr.relays),
                 ("nostr.advertise", self.nostr.advertise != new.nostr.advertise),
                 ("rules.local", self.local_rules != new.local_rules),
@@ -111,6 +112,7 @@ impl Config {
         config.reach.port_mapping = new.reach.port_mapping;
         config.reach.uplinks = new.reach.uplinks;
         config.lan = new.lan;
+        config.nvpn = new.nvpn;
         config.nostr.clone_from(&new.nostr);
         config.local_rules.clone_from(&new.local_rules);
         config.networks.clone_from(&new.networks);
@@ -177,6 +179,7 @@ mod tests {
         ("reach.port_mapping", "false"),
         ("reach.uplinks", "\"off\""),
         ("lan.announce", "\"off\""),
+        ("nvpn.enabled", "false"),
         ("rules.local", "[\"deny from any to any tcp/25\"]"),
         ("networks.advertise_routes", "[\"192.168.7.0/24\"]"),
         ("networks.accept_routes", "true"),
@@ -242,6 +245,7 @@ mod tests {
                 "reach.port_mapping",
                 "reach.uplinks",
                 "lan.announce",
+                "nvpn.enabled",
                 "rules.local",
                 "networks.advertise_routes",
                 "networks.accept_routes",

@@ -51,6 +51,8 @@ pub struct Config {
     pub reach: ReachConfig,
     /// `[lan]`
     pub lan: LanConfig,
+    /// Whether nvpn devices can be members of the networks of this node (`nvpn.enabled`).
+    pub nvpn: bool,
     /// `[nostr]`
     pub nostr: NostrConfig,
     /// Rules for packets of peers to this node, before those of networks (`rules.local`).
@@ -439,6 +441,7 @@ impl Default for Config {
                 uplinks: UplinkUse::Spare,
             },
             lan: LanConfig::default(),
+            nvpn: true,
             nostr: NostrConfig::default(),
             local_rules: Vec::new(),
             networks: NetworksConfig::default(),

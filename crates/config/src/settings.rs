@@ -42,6 +42,9 @@ impl Config {
         self.read_mesh(root.section("mesh")?)?;
         self.read_reach(root.section("reach")?)?;
         self.read_lan(root.section("lan")?)?;
+        let mut nvpn = root.section("nvpn")?;
+        nvpn.flag("enabled", &mut self.nvpn)?;
+        nvpn.finish()?;
         self.read_nostr(root.section("nostr")?)?;
         self.read_rules(root.section("rules")?)?;
         self.read_dns(root.section("dns")?)?;

@@ -115,6 +115,10 @@ pub(super) const TEXT: &str = r#"# Configuration of a weft node. Lines that begi
 # "off": nothing is sent, and no node is found.
 #announce = "members"
 
+#[nvpn]
+# Whether devices with the VPN nvpn can be members of the networks of this node.
+#enabled = true
+
 #[nostr]
 # Relays of Nostr through which this node and its peers find each other although they have no neighbour in
 # common, at most 8, as "wss://relay.example". A relay sees the address and key of this node. Without

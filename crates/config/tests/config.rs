@@ -262,7 +262,7 @@ fn the_first_file_shows_the_defaults() {
         text.push_str(setting.unwrap_or(line));
         text.push('\n');
     }
-    assert_eq!(settings, 83, "every setting, every table, and [[peer]]");
+    assert_eq!(settings, 85, "every setting, every table, and [[peer]]");
     let shown = parse(&text.replace("npub1...", &npub(1))).unwrap();
     assert_eq!(shown.peers.len(), 1);
     let default = Config {
@@ -284,7 +284,7 @@ fn each_fault_is_one_exact_line() {
         ("[identity]\nfile = 1", "2: identity.file: unknown key; the only one here is key_file"),
         (
             "\n[peers]\nx = 1",
-            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer",
+            "2: peers: unknown key; did you mean peer?; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nvpn, nostr, rules, dns, networks, reports, perf, control, log, peer",
         ),
         (
             "[mesh]\nallow = [\"me\"]",
@@ -295,7 +295,7 @@ fn each_fault_is_one_exact_line() {
             "2: rules.local[1]: the word `from` follows `allow` or `deny`; as in \"deny from tag:guest to any tcp/22\"",
         ),
         ("[tun]\n\"a\\nb\" = 1", "2: tun.a\\nb: unknown key; the ones here are name, mtu, offload, addresses, routes, advertise_exit, exit, exit_strict, exit_lan, exit_inbound"),
-        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer"),
+        ("b = 1\na = 1", "1: b: unknown key; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nvpn, nostr, rules, dns, networks, reports, perf, control, log, peer"),
         (
             "[reach]\nstun = [\"stun.example.org\"]",
             "2: reach.stun[0]: 'stun.example.org' is not host:port; write it as \"stun.example.org:3478\"",
@@ -427,7 +427,7 @@ fn each_fault_is_one_exact_line() {
         ("[log]\nlevel = \"info", "2: level: a quotation mark is missing; write level = \"...\""),
         ("[log]\nlevel =", "2: level: the value is missing"),
         ("the peers", "1: 'the peers' is neither a setting nor a comment; begin a comment with #"),
-        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nostr, rules, dns, networks, reports, perf, control, log, peer"),
+        ("open = true", "1: open: unknown key; it belongs below a line [mesh]; the ones here are lanes, prefer_lanes, identity, udp, fast, tun, link, rekey, session, mesh, reach, lan, nvpn, nostr, rules, dns, networks, reports, perf, control, log, peer"),
     ]
     .map(|(text, line)| (text.to_owned(), line.to_owned()))
     .into_iter()
