@@ -203,13 +203,16 @@ pub enum NetworkCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         accept_s: Option<u32>,
     },
-    /// Takes a node in that has asked: [`crate::status::NetworkList`] of that network.
+    /// Takes a node in that has asked, or an nvpn device: [`crate::status::NetworkList`] of that network.
     Approve {
         /// The network.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         network: Option<String>,
-        /// Its npub.
+        /// Its npub, or the link that an nvpn device shows.
         node: String,
+        /// Whether it is an nvpn device that was told of the network and of this node by hand.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        nvpn: bool,
         /// Its name; `None` for the one that it would like.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,

@@ -33,7 +33,7 @@ pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, Neighb
 pub use self::networks::{
     AskedAtState, AskedAtStatus, AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList,
     NetworkState, NetworkStatus, NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedList,
-    SignedStatus, Why,
+    SignedStatus, SoughtStatus, Why,
 };
 pub use self::node::{
     ExitStatus, FaultsStatus, LanesStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, ServesStatus,

@@ -353,6 +353,21 @@ pub struct MemberStatus {
     /// Seconds since something authentic of it was last received; `None`: not since this node has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_s: Option<u64>,
+    /// Whether it has shown to be a device with the VPN nvpn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub nvpn: bool,
+    /// It was approved as an nvpn device, and has not confirmed that it is a member.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sought: Option<SoughtStatus>,
+}
+
+/// An nvpn device that is to be told that it is a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SoughtStatus {
+    /// For how many seconds more.
+    pub left_s: u64,
+    /// How far that is, as text for the user.
+    pub why: String,
 }
 
 impl MemberStatus {

@@ -264,6 +264,8 @@ fn member(member: &MemberStatus) -> MemberStatus {
         tags: member.tags.clone(),
         standing: member.standing,
         heard_s: member.heard_s,
+        nvpn: member.nvpn,
+        sought: None,
     }
 }
 
