@@ -44,6 +44,7 @@ mod network_commands;
 mod network_list;
 mod networks;
 mod nostr;
+mod nvpn;
 mod other_port;
 mod peers;
 mod perf;

@@ -96,6 +96,7 @@ impl Daemon {
         if old.differs(&self.desired, |of| &of.guests) {
             self.node.set_guests(self.desired.guests);
         }
+        self.switch_nvpn();
         // Packets of a new member pass only once it has rules, so they go before its session.
         if old.differs(&self.desired, |of| &of.rules.peers) {
             let rules = self.desired.rules.peers.clone();
@@ -123,6 +124,7 @@ impl Daemon {
         let difference = peers::apply(&self.desired.members, before, &mut self.node, now);
         for key in &difference.removed {
             self.documents.remove_peer(*key);
+            self.nvpn.remove_peer(*key);
         }
         for key in &difference.added {
             self.recall(now, key);

@@ -135,7 +135,8 @@ impl Daemon {
         }
     }
 
-    /// Says of the members of a list which of them can be reached, and when they were last heard.
+    /// Says of the members of a list which of them can be reached, when they were last heard, and which are
+    /// nvpn devices.
     pub(super) fn add_standings(&self, list: &mut NetworkList, now: u64) {
         let peers = self.node.peer_status(now).map(|mut peer| {
             self.facts.judge(&mut peer, now);
@@ -146,6 +147,7 @@ impl Daemon {
             if let Some((standing, heard)) = peers.get(&member.address) {
                 member.standing = Some(*standing);
                 member.heard_s = heard.map(|ms| ms / 1_000);
+                self.add_device(member, now);
             }
         }
     }

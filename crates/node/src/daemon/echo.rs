@@ -57,6 +57,16 @@ impl Echoes {
 
     /// Registers an echo and returns the command that sends it.
     pub(super) fn send(&mut self, peer: NodeAddr, timeout: Duration, reply: Option<Reply>) -> Command {
+        let seq = self.expect(peer, timeout, reply);
+        Command::Send(SendCommand::Echo {
+            peer,
+            token: self.token,
+            seq,
+        })
+    }
+
+    /// Registers an echo that is sent otherwise, and returns its number.
+    pub(super) fn expect(&mut self, peer: NodeAddr, timeout: Duration, reply: Option<Reply>) -> u16 {
         let seq = self.next;
         self.next = self.next.wrapping_add(1);
         let sent = Instant::now();
@@ -69,11 +79,19 @@ impl Echoes {
                 until: sent + timeout,
             },
         );
-        Command::Send(SendCommand::Echo {
-            peer,
-            token: self.token,
-            seq,
-        })
+        seq
+    }
+
+    /// Takes the oldest echo to a peer whose answers have no number.
+    pub(super) fn answered_by(&mut self, peer: NodeAddr) -> Option<Waiting> {
+        let of_peer = |(_, waiting): &(&u16, &Waiting)| waiting.peer == peer;
+        let oldest = self
+            .waiting
+            .iter()
+            .filter(of_peer)
+            .min_by_key(|(_, waiting)| waiting.sent);
+        let seq = *oldest?.0;
+        self.waiting.remove(&seq)
     }
 
     /// Takes the echo that an answer belongs to.

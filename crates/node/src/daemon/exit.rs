@@ -262,6 +262,15 @@ impl Daemon {
         if peer.session.is_none() {
             return Ok(());
         }
+        if let Some(seen) = self.nvpn.seen(boottime_ms(), key).filter(|_| !peer.require_fast) {
+            let silence = || {
+                format!(
+                    "{name}, an nvpn device, has not answered for {} s",
+                    seen.heard_ms / 1_000
+                )
+            };
+            return if seen.is_online() { Ok(()) } else { Err(silence()) };
+        }
         match peer.frames {
             Frames::Fast(_) | Frames::Relayed(_) if peer.fast => {}
             Frames::Fast(_) | Frames::Relayed(_) if is_unlinked => return Err(unreached()),

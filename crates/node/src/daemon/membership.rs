@@ -43,11 +43,11 @@ impl Daemon {
         Ok(request_list(&self.networks, now))
     }
 
-    /// Takes a node in that has asked. Returns the network.
+    /// Takes a node in that has asked, or an nvpn device. Returns the network.
     pub(super) fn approve(
         &mut self,
         network: Option<&str>,
-        node: &str,
+        (node, nvpn): (&str, bool),
         name: Option<&str>,
         tags: &[String],
         times: (u64, u64),
@@ -56,6 +56,9 @@ impl Daemon {
             name: name.map(Name::host).transpose().map_err(|error| error.to_string())?,
             tags: Name::labels(tags).map_err(|error| error.to_string())?,
         };
+        if nvpn || node.starts_with(weft_nvpn::join::SCHEME) || self.asks_as_device(node) {
+            return self.approve_device(network, node, approval, times);
+        }
         let approved = self.networks.approve(network, &key(node)?, approval, times);
         approved.map_err(|error| error.to_string())
     }

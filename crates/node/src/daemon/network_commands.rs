@@ -92,10 +92,12 @@ impl Daemon {
             NetworkCommand::Approve {
                 network,
                 node,
+                nvpn,
                 name,
                 tags,
             } => {
-                let approved = self.approve(network.as_deref(), &node, name.as_deref(), &tags, times);
+                let node = (node.as_str(), nvpn);
+                let approved = self.approve(network.as_deref(), node, name.as_deref(), &tags, times);
                 approved.map(Done::about)
             }
             NetworkCommand::Create { name, host } => self.create(&name, host, times.1),

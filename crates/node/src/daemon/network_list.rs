@@ -84,6 +84,8 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
             tags: member.tags.iter().map(ToString::to_string).collect(),
             standing: None,
             heard_s: None,
+            nvpn: false,
+            sought: None,
         })
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));

@@ -20,6 +20,8 @@ impl Daemon {
     pub(super) fn handle_segment(&mut self, peer: PublicKey, ports: DataPorts, bytes: &[u8]) {
         if ports.dst == weft_stream::PORT {
             self.documents.handle_segment(boottime_ms(), peer, bytes);
+        } else if ports.dst == weft_nvpn::control::PORT {
+            self.handle_device_segment(peer, bytes);
         } else if ports.dst == weft_wire::check::PORT {
             self.handle_check(&peer, bytes);
         } else if ports.dst == weft_wire::grant::PORT {
@@ -55,6 +57,10 @@ impl Daemon {
         }
         for (to, document) in self.networks.take_documents() {
             active = true;
+            // It reads none.
+            if self.nvpn.is_device(&to) {
+                continue;
+            }
             let farewell = self.networks.farewell(&to, &document);
             match self.documents.send(now, to, document) {
                 Ok(id) => self.farewells.note_sent(id, farewell),
@@ -154,6 +160,7 @@ impl Daemon {
         }
         let idle = self.networks.iter().next().is_none() && self.configuration.config.tun.exit.is_none();
         if idle && self.desired.rules.next.is_none() {
+            self.look_for_devices(now);
             self.count_at = Some(Instant::now() + Duration::from_secs(3600));
             return;
         }
@@ -161,7 +168,10 @@ impl Daemon {
         let peers = self.node.peer_status(now);
         let up = peers.filter(|peer| peer.link.is_some() || peer.session.is_some());
         let strangers = self.node.stranger_status(now).map(|stranger| stranger.key);
-        let reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
+        let mut reachable: BTreeSet<PublicKey> = up.map(|peer| peer.key).chain(strangers).collect();
+        // A device reads no documents of weft.
+        reachable.retain(|key| !self.nvpn.is_device(key));
+        self.look_for_devices(now);
         self.tell_own_addresses(now);
         self.networks.set_reachable(reachable, now);
         self.ask_exit(now);

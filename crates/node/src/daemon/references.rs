@@ -5,6 +5,7 @@ use weft_control::{ErrorCode, MemberCommand, NetworkCommand, Refusal};
 use weft_desired::references::NotFound;
 use weft_networks::{MemberChange, RuleChange};
 use weft_noise::PublicKey;
+use weft_nvpn::join::SCHEME;
 use weft_os::clock::boottime_ms;
 
 use super::run::Daemon;
@@ -67,6 +68,8 @@ impl Daemon {
                     }
                 }
             }
+            // The link of a device has its key.
+            NetworkCommand::Approve { node, .. } if node.starts_with(SCHEME) => {}
             NetworkCommand::Approve { node, .. } | NetworkCommand::Deny { node } => {
                 *node = self.requester(node)?.to_string();
             }

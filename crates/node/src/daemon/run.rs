@@ -40,6 +40,7 @@ use super::looks::Looks;
 use super::moves::MoveLog;
 use super::netcheck::Netcheck;
 use super::nostr::Signalling;
+use super::nvpn::Nvpn;
 use super::port_mapping::PortMapping;
 use super::reaching::Reaching;
 use super::reports::Reports;
@@ -97,6 +98,7 @@ pub(super) struct Daemon {
     pub(super) lan: Lan,
     pub(super) nostr: Signalling,
     pub(super) documents: Documents<PublicKey>,
+    pub(super) nvpn: Nvpn,
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
     pub(super) saving: Saving,
@@ -145,6 +147,7 @@ pub(super) struct Parts {
     pub(super) lan: Lan,
     pub(super) nostr: Signalling,
     pub(super) documents: Documents<PublicKey>,
+    pub(super) nvpn: Nvpn,
     pub(super) resolvers: Resolvers,
     pub(super) host: HostWatch,
     pub(super) log: Option<LogControl>,
@@ -175,6 +178,7 @@ impl Daemon {
             lan,
             nostr,
             documents,
+            nvpn,
             resolvers,
             host,
             log,
@@ -210,6 +214,7 @@ impl Daemon {
             lan,
             nostr,
             documents,
+            nvpn,
             count_at: None,
             saving,
             verifier,
@@ -321,10 +326,11 @@ impl Daemon {
                     Output::Outside { from, datagram } => self.handle_outside(from, &datagram),
                     Output::Service { peer, ports, bytes } => self.handle_segment(peer, ports, &bytes),
                     Output::Traversal { peer, kind, text } => self.handle_traversal(&peer, kind, &text),
+                    Output::Control { peer, bytes } => self.handle_control_frame(peer, &bytes),
                 }
             }
             let active = self.drive_networks() | self.drive_reaching() | self.drive_stun();
-            let active = active | self.drive_lifetimes() | self.drive_hops();
+            let active = active | self.drive_lifetimes() | self.drive_hops() | self.drive_nvpn();
             if !(active | self.drive_netcheck() | self.drive_lan() | self.drive_nostr()) {
                 break;
             }
@@ -343,6 +349,7 @@ impl Daemon {
         let networks = [
             self.networks.timeout().filter(|_| !rests),
             self.documents.poll_timeout().filter(|_| !rests),
+            self.nvpn.timeout(),
             self.reaching.timeout(),
             self.lifetimes.timeout(),
             self.stun.poll_timeout().map(|(at, _)| at),
@@ -623,6 +630,10 @@ impl Daemon {
                     // Its answer tells a node that drops echoes from one that is off.
                     self.check_peers(Some(&key));
                     let timeout = self.echo_timeout(&key, Duration::from_millis(timeout_ms.into()));
+                    if self.nvpn.is_device(&key) {
+                        self.echoes.expect(key.node_addr(), timeout, Some(reply));
+                        return self.ping_device(&key);
+                    }
                     let command = self.echoes.send(key.node_addr(), timeout, Some(reply));
                     let token = self.echoes.token();
                     self.lanes
@@ -666,7 +677,7 @@ impl Daemon {
         TraceDocument::new(&traces, &self.facts.counters(&self.node, &lanes), &of_lanes)
     }
 
-    fn pong(&mut self, waiting: Waiting, answered: bool) {
+    pub(super) fn pong(&mut self, waiting: Waiting, answered: bool) {
         let Some(status) = self.node.status_of(boottime_ms(), waiting.peer) else {
             return;
         };

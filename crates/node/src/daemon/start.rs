@@ -49,6 +49,7 @@ use super::lan::Lan;
 use super::lanes::MoreLanes;
 use super::local_ends::LocalEnds;
 use super::nostr::Signalling;
+use super::nvpn::Nvpn;
 use super::reaching::Reaching;
 use super::reports::Reports;
 use super::resolvers::Resolvers;
@@ -287,6 +288,7 @@ impl Rest {
             lookups,
             lan: Lan::new(),
             documents: Documents::new(weft_stream::PORT, weft_stream::Limits::default(), seed),
+            nvpn: Nvpn::new(key, seed),
             host: watch_host(config, key.node_addr(), index, broker.as_ref().ok())?,
             resolvers: Resolvers::start(broker),
             configuration: Configuration::start(self.config, broker, self.confirm),
@@ -308,6 +310,7 @@ fn node(config: &Config, lanes: u8, unproven_per_second: u64, identity: Arc<Iden
     );
     node.listen(vec![
         weft_stream::PORT,
+        weft_nvpn::control::PORT,
         weft_reach::PORT,
         weft_wire::check::PORT,
         weft_wire::grant::PORT,

@@ -1,7 +1,7 @@
 //! The state of the node as documents: what the core and the lanes know, in the terms of
 //! [`weft_control::status`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -78,6 +78,8 @@ pub(super) struct Facts {
     pub(super) no_network: bool,
     /// The peers that have ever used fast frames.
     pub(super) fast: FastPeers,
+    /// The peers that are nvpn devices.
+    pub(super) nvpn: BTreeSet<PublicKey>,
     /// The interface of each underlay socket that is bound to one.
     pub(super) devices: BTreeMap<SocketId, String>,
     /// The largest UDP payload of FIPS frames.
@@ -166,6 +168,7 @@ impl Facts {
             member_of: BTreeMap::new(),
             no_network: false,
             fast,
+            nvpn: BTreeSet::new(),
             devices: BTreeMap::new(),
             payload: config.udp.payload(),
             started: Instant::now(),
@@ -335,7 +338,10 @@ impl Facts {
         FramesStatus {
             kind,
             suite: suite.map(|suite| suite.name().to_owned()),
-            why: why_frames(peer.frames).to_owned(),
+            why: match self.nvpn.contains(&peer.key) {
+                true => "the peer is an nvpn device".to_owned(),
+                false => why_frames(peer.frames).to_owned(),
+            },
             required: peer.require_fast,
             downgraded_unix: downgraded,
         }
@@ -474,7 +480,7 @@ impl Facts {
                 core,
             }),
             member_of: self.member_of.get(&peer.key).cloned().unwrap_or_default(),
-            routes: self.subnets.status(peer),
+            routes: self.subnets.status(peer, self.nvpn.contains(&peer.key)),
         }
     }
 }
