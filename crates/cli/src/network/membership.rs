@@ -7,6 +7,7 @@ use weft_config::peer::NodeRef;
 use weft_control::status::RequestList;
 use weft_control::{ControlCommand, NetworkCommand};
 use weft_noise::PublicKey;
+use weft_nvpn::join::{JoinLink, SCHEME};
 use weft_store::state::StatePaths;
 
 use super::text::Wanted;
@@ -34,8 +35,12 @@ pub(crate) struct RequestsArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ApproveArgs {
-    /// The node's npub, as `weft requests` shows it
-    node: NodeRef,
+    /// The node's npub, as `weft requests` shows it, or the link that an nvpn device shows
+    #[arg(value_name = "NODE", value_parser = approved)]
+    node: String,
+    /// The node is an nvpn device that was told the network's identifier and this node's npub by hand
+    #[arg(long)]
+    nvpn: bool,
     /// Its name [default: the one that it would like]
     #[arg(long)]
     name: Option<String>,
@@ -103,15 +108,17 @@ pub(crate) fn requests(paths: &StatePaths, args: &RequestsArgs) -> Result<(), Fa
 }
 
 pub(crate) fn approve(paths: &StatePaths, args: ApproveArgs) -> Result<(), Failure> {
-    let node = args.node.to_string();
+    let node = args.node;
+    let npub = JoinLink::read(&node).map_or_else(|_| node.clone(), |link| link.device.to_string());
     let command = NetworkCommand::Approve {
         network: args.of.network,
-        node: node.clone(),
+        node,
+        nvpn: args.nvpn,
         name: args.name,
         tags: args.tag,
     };
     carry_out(paths, command, args.of.json, |approved| {
-        text::approved(approved.networks.first(), &node)
+        text::approved(approved.networks.first(), &npub)
     })
 }
 
@@ -125,6 +132,17 @@ pub(crate) fn deny(paths: &StatePaths, args: &DenyArgs) -> Result<(), Failure> {
         args.json,
         |_: &RequestList| "denied\n".to_owned(),
     )
+}
+
+/// Reads an npub, a name, or the link of an nvpn device. The daemon reads the rest of a link.
+fn approved(text: &str) -> Result<String, String> {
+    match text.trim() {
+        link if link.starts_with(SCHEME) => Ok(link.to_owned()),
+        node => node
+            .parse()
+            .map(|node: NodeRef| node.to_string())
+            .map_err(|error| error.to_string()),
+    }
 }
 
 /// Reads 10m or 2h: 1 minute to 24 hours.

@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use serde_json::Value;
 use weft_control::status::{
     AskedAtStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList,
-    ShadowedStatus, Standing,
+    ShadowedStatus, SoughtStatus, Standing,
 };
 use weft_networks::fingerprint;
 use weft_noise::PublicKey;
@@ -366,8 +366,16 @@ pub(super) fn approved(network: Option<&NetworkStatus>, node: &str) -> String {
     let (Some(network), Some(member)) = (network, member) else {
         return "approved\n".to_owned();
     };
+    let sought = member.sought.as_ref().map(|sought| {
+        format!(
+            "As an nvpn device it has to be told, for which this machine seeks it for {}: {}\n",
+            time(sought.left_s),
+            sought.why
+        )
+    });
+    let sought = sought.unwrap_or_default();
     format!(
-        "{} is a member of {}, with the addresses {} and {}\n{}",
+        "{} is a member of {}, with the addresses {} and {}\n{sought}{}",
         member.name.as_deref().unwrap_or(&member.npub),
         name(network),
         member.ipv4.map_or_else(|| "-".to_owned(), |ip| ip.to_string()),
@@ -543,7 +551,14 @@ fn presence(member: &MemberStatus) -> Option<String> {
         Standing::Connecting => heard("connecting"),
         Standing::Offline => heard("offline"),
     };
-    own_part(member).or_else(|| member.standing.map(presence))
+    let sought = |sought: &SoughtStatus| format!("sought for {} more: {}", time(sought.left_s), sought.why);
+    let told = member.sought.as_ref().map(sought);
+    let presence = own_part(member).or(told).or_else(|| member.standing.map(presence))?;
+    Some(if member.nvpn {
+        format!("{presence}, nvpn")
+    } else {
+        presence
+    })
 }
 
 fn time(seconds: u64) -> String {

@@ -15,6 +15,8 @@ fn member(npub: &str, admin: bool, own: bool) -> MemberStatus {
         tags: Vec::new(),
         standing: None,
         heard_s: None,
+        nvpn: false,
+        sought: None,
     }
 }
 
