@@ -83,6 +83,7 @@ mod beside {
     mod no_dead_ends;
     mod nostr;
     mod nostr_tls;
+    mod nvpn;
     mod observe;
     mod one_command;
     mod one_lan;
