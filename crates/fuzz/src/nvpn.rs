@@ -3,6 +3,7 @@
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_nostr::event::{Event, Unsigned};
 use weft_nvpn::control::{self, Frame, MAGIC, MAX_FRAME};
+use weft_nvpn::exchange::Exchange;
 use weft_nvpn::join::{JoinLink, MAX_LINK, Pending, manual_token};
 use weft_nvpn::network_id::NetworkId;
 use weft_nvpn::secret::Secret;
@@ -39,6 +40,7 @@ fn key() -> PublicKey {
 /// Text as a control frame. What it says can be said again.
 fn frame(text: &str) {
     let bytes = [&MAGIC[..], text.as_bytes()].concat();
+    exchange(&bytes);
     let Ok(read) = Frame::read(&bytes) else { return };
     assert!(bytes.len() <= MAX_FRAME && control::is_control(&bytes));
     let network = NetworkId::new("ab12").unwrap();
@@ -48,6 +50,7 @@ fn frame(text: &str) {
             network,
             sent_at,
             replied_at,
+            ..
         } => control::pong(network, *sent_at, *replied_at),
         Frame::JoinRosterAck { id } => control::join_roster_ack(id),
         Frame::JoinRequest { requested_at, name, .. } => control::join_request(&network, *requested_at, name),
@@ -56,11 +59,24 @@ fn frame(text: &str) {
     };
     let back = Frame::read(&again).unwrap();
     match (&read, &back) {
-        // The network is another one, and the secret of older versions is not written.
+        // The network is another one, the mark is that of weft, and the secret of older versions is not written.
         (Frame::Ping { sent_at, .. }, Frame::Ping { sent_at: back, .. }) => assert_eq!(sent_at, back),
+        (Frame::Pong { replied_at, .. }, Frame::Pong { replied_at: back, .. }) => assert_eq!(replied_at, back),
         (Frame::JoinRequest { name, .. }, Frame::JoinRequest { name: back, .. }) => assert_eq!(name, back),
         _ => assert_eq!(read, back),
     }
+}
+
+/// Bytes as what a member sends. They have at most two answers, and keep the node awake for nothing.
+fn exchange(bytes: &[u8]) {
+    let network = NetworkId::new("ab12").unwrap();
+    let mut exchange = Exchange::new(identity().public());
+    exchange.set_peers(0, &[(key(), [network].into())].into());
+    let _ = exchange.handle_datagram((0, NOW), key(), bytes);
+    let _ = exchange.handle_document((0, NOW), key(), bytes);
+    assert!(std::iter::from_fn(|| exchange.poll_output()).count() <= 4);
+    exchange.handle_timeout((0, NOW));
+    assert!(exchange.poll_timeout().is_none_or(|at| at > 0));
 }
 
 /// Text as an event with a list of members, without a signature that holds.
