@@ -42,9 +42,7 @@ impl Config {
         self.read_mesh(root.section("mesh")?)?;
         self.read_reach(root.section("reach")?)?;
         self.read_lan(root.section("lan")?)?;
-        let mut nvpn = root.section("nvpn")?;
-        nvpn.flag("enabled", &mut self.nvpn)?;
-        nvpn.finish()?;
+        self.read_nvpn(root.section("nvpn")?)?;
         self.read_nostr(root.section("nostr")?)?;
         self.read_rules(root.section("rules")?)?;
         self.read_dns(root.section("dns")?)?;
@@ -159,6 +157,11 @@ impl Config {
             ("off", Announce::Off),
         ];
         section.one_of("announce", &mut self.lan.announce, &ANNOUNCE)?;
+        section.finish()
+    }
+
+    fn read_nvpn(&mut self, mut section: Section<'_>) -> Result<(), Fault> {
+        section.flag("enabled", &mut self.nvpn)?;
         section.finish()
     }
 

@@ -38,7 +38,7 @@ fn each_pair_exchanges_packets_and_whole_streams() {
     }
 }
 
-/// The nodes that are no neighbours reach each other through a daemon of nvpn.
+/// Nodes without a direct link reach each other through a daemon of nvpn.
 #[test]
 fn packets_pass_through_a_device() {
     let Some(program) = binary() else { return };
