@@ -26,7 +26,7 @@ pub const PING: u64 = 10_000;
 pub const FIRST_PING: u64 = 5_000;
 /// The interval between pings of a peer that answers none, in ms. It may be a node of FIPS.
 pub const RARE_PING: u64 = 30_000;
-/// How long a device counts as there after a control frame, in ms (nvpn 4.1.19).
+/// The time after the last control frame of a device for which it counts as online, in ms (nvpn 4.1.19).
 pub const ONLINE: u64 = 20_000;
 /// The interval between two lists, and between two capabilities, to one device, in ms (nvpn 4.1.19).
 pub const REPEAT: u64 = 60_000;
@@ -42,7 +42,7 @@ pub const MAX_JOINS: usize = 8;
 pub const LEAVE: u64 = 60_000;
 /// How long a list that says something else than the records stays, in ms: the records may be on their way.
 pub const RIVAL: u64 = 10_000;
-/// The bytes of the longest document that is read of a node that is no member.
+/// The length limit of documents from nodes that are not members, in bytes.
 pub const MAX_OF_OTHERS: usize = 4_096;
 /// The shortest interval between two events of one device whose signatures are verified, in ms.
 pub const VERIFY: u64 = 1_000;
@@ -222,6 +222,12 @@ impl Exchange {
         })
     }
 
+    /// Returns whether a peer is a device.
+    #[must_use]
+    pub fn is_device(&self, peer: &PublicKey) -> bool {
+        self.peers.get(peer).is_some_and(|peer| peer.heard.is_some())
+    }
+
     /// Returns the peers that are devices.
     pub fn devices(&self) -> impl Iterator<Item = &PublicKey> {
         let devices = self.peers.iter().filter(|(_, peer)| peer.heard.is_some());
@@ -292,7 +298,7 @@ impl Exchange {
         }
     }
 
-    /// Handles a control frame in the session with a peer. One of a peer that is no member is ignored.
+    /// Handles a control frame in the session with a peer. Frames of nodes that are not members are ignored.
     ///
     /// # Errors
     /// [`FrameError`]: the frame is not understood.
@@ -306,7 +312,7 @@ impl Exchange {
             return Ok(());
         }
         match Frame::read(bytes)? {
-            // Two nodes of weft whose sessions lack its messages are no devices to each other.
+            // The peer is a node of weft without fast frames.
             Frame::Ping { weft: true, .. } | Frame::Pong { weft: true, .. } => {
                 if let Some(peer) = self.peers.get_mut(&from) {
                     (peer.is_weft, peer.heard) = (true, None);

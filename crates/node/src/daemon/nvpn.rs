@@ -41,8 +41,8 @@ pub(super) struct Nvpn {
     unknown: BTreeSet<PublicKey>,
     /// Devices whose requests wait for a decision.
     asking: BTreeSet<PublicKey>,
-    /// Why the last list was not signed.
-    unsigned: Option<String>,
+    /// Why the last list of a network was not signed.
+    unsigned: BTreeMap<network_id::NetworkId, String>,
     /// When a more senior administrator of a network was last up, in ms.
     seniors: BTreeMap<NetworkId, u64>,
 }
@@ -64,7 +64,7 @@ impl Nvpn {
             seed,
             unknown: BTreeSet::new(),
             asking: BTreeSet::new(),
-            unsigned: None,
+            unsigned: BTreeMap::new(),
             seniors: BTreeMap::new(),
         }
     }
@@ -82,7 +82,7 @@ impl Nvpn {
 
     /// Returns whether a peer is a device.
     pub(super) fn is_device(&self, peer: &PublicKey) -> bool {
-        self.exchange.seen(0, peer).is_some()
+        self.exchange.is_device(peer)
     }
 
     /// Forgets a peer.
@@ -142,7 +142,7 @@ impl Daemon {
         self.nvpn.unknown = without.copied().collect();
     }
 
-    /// Forgets what belongs to networks that this node is no administrator of.
+    /// Forgets the lists of all networks but those that this node administers.
     fn retain_lists(&mut self) {
         let own = self.networks.own();
         let administered = |network: &&Network| network.is_member(own) && network.is_admin(own);
@@ -182,52 +182,36 @@ impl Daemon {
         let exchange = &self.nvpn.exchange;
         let joining: BTreeSet<_> = exchange.joining().cloned().collect();
         let leaving: BTreeSet<_> = exchange.leaving().cloned().collect();
-        for network in self
-            .networks
-            .iter()
-            .filter(|network| network.is_member(&own) && network.is_admin(&own))
-        {
-            let (id, state) = (network.id(), network.state());
-            let Some(of_nvpn) = nvpn_id(id) else { continue };
+        let administered = |network: &&Network| network.is_member(&own) && network.is_admin(&own);
+        for network in self.networks.iter().filter(administered) {
+            let Some(id) = nvpn_id(network.id()) else { continue };
             let reached = |key: &PublicKey| *key == own || self.networks.is_reachable(key);
-            if membership::signer(state, reached) != Some(own) {
-                self.nvpn.seniors.insert(id, now);
-            } else if membership::signer(state, |_| true) != Some(own) {
-                // Nothing is known of it yet: the records of this node may be old.
-                self.nvpn.seniors.entry(id).or_insert(now);
-            }
-            let alone = self
-                .nvpn
-                .seniors
-                .get(&id)
-                .is_none_or(|at| now.saturating_sub(*at) >= SENIOR);
-            let asks = joining.contains(&of_nvpn);
-            let has = leaving.contains(&of_nvpn) || self.nvpn.exchange.has_devices(&of_nvpn);
-            if !(asks || alone && has) {
+            let signs = is_signer(&mut self.nvpn.seniors, network, (own, reached), now);
+            let has = leaving.contains(&id) || self.nvpn.exchange.has_devices(&id);
+            if !(joining.contains(&id) || signs && has) {
                 continue;
             }
-            match self
-                .nvpn
-                .exchange
-                .sign(&of_nvpn, state, self.networks.identity(), (now, unix_s()))
-            {
+            let records = (network.state(), network.revision());
+            let identity = self.networks.identity();
+            let signed = self.nvpn.exchange.sign(&id, records, identity, (now, unix_s()));
+            match signed {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.nvpn.unsigned = None;
-                    if let Some(held) = self.nvpn.exchange.held(&of_nvpn) {
+                    self.nvpn.unsigned.remove(&id);
+                    if let Some(held) = self.nvpn.exchange.held(&id) {
                         note_signed(&network.label_or_id(), held);
                     }
                 }
                 // Each look tries again.
                 Err(error) => {
                     let why = error.to_string();
-                    if self.nvpn.unsigned.as_ref() != Some(&why) {
+                    if self.nvpn.unsigned.get(&id) != Some(&why) {
                         tracing::warn!(
                             network = network.label_or_id(),
                             why,
                             "nvpn devices get no list of members"
                         );
-                        self.nvpn.unsigned = Some(why);
+                        self.nvpn.unsigned.insert(id, why);
                     }
                 }
             }
@@ -296,8 +280,8 @@ impl Daemon {
                 tracing::info!(
                     signer = name(&signer),
                     is_device,
-                    "devices have a list of members that the records of this node do not say; unless they follow, it is replaced: \
-                     members are changed with weft"
+                    "nvpn devices have a list of members that differs from the records of this node, which replace it in 10 s; \
+                     change members with weft"
                 );
             }
         }
@@ -435,6 +419,25 @@ impl Daemon {
     pub(super) fn ping_device(&mut self, device: &PublicKey) {
         self.nvpn.exchange.ping((boottime_ms(), unix_s()), device);
     }
+}
+
+/// Returns whether this node, `own`, signs the lists of a network: no more senior administrator was up for
+/// [`SENIOR`]. At first it waits as long, since its records may be old.
+fn is_signer(
+    seniors: &mut BTreeMap<NetworkId, u64>,
+    network: &Network,
+    (own, reached): (PublicKey, impl Fn(&PublicKey) -> bool),
+    now: u64,
+) -> bool {
+    if membership::signer(network.state(), reached) != Some(own) {
+        seniors.insert(network.id(), now);
+        return false;
+    }
+    if membership::signer(network.state(), |_| true) == Some(own) {
+        return true;
+    }
+    let last = *seniors.entry(network.id()).or_insert(now);
+    now.saturating_sub(last) >= SENIOR
 }
 
 /// Logs that a list was signed, and whether devices can read it: a frame has it twice.

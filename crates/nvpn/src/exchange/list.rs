@@ -11,14 +11,14 @@ use crate::control::{self, FrameError};
 use crate::network_id::NetworkId;
 use crate::shared_roster::{Refusal, RosterError, SharedRoster};
 
-/// By how many seconds the time of a list that this node signs may be ahead of its clock. nvpn takes twice
-/// as much, so a list of this node is no older than its rivals for ever.
+/// By how many seconds the time of a list that this node signs may be ahead of its clock: half of what nvpn
+/// accepts.
 pub(super) const MAX_SIGNED_AHEAD: u64 = 300;
 
 /// The reason why a document is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum ListError {
-    /// It is no control frame that is understood.
+    /// The document is not a control frame, or one of an unknown kind.
     #[error(transparent)]
     Frame(#[from] FrameError),
     /// The device has sent another list a moment ago.
@@ -27,7 +27,7 @@ pub enum ListError {
     /// The identifier or the signature of the list is wrong.
     #[error("the list of members: {0}")]
     Event(#[from] EventError),
-    /// The event is no list of members.
+    /// The event is not a list of members.
     #[error(transparent)]
     Roster(#[from] RosterError),
     /// The list does not count.
@@ -45,6 +45,8 @@ pub struct Held {
     /// Until when no other list replaces it, in ms: it says something else than the records of this node, which
     /// may be older ones.
     pub(super) until: u64,
+    /// The revision of the records that say the same, if that is known.
+    pub(super) revision: Option<u64>,
 }
 
 impl Held {
@@ -63,24 +65,32 @@ impl Exchange {
     }
 
     /// Signs the list of a network anew if the one that is held says something else than its records, if
-    /// devices have one with a later time, or if there is none. Returns whether it did.
+    /// devices have one with a later time, or if there is none. `revision` is that of the records: with the same one
+    /// they say the same. Returns whether it did.
     ///
     /// # Errors
     /// [`MembershipError`]
     pub fn sign(
         &mut self,
         network: &NetworkId,
-        state: &State,
+        (state, revision): (&State, u64),
         signer: &Identity,
         (now, unix): (u64, u64),
     ) -> Result<bool, MembershipError> {
-        let held = self.lists.get(network);
+        let held = self.lists.get_mut(network);
         let floor = self.floors.get(network).copied();
-        let says = |held: &Held| held.event.body().tags == membership::tags(state);
         let is_newest = |held: &Held| floor.is_none_or(|floor| floor < held.list.signed_at);
-        if held.is_some_and(|held| now < held.until || is_newest(held) && says(held)) {
+        if held
+            .as_deref()
+            .is_some_and(|held| now < held.until || is_newest(held) && held.revision == Some(revision))
+        {
             return Ok(false);
         }
+        if let Some(held) = held.filter(|held| is_newest(held) && held.event.body().tags == membership::tags(state)) {
+            held.revision = Some(revision);
+            return Ok(false);
+        }
+        let held = self.lists.get(network);
         let last = held.map(|held| held.list.signed_at).max(floor);
         if last.is_some_and(|last| last >= unix.saturating_add(MAX_SIGNED_AHEAD)) {
             return Ok(false);
@@ -89,7 +99,13 @@ impl Exchange {
         if let Ok(list) = SharedRoster::read(&event) {
             let until = if floor.is_some() { now + RIVAL } else { 0 };
             self.floors.remove(network);
-            self.lists.insert(network.clone(), Held { event, list, until });
+            let held = Held {
+                event,
+                list,
+                until,
+                revision: Some(revision),
+            };
+            self.lists.insert(network.clone(), held);
         }
         Ok(true)
     }
@@ -136,7 +152,14 @@ impl Exchange {
             self.out.push_back(Output::Rival { signer: list.signer });
         }
         let until = if differs { now + RIVAL } else { 0 };
-        self.lists.insert(list.network.clone(), Held { event, list, until });
+        let network = list.network.clone();
+        let held = Held {
+            event,
+            list,
+            until,
+            revision: None,
+        };
+        self.lists.insert(network, held);
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use weft_contract::{Bucket, Rate};
 use weft_noise::PublicKey;
 
 use super::{FIRST_PING, Held, JOIN_AGAIN, Lists, PING, RARE_PING, REPEAT};
@@ -10,10 +11,11 @@ use crate::network_id::NetworkId;
 
 /// How many pings of a peer are sent before they become rare.
 const FIRST_PINGS: u32 = 3;
-/// Documents of one peer that are read in [`SPAN`].
-const DOCUMENTS: u32 = 20;
-/// The time of a budget of documents, in ms.
-const SPAN: u64 = 10_000;
+/// Documents of one peer that are read.
+const DOCUMENTS: Rate = Rate {
+    per_second: 1,
+    burst: 10,
+};
 /// When a document that found no room is sent again, in ms.
 const RETRY: u64 = 5_000;
 
@@ -28,8 +30,9 @@ pub(super) struct Peer {
     pub(super) is_weft: bool,
     pings: u32,
     pub(super) next_ping: u64,
-    /// The time in the last ping, in seconds since 1970, and in the last one that a client waits for.
-    pub(super) pinged: u64,
+    /// The time in the last ping, in seconds since 1970.
+    pinged: u64,
+    /// The time in the ping whose answer a client waits for.
     pub(super) asked: Option<u64>,
     /// When its last control frame came; `None` before the first one.
     pub(super) heard: Option<u64>,
@@ -40,8 +43,7 @@ pub(super) struct Peer {
     pub(super) list: Option<([u8; 32], u64)>,
     /// Before this time none of its events is verified.
     pub(super) verify_at: u64,
-    /// The documents since this time.
-    documents: (u64, u32),
+    documents: Bucket,
 }
 
 impl Peer {
@@ -59,7 +61,7 @@ impl Peer {
             told: None,
             list: None,
             verify_at: 0,
-            documents: (now, 0),
+            documents: Bucket::new(DOCUMENTS, now),
         }
     }
 
@@ -72,12 +74,7 @@ impl Peer {
 
     /// Takes one document out of the budget of the peer.
     pub(super) fn may_read(&mut self, now: u64) -> bool {
-        let (since, count) = &mut self.documents;
-        if now.saturating_sub(*since) >= SPAN {
-            (*since, *count) = (now, 0);
-        }
-        *count += 1;
-        *count <= DOCUMENTS
+        self.documents.take(DOCUMENTS, now, 1) > 0
     }
 
     /// Returns when the next ping is due, or `None` for a node of weft.
@@ -98,7 +95,7 @@ impl Peer {
         self.pinged
     }
 
-    /// Returns when the device is told the capabilities of this node; `None` if it is no device.
+    /// Returns when the device is told the capabilities of this node; `None` for other peers.
     pub(super) fn capabilities_due(&self) -> Option<u64> {
         self.heard?;
         Some(self.told.map_or(0, |at| at + REPEAT))

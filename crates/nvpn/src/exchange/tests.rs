@@ -43,8 +43,14 @@ fn event(network: &NetworkId, by: u8, at: u64, members: &[u8]) -> Event {
 
 fn hold(exchange: &mut Exchange, event: Event) {
     let list = SharedRoster::read(&event).unwrap();
-    let until = 0;
-    exchange.lists.insert(list.network.clone(), Held { event, list, until });
+    let network = list.network.clone();
+    let held = Held {
+        event,
+        list,
+        until: 0,
+        revision: None,
+    };
+    exchange.lists.insert(network, held);
 }
 
 fn network() -> NetworkId {
@@ -317,7 +323,7 @@ fn a_removed_device_gets_the_list_that_shows_it() {
     assert_eq!(lists(&due(&mut exchange, 1_500 + JOIN_AGAIN), 5), 1);
     set_peers(&mut exchange, 1_000 + LEAVE, &[6]);
     assert_eq!(lists(&due(&mut exchange, 1_000 + LEAVE), 5), 0);
-    // One whose session has ended is no removed one.
+    // A device whose session has ended was not removed.
     set_peers(&mut exchange, 70_000, &[]);
     assert_eq!(lists(&due(&mut exchange, 70_000), 6), 0);
 }
@@ -390,6 +396,11 @@ fn few_signatures_of_a_device_are_verified() {
     assert!(document(&mut exchange, VERIFY, 5, &list(4)).is_ok());
 }
 
+/// The revision of records with as many members.
+fn revision_of(state: &State) -> u64 {
+    state.members.len() as u64
+}
+
 /// The state of a network that node 1 has founded, with these further members, and what nvpn calls it.
 fn state(members: &[u8]) -> (NetworkId, State) {
     let nonce = [9; 16];
@@ -416,7 +427,9 @@ fn state(members: &[u8]) -> (NetworkId, State) {
 fn a_list_is_signed_when_the_records_say_something_else() {
     let mut exchange = with(&[]);
     let (network, first) = state(&[5]);
-    let sign = |exchange: &mut Exchange, state: &State, unix| exchange.sign(&network, state, &identity(1), (0, unix));
+    let sign = |exchange: &mut Exchange, state: &State, unix| {
+        exchange.sign(&network, (state, revision_of(state)), &identity(1), (0, unix))
+    };
     let at = |exchange: &Exchange| exchange.held(&network).map(|held| held.list.signed_at);
     assert_eq!(sign(&mut exchange, &first, UNIX), Ok(true));
     assert_eq!(sign(&mut exchange, &first, UNIX + 9), Ok(false));
@@ -426,7 +439,7 @@ fn a_list_is_signed_when_the_records_say_something_else() {
     assert_eq!(sign(&mut exchange, &second, UNIX - 50), Ok(true));
     assert_eq!(at(&exchange), Some(UNIX + 1));
     assert!(exchange.held(&network).is_some_and(|held| held.list.names(&key(6))));
-    let other = exchange.sign(&network, &first, &identity(2), (0, UNIX));
+    let other = exchange.sign(&network, (&first, 1), &identity(2), (0, UNIX));
     assert_eq!(other, Err(MembershipError::NotAdmin));
 }
 
@@ -436,8 +449,11 @@ fn no_list_is_signed_far_ahead_of_the_clock() {
     let mut exchange = with(&[]);
     let (network, state) = state(&[5]);
     hold(&mut exchange, event(&network, 1, UNIX + 300, &[1]));
-    assert_eq!(exchange.sign(&network, &state, &identity(1), (0, UNIX)), Ok(false));
-    assert_eq!(exchange.sign(&network, &state, &identity(1), (0, UNIX + 1)), Ok(true));
+    assert_eq!(exchange.sign(&network, (&state, 1), &identity(1), (0, UNIX)), Ok(false));
+    assert_eq!(
+        exchange.sign(&network, (&state, 1), &identity(1), (0, UNIX + 1)),
+        Ok(true)
+    );
     assert_eq!(
         exchange.held(&network).map(|held| held.list.signed_at),
         Some(UNIX + 301)
@@ -520,7 +536,7 @@ fn a_list_of_a_former_administrator_is_overtaken_once() {
     let (network, state) = state(&[5]);
     let mut exchange = with(&[]);
     exchange.set_peers(0, &BTreeMap::from([(key(5), BTreeSet::from([network.clone()]))]));
-    let sign = |exchange: &mut Exchange, now| exchange.sign(&network, &state, &identity(1), (now, UNIX));
+    let sign = |exchange: &mut Exchange, now| exchange.sign(&network, (&state, 1), &identity(1), (now, UNIX));
     assert_eq!(sign(&mut exchange, 0), Ok(true));
     let refused =
         |exchange: &mut Exchange, now, at| document(exchange, now, 5, &roster(&event(&network, 9, UNIX + at, &[5])));
@@ -543,14 +559,14 @@ fn a_list_that_the_records_may_follow_is_not_replaced_at_once() {
     let (network, state) = state(&[5]);
     let mut exchange = with(&[]);
     exchange.set_peers(0, &BTreeMap::from([(key(5), BTreeSet::from([network.clone()]))]));
-    assert_eq!(exchange.sign(&network, &state, &identity(1), (0, UNIX)), Ok(true));
+    assert_eq!(exchange.sign(&network, (&state, 1), &identity(1), (0, UNIX)), Ok(true));
     let rival = roster(&event(&network, 1, UNIX + 9, &[1, 5, 7]));
     assert!(
         document(&mut exchange, 0, 5, &rival)
             .unwrap()
             .contains(&Output::Rival { signer: key(1) })
     );
-    let sign = |exchange: &mut Exchange, now| exchange.sign(&network, &state, &identity(1), (now, UNIX));
+    let sign = |exchange: &mut Exchange, now| exchange.sign(&network, (&state, 1), &identity(1), (now, UNIX));
     assert_eq!(
         (sign(&mut exchange, RIVAL - 1), sign(&mut exchange, RIVAL)),
         (Ok(false), Ok(true))
@@ -569,7 +585,7 @@ fn documents_have_a_budget_and_those_of_others_are_short() {
             read(&mut exchange, 9_999),
             read(&mut exchange, 10_000)
         ),
-        (20, 0, 20)
+        (10, 9, 1)
     );
     let mut long = ack.clone();
     long.resize(MAX_OF_OTHERS + 1, b' ');
