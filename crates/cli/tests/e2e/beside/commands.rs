@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
 use weft_lab::child::LoggedChild;
@@ -13,6 +14,9 @@ use super::one_command::{Machines, code, members, network};
 use super::service::{boot, give_systemctl, has_units};
 use crate::common::machine::{Machine, PROGRAM, ROOT, User, done, has_other_users, user};
 use crate::common::{MINUTE, PATIENCE, beside, wait_until};
+
+/// The time in which the requests of a second come back.
+const REFILL: Duration = Duration::from_secs(1);
 
 const PAGE: &str = include_str!("../../../../../docs/commands.md");
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
@@ -282,6 +286,9 @@ impl Proof {
             if code == 1 || !text(&output).contains("ask less often") {
                 break output;
             }
+            // Without a pause each try takes the one request that has come back since the last one, and is
+            // refused the next one, for ever.
+            std::thread::sleep(REFILL);
         };
         let (row, said) = (self.row(line), text(&output));
         let command = row.command;
