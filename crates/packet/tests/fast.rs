@@ -7,25 +7,24 @@
     reason = "a test ends where its ground is missing"
 )]
 
+#[path = "ends/lane.rs"]
+mod lane;
+
 use std::collections::BTreeSet;
 
+use lane::*;
 use proptest::prelude::*;
 use weft_contract::{
-    Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, LinkReport,
-    ReceiverIndex, Report, SendCommand, SessionCommand, SessionKeys, SessionReport, TableCommand,
+    Command, Endpoint, EpochId, FastKeys, LinkReport, Report, SendCommand, SessionCommand, SessionReport, TableCommand,
 };
-use weft_noise::Key;
 use weft_noise::fast::{LaneSecrets, Secret, Suite};
 use weft_packet::checksum::{self, Checksum};
 use weft_packet::coalesce::Coalescer;
 use weft_packet::split::Splitter;
-use weft_packet::{DropReason, HEADROOM, Inbound, Lane, Train, Transmit};
+use weft_packet::{DropReason, HEADROOM, Inbound};
 use weft_wire::virtio::{GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, fast};
 
-const A: NodeAddr = NodeAddr::new([1; 16]);
-const B: NodeAddr = NodeAddr::new([2; 16]);
-const LINK: LinkId = LinkId(1);
 const MTU: u16 = 1280;
 const NOW: u64 = 1_000;
 /// ECN fields (RFC 3168).
@@ -34,119 +33,18 @@ const ECT_1: u8 = 1;
 const ECT_0: u8 = 2;
 const CE: u8 = 3;
 
-#[derive(Default)]
-struct Sent(Vec<Vec<u8>>);
-
-impl Transmit for Sent {
-    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
-        self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
-    }
-}
-
-struct End {
-    me: NodeAddr,
-    other: NodeAddr,
-    lane: Lane,
-    train: Train<Sent>,
-}
-
-fn address(of: NodeAddr) -> Endpoint {
-    Endpoint::from(([192, 0, 2, of.as_bytes()[0]], 2121))
-}
-
-/// The key with which one end sends and the other receives.
-fn key(kind: u8, from: NodeAddr, number: u32) -> Key {
-    Key::from_bytes(core::array::from_fn(|i| match i {
-        0 => kind,
-        1 => from.as_bytes()[0],
-        _ => number as u8,
-    }))
-}
-
 impl End {
     fn new(me: NodeAddr, other: NodeAddr) -> Self {
-        let config = LaneConfig {
-            me,
-            mtu: MTU,
-            probe: false,
-            transit: false,
-            handshakes: weft_contract::HandshakeLimits::default(),
-        };
-        let mut end = Self {
-            me,
-            other,
-            lane: Lane::new(config),
-            train: Train::new(Sent::default(), 64),
-        };
-        end.apply(Command::Table(TableCommand::AllowPeer { peer: other }));
-        let keys = LinkKeys {
-            our_index: ReceiverIndex(me.as_bytes()[0].into()),
-            their_index: ReceiverIndex(other.as_bytes()[0].into()),
-            send: key(1, me, 0),
-            recv: key(1, other, 0),
-        };
-        end.apply(Command::Link(
-            LINK,
-            LinkCommand::Install {
-                peer: other,
-                path: address(other),
-                proven: true,
-                keys,
-                usage: EpochUse::Send,
-            },
-        ));
-        let keys = SessionKeys {
-            id: EpochId(0),
-            initiator: me == A,
-            send: key(2, me, 0),
-            recv: key(2, other, 0),
-        };
-        end.apply(Command::Session(
-            other,
-            SessionCommand::Install {
-                keys,
-                usage: EpochUse::Send,
-            },
-        ));
-        end.apply(Command::Session(other, SessionCommand::Bind { link: LINK }));
-        end
+        Self::connected(me, other, MTU)
     }
 
-    fn apply(&mut self, command: Command) {
-        self.lane.apply(NOW, command, &mut self.train);
-    }
-
-    /// Installs fast keys that the peer also has, if it does the same with the same number.
-    fn install_fast(&mut self, id: u32, phase_frames: u64) {
-        let secret = |from| Secret::from_key(&key(3, from, id));
-        let index = |of: NodeAddr| u32::from(of.as_bytes()[0]) << 16 | id;
-        self.apply(Command::Session(
-            self.other,
-            SessionCommand::InstallFast {
-                keys: FastKeys {
-                    id: EpochId(id),
-                    our_index: ReceiverIndex(index(self.me)),
-                    their_index: ReceiverIndex(index(self.other)),
-                    max_payload: 9_000,
-                    reads_full: true,
-                    suite: Suite::Aes256Gcm,
-                    secrets: LaneSecrets {
-                        send: secret(self.me),
-                        recv: secret(self.other),
-                    },
-                    phase_frames,
-                },
-            },
-        ));
+    fn install_fast(&mut self, number: u32, phase_frames: u64) {
+        let keys = self.fast_keys(number, phase_frames);
+        self.install_fast_keys(keys);
     }
 
     fn send(&mut self, hdr: VirtioNetHdr, packet: &[u8]) {
         self.lane.outbound(NOW, hdr, packet, &mut self.train);
-    }
-
-    fn take_sent(&mut self) -> Vec<Vec<u8>> {
-        self.train.flush();
-        std::mem::take(&mut self.train.out_mut().0)
     }
 
     fn receive(&mut self, frame: &[u8]) -> Option<Vec<u8>> {
@@ -183,8 +81,8 @@ fn pair(phase_frames: u64) -> (End, End) {
 fn agree(a: &mut End, b: &mut End, id: u32, phase_frames: u64) {
     a.install_fast(id, phase_frames);
     b.install_fast(id, phase_frames);
-    a.apply(Command::Session(B, SessionCommand::ConfirmFast { id: EpochId(id) }));
-    b.apply(Command::Session(A, SessionCommand::ConfirmFast { id: EpochId(id) }));
+    a.confirm_fast(id);
+    b.confirm_fast(id);
     exchange(a, b);
     for end in [a, b] {
         let proven = end
@@ -481,27 +379,14 @@ fn keys_that_differ_carry_nothing() {
     let (mut a, mut b) = (End::new(A, B), End::new(B, A));
     a.install_fast(0, 1000);
     let theirs = Secret::from_key(&key(9, A, 9));
-    b.apply(Command::Session(
-        A,
-        SessionCommand::InstallFast {
-            keys: FastKeys {
-                id: EpochId(0),
-                our_index: ReceiverIndex(2 << 16),
-                their_index: ReceiverIndex(1 << 16),
-                max_payload: 1280,
-                reads_full: true,
-                suite: Suite::Aes256Gcm,
-                secrets: LaneSecrets {
-                    send: theirs.clone(),
-                    recv: theirs,
-                },
-                phase_frames: 1000,
-            },
-        },
-    ));
-    for (end, peer) in [(&mut a, B), (&mut b, A)] {
-        end.apply(Command::Session(peer, SessionCommand::ConfirmFast { id: EpochId(0) }));
-    }
+    let secrets = LaneSecrets {
+        send: theirs.clone(),
+        recv: theirs,
+    };
+    let keys = b.fast_keys(0, 1000);
+    b.install_fast_keys(FastKeys { secrets, ..keys });
+    a.confirm_fast(0);
+    b.confirm_fast(0);
     exchange(&mut a, &mut b);
     assert_eq!(
         (

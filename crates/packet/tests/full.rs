@@ -129,11 +129,11 @@ fn hand_made(kind: fast::Kind, partial: bool, counter: u64, content: &[u8]) -> V
         kind,
         flags: if partial { fast::FLAG_PARTIAL } else { 0 },
         length: (sealed.len() + 16) as u16,
-        receiver_index: 2,
+        receiver_index: fast_index(B, 0).0,
         counter,
     };
     let header = header.to_bytes();
-    let cipher = Secret::from_key(&key(3, A)).cipher(Suite::Aes256Gcm);
+    let cipher = Secret::from_key(&key(3, A, 0)).cipher(Suite::Aes256Gcm);
     let tag = cipher.seal_in_place(counter, &header, &mut sealed);
     [&header[..], &sealed, &tag].concat()
 }

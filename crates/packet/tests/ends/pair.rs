@@ -2,21 +2,17 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use weft_contract::{
-    Command, Endpoint, EpochId, EpochUse, FastKeys, LaneConfig, LinkCommand, LinkId, LinkKeys, ReceiverIndex,
-    SessionCommand, SessionKeys, TableCommand,
-};
-use weft_noise::Key;
-use weft_noise::fast::{LaneSecrets, Secret, Suite};
-use weft_packet::{Counters, Lane, Train, Transmit};
+#[path = "lane.rs"]
+mod lane;
+
+pub(crate) use lane::*;
+use weft_contract::{Command, FastKeys, TableCommand};
+use weft_packet::Counters;
 use weft_wire::virtio::{GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, NEEDS_CSUM, VirtioNetHdr};
 use weft_wire::{NodeAddr, Subnet};
 
 use crate::model::{Packet, UDP};
 
-pub(crate) const A: NodeAddr = NodeAddr::new([1; 16]);
-pub(crate) const B: NodeAddr = NodeAddr::new([2; 16]);
-pub(crate) const LINK: LinkId = LinkId(1);
 pub(crate) const WHOLE: VirtioNetHdr = VirtioNetHdr {
     flags: 0,
     gso_type: 0,
@@ -25,31 +21,6 @@ pub(crate) const WHOLE: VirtioNetHdr = VirtioNetHdr {
     csum_start: 0,
     csum_offset: 0,
 };
-
-#[derive(Default)]
-pub(crate) struct Sent(pub(crate) Vec<Vec<u8>>);
-
-impl Transmit for Sent {
-    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
-        self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
-    }
-}
-
-pub(crate) struct End {
-    pub(crate) now: u64,
-    pub(crate) me: NodeAddr,
-    pub(crate) other: NodeAddr,
-    pub(crate) lane: Lane,
-    pub(crate) train: Train<Sent>,
-}
-
-pub(crate) fn address(of: NodeAddr) -> Endpoint {
-    Endpoint::from(([192, 0, 2, of.as_bytes()[0]], 2121))
-}
-
-pub(crate) fn key(kind: u8, from: NodeAddr) -> Key {
-    Key::from_bytes([kind << 4 | from.as_bytes()[0]; 32])
-}
 
 pub(crate) fn subnets(texts: &[&str]) -> Vec<Subnet> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -61,51 +32,7 @@ pub(crate) const BEHIND_B: [&str; 3] = ["10.1.0.2/32", "10.8.0.0/16", "fdab::2/1
 
 impl End {
     pub(crate) fn new(me: NodeAddr, other: NodeAddr, mtu: u16) -> Self {
-        let config = LaneConfig {
-            me,
-            mtu,
-            probe: false,
-            transit: false,
-            handshakes: weft_contract::HandshakeLimits::default(),
-        };
-        let mut end = Self {
-            now: 1_000,
-            me,
-            other,
-            lane: Lane::new(config),
-            train: Train::new(Sent::default(), 64),
-        };
-        end.apply(Command::Table(TableCommand::AllowPeer { peer: other }));
-        let keys = LinkKeys {
-            our_index: ReceiverIndex(me.as_bytes()[0].into()),
-            their_index: ReceiverIndex(other.as_bytes()[0].into()),
-            send: key(1, me),
-            recv: key(1, other),
-        };
-        end.apply(Command::Link(
-            LINK,
-            LinkCommand::Install {
-                peer: other,
-                path: address(other),
-                proven: true,
-                keys,
-                usage: EpochUse::Send,
-            },
-        ));
-        let keys = SessionKeys {
-            id: EpochId(0),
-            initiator: me == A,
-            send: key(2, me),
-            recv: key(2, other),
-        };
-        end.apply(Command::Session(
-            other,
-            SessionCommand::Install {
-                keys,
-                usage: EpochUse::Send,
-            },
-        ));
-        end.apply(Command::Session(other, SessionCommand::Bind { link: LINK }));
+        let mut end = Self::connected(me, other, mtu);
         let (ours, theirs) = if me == A {
             (BEHIND_A, BEHIND_B)
         } else {
@@ -118,45 +45,20 @@ impl End {
         end
     }
 
-    pub(crate) fn apply(&mut self, command: Command) {
-        self.lane.apply(self.now, command, &mut self.train);
-    }
-
     pub(crate) fn install_fast(&mut self, reads_full: bool) {
         self.install_fast_of(reads_full, 1 << 20);
     }
 
     /// Installs keys whose phases have this many frames.
     pub(crate) fn install_fast_of(&mut self, reads_full: bool, phase_frames: u64) {
-        let secret = |from| Secret::from_key(&key(3, from));
-        let keys = FastKeys {
-            id: EpochId(0),
-            our_index: ReceiverIndex(self.me.as_bytes()[0].into()),
-            their_index: ReceiverIndex(self.other.as_bytes()[0].into()),
-            max_payload: 9_000,
-            reads_full,
-            suite: Suite::Aes256Gcm,
-            secrets: LaneSecrets {
-                send: secret(self.me),
-                recv: secret(self.other),
-            },
-            phase_frames,
-        };
-        self.apply(Command::Session(self.other, SessionCommand::InstallFast { keys }));
-        self.apply(Command::Session(
-            self.other,
-            SessionCommand::ConfirmFast { id: EpochId(0) },
-        ));
+        let keys = self.fast_keys(0, phase_frames);
+        self.install_fast_keys(FastKeys { reads_full, ..keys });
+        self.confirm_fast(0);
     }
 
     pub(crate) fn send(&mut self, hdr: VirtioNetHdr, packet: &[u8]) -> Vec<Vec<u8>> {
         self.lane.outbound(self.now, hdr, packet, &mut self.train);
         self.take_sent()
-    }
-
-    pub(crate) fn take_sent(&mut self) -> Vec<Vec<u8>> {
-        self.train.flush();
-        std::mem::take(&mut self.train.out_mut().0)
     }
 
     /// Returns the packets for the TUN out of these frames, whole or in pieces.
