@@ -8,7 +8,7 @@ use std::time::Instant;
 use weft_config::Announce;
 use weft_control::status::{MemberStatus, SoughtStatus};
 use weft_core::HintSource;
-use weft_networks::{Approval, Network};
+use weft_networks::{Approval, Network, Networks};
 use weft_noise::PublicKey;
 use weft_nvpn::control::{Capabilities, MAX_FRAME, PORT};
 use weft_nvpn::exchange::{Exchange, Held, Output, Seen};
@@ -144,12 +144,7 @@ impl Daemon {
 
     /// Forgets the lists of all networks but those that this node administers.
     fn retain_lists(&mut self) {
-        let own = self.networks.own();
-        let administered = |network: &&Network| network.is_member(own) && network.is_admin(own);
-        let networks: BTreeMap<_, &Network> = self
-            .networks
-            .iter()
-            .filter(administered)
+        let networks: BTreeMap<_, &Network> = administered(&self.networks)
             .filter_map(|network| Some((nvpn_id(network.id())?, network)))
             .collect();
         let ids: BTreeSet<NetworkId> = networks.values().map(|network| network.id()).collect();
@@ -182,8 +177,7 @@ impl Daemon {
         let exchange = &self.nvpn.exchange;
         let joining: BTreeSet<_> = exchange.joining().cloned().collect();
         let leaving: BTreeSet<_> = exchange.leaving().cloned().collect();
-        let administered = |network: &&Network| network.is_member(&own) && network.is_admin(&own);
-        for network in self.networks.iter().filter(administered) {
+        for network in administered(&self.networks) {
             let Some(id) = nvpn_id(network.id()) else { continue };
             let reached = |key: &PublicKey| *key == own || self.networks.is_reachable(key);
             let signs = is_signer(&mut self.nvpn.seniors, network, (own, reached), now);
@@ -419,6 +413,13 @@ impl Daemon {
     pub(super) fn ping_device(&mut self, device: &PublicKey) {
         self.nvpn.exchange.ping((boottime_ms(), unix_s()), device);
     }
+}
+
+/// Returns the networks whose lists this node may sign.
+fn administered(networks: &Networks) -> impl Iterator<Item = &Network> {
+    let own = networks.own();
+    let may_sign = move |network: &&Network| network.is_member(own) && network.is_admin(own);
+    networks.iter().filter(may_sign)
 }
 
 /// Returns whether this node, `own`, signs the lists of a network: no more senior administrator was up for
