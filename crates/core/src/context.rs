@@ -96,6 +96,8 @@ pub(crate) struct Context {
     pub(crate) unconfirmed: Unconfirmed,
     /// The further uplinks of the host.
     pub(crate) uplinks: Uplinks,
+    /// Whether packets with their whole header pass in FIPS frames, and control frames of nvpn are passed on.
+    pub(crate) takes_whole: bool,
     /// A socket with another port for IPv4, by which peers that do not answer are dialled, too.
     pub(crate) other_port: Option<SocketId>,
     outputs: VecDeque<Output>,
@@ -122,6 +124,7 @@ impl Context {
             keepalive: KeepaliveIntervals::default(),
             unconfirmed: Unconfirmed::default(),
             uplinks: Uplinks::default(),
+            takes_whole: false,
             other_port: None,
             outputs: VecDeque::new(),
         }

@@ -85,8 +85,6 @@ pub struct Node {
     denied: BTreeSet<NodeAddr>,
     /// Nodes that are not configured may come as guests.
     guests_welcome: bool,
-    /// Whether control frames of nvpn are passed on.
-    takes_whole: bool,
     mesh: Mesh,
     /// Routes for messages of other nodes, as the lanes have them.
     routes: Routes,
@@ -135,7 +133,6 @@ impl Node {
             allowed: BTreeSet::new(),
             denied: BTreeSet::new(),
             guests_welcome: false,
-            takes_whole: false,
             routes: Routes::default(),
             reroute_at: u64::MAX,
             held: BTreeMap::new(),

@@ -19,6 +19,9 @@ pub const FLAG_COORDS: u8 = 0x01;
 pub const FLAG_KEY_EPOCH: u8 = 0x02;
 /// Flag U: the message is not sealed; it is an error signal of a relay.
 pub const FLAG_UNENCRYPTED: u8 = 0x04;
+/// The sealed message is a datagram of its own, outside a link: a direct record of nvpn
+/// (docs/protocol/session.md, "Direct records"). Frames of links have no such flag in this place.
+pub const FLAG_DIRECT: u8 = 0x08;
 /// Inner flag SP: the spin bit, for passive round-trip measurement.
 pub const INNER_FLAG_SPIN: u8 = 0x01;
 

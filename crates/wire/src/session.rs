@@ -45,6 +45,9 @@ pub const NOISE_MSG3_LEN: usize = 73;
 pub const SETUP_REQUEST_ACK: u8 = 0x01;
 /// Bit of [`SessionSetup::flags`]: the session is to carry both directions.
 pub const SETUP_BIDIRECTIONAL: u8 = 0x02;
+/// Bit of [`SessionSetup::flags`] and [`SessionAck::flags`]: the sender reads direct records
+/// ([`FLAG_DIRECT`](crate::fsp::FLAG_DIRECT)). Nodes of nvpn set it; FIPS ignores it.
+pub const READS_DIRECT: u8 = 0x04;
 
 /// The body that follows [`FspInner`](crate::fsp::FspInner) (FIPS wire-formats, "FSP Session
 /// Message Types"). The types 0x20 to 0x22 are never sealed: see [`crate::signal::SignalType`].
@@ -118,7 +121,7 @@ impl TraversalType {
 /// "SessionSetup").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionSetup<'a> {
-    /// The `SETUP_` bits. The FIPS daemon ignores the others; here they are kept.
+    /// The `SETUP_` bits and [`READS_DIRECT`]. The FIPS daemon ignores the others; here they are kept.
     pub flags: u8,
     /// The sender's coordinates, never empty.
     pub src: Coords<'a>,
@@ -166,7 +169,7 @@ impl<'a> SessionSetup<'a> {
 /// "SessionAck").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionAck<'a> {
-    /// Reserved: sent as zero, kept as received.
+    /// [`READS_DIRECT`]; the other bits are reserved: sent as zero, kept as received.
     pub flags: u8,
     /// The coordinates of the responder, never empty.
     pub src: Coords<'a>,

@@ -67,7 +67,7 @@ impl Node {
     /// as [`Output::Control`]. At first neither is so.
     pub fn take_whole_packets(&mut self, on: bool) {
         self.ctx.lane(TableCommand::TakeWhole { on });
-        self.takes_whole = on;
+        self.ctx.takes_whole = on;
     }
 
     /// Whether there is a session with a peer that has not shown to be a weft node. Offers and answers
@@ -88,7 +88,7 @@ impl Node {
 
     /// Handles a control frame of a peer. It is in use, so its session stays.
     pub(super) fn handle_control(&mut self, now: u64, peer: NodeAddr, bytes: Vec<u8>) {
-        if let Some(peer) = self.take_aside(now, peer, self.takes_whole) {
+        if let Some(peer) = self.take_aside(now, peer, self.ctx.takes_whole) {
             self.with_peer(peer.node_addr(), |_, p| p.session.note_service(now));
             self.ctx.output(Output::Control { peer, bytes });
         }

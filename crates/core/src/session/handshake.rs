@@ -2,7 +2,7 @@
 
 use weft_contract::{EpochId, EpochUse, LinkId, SessionCommand};
 use weft_noise::{Established, xk};
-use weft_wire::session::{SessionAck, SessionMsg3, SessionSetup};
+use weft_wire::session::{READS_DIRECT, SessionAck, SessionMsg3, SessionSetup};
 use weft_wire::{Coords, NodeAddr};
 
 use super::half_open::{Awaiting, HalfOpen};
@@ -87,6 +87,11 @@ impl Repeat {
     fn expired(&self, now: u64) -> bool {
         now.saturating_sub(self.started) >= HANDSHAKE_LIFE
     }
+}
+
+/// Returns what this node says it reads, in its part of a handshake.
+fn offered(ctx: &Context) -> u8 {
+    if ctx.takes_whole { READS_DIRECT } else { 0 }
 }
 
 /// State after a SessionSetup was sent.
@@ -223,7 +228,7 @@ impl Session {
     fn send_setup(&self, ctx: &mut Context, msg1: &[u8]) {
         let (src, dest) = self.told_coords(ctx);
         let setup = SessionSetup {
-            flags: 0,
+            flags: offered(ctx),
             src: Coords::new(&src),
             dest: Coords::new(&dest),
             noise: msg1,
@@ -238,7 +243,7 @@ impl Session {
     fn send_ack(&self, ctx: &mut Context, link: LinkId, msg2: &[u8]) {
         let (src, dest) = self.told_coords(ctx);
         let ack = SessionAck {
-            flags: 0,
+            flags: offered(ctx),
             src: Coords::new(&src),
             dest: Coords::new(&dest),
             noise: msg2,
