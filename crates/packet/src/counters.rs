@@ -168,6 +168,8 @@ counters! {
         Malformed => "malformed",
         /// Frames for an index that is not in use at this node.
         UnknownIndex => "unknown_index",
+        /// Direct records from an address at which no link has its neighbour.
+        RecordUnknown => "record_unknown",
         /// Session frames that arrived before their keys and could not wait for them.
         Early => "early_dropped",
         /// Control messages longer than any that FIPS or weft defines.

@@ -12,15 +12,19 @@ use weft_wire::NodeAddr;
 
 use crate::session::EXPECT_KEYS;
 
-/// A frame of a session, in a datagram that is open at link level.
+/// A frame of a session, in a datagram that is open at link level or is a direct record.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionFrame {
-    /// The link that the datagram arrived over.
+    /// The link that the datagram arrived over, or whose address it came from.
     pub(crate) link: LinkId,
-    /// The source that the datagram names.
+    /// The source that the datagram names, or the peer of that link.
     pub(crate) src: NodeAddr,
     /// The path MTU that the datagram reports, in bytes.
     pub(crate) path_mtu: u16,
+    /// Whether the underlay or a node on the path has marked it as having experienced congestion.
+    pub(crate) marked: bool,
+    /// Whether it is a direct record.
+    pub(crate) direct: bool,
     /// The range of the frame in the datagram.
     pub(crate) at: Range<usize>,
 }
@@ -134,6 +138,8 @@ mod tests {
                 link: LinkId(link),
                 src: peer,
                 path_mtu: 0,
+                marked: false,
+                direct: false,
                 at: 0..1_000,
             },
             datagram: vec![0; 1_000],

@@ -9,7 +9,7 @@ use crate::icmp::IcmpError;
 use crate::lane::Lane;
 use crate::sender::Sender;
 use crate::split::{SplitError, Splitter};
-use crate::tables::{Egress, Encapsulation};
+use crate::tables::Egress;
 use crate::train::{Train, Transmit};
 use crate::tun::{Outbound, TunPacket};
 
@@ -141,7 +141,7 @@ impl<T: Transmit> Sender<'_, T> {
             self.packets(egress, splitter);
             return;
         }
-        if egress.frames == Encapsulation::FipsWhole && self.in_fragments(egress, packet) {
+        if egress.frames.is_whole() && self.in_fragments(egress, packet) {
             return;
         }
         if !egress.frames.is_fast() && egress.splits && self.hold(egress, packet, true) {

@@ -12,7 +12,7 @@ use weft_wire::{CoordsPair, NodeAddr, fmp};
 use crate::counters::DropReason;
 use crate::encapsulate::Sealing;
 use crate::fips::frame::{self, Ends, Layers};
-use crate::fips::{FipsFrames, SESSION_OVERHEAD};
+use crate::fips::{FipsFrames, LINK_FRAME_EVERY, RECORD_OVERHEAD, Records, SESSION_OVERHEAD};
 use crate::link::Link;
 use crate::outbox::Outbox;
 use crate::split::Splitter;
@@ -39,6 +39,7 @@ impl<T: Transmit> Sender<'_, T> {
         let done = match egress.frames {
             Encapsulation::Fips => self.fips_packets::<false>(egress, splitter),
             Encapsulation::FipsWhole => self.fips_packets::<true>(egress, splitter),
+            Encapsulation::Direct => self.records(egress, splitter),
             Encapsulation::Fast | Encapsulation::Relayed { .. } => self.fast_packets(egress, splitter),
         };
         self.out.counters.note(done);
@@ -65,6 +66,31 @@ impl<T: Transmit> Sender<'_, T> {
         );
         link.sent(self.now, sent.frames, sent.bytes, true);
         session.sent_packets(self.now, sent.frames, sent.carried);
+        Ok(())
+    }
+
+    /// Sends packets in direct records, or in frames of the link if none has gone in one for a while.
+    fn records(&mut self, egress: Egress, splitter: Splitter<'_>) -> Result<(), DropReason> {
+        let now = self.now;
+        let (session, link) = self.tables.pair(egress).ok_or(DropReason::NoKeys)?;
+        let due = |at: u64| now.saturating_sub(at) >= LINK_FRAME_EVERY;
+        if session.link_frame.is_none_or(due) {
+            session.link_frame = Some(now);
+            return self.fips_packets::<true>(egress, splitter);
+        }
+        let mut records = Records {
+            session: session.epochs.pick_mut(None).ok_or(DropReason::NoKeys)?,
+            max_tcp: egress.max_tcp(),
+        };
+        let sealing = Sealing {
+            now,
+            paths: &mut link.paths,
+            counters: &mut self.out.counters,
+            train: self.train,
+        };
+        let sent = sealing.all(&mut records, splitter, egress.max_inner() + RECORD_OVERHEAD);
+        link.sent(now, sent.frames, sent.bytes, true);
+        session.sent_packets(now, sent.frames, sent.carried);
         Ok(())
     }
 

@@ -62,6 +62,10 @@ pub(crate) struct Session {
     /// Whether the peer has sent a packet with its whole header, or a control frame of nvpn, in a FIPS
     /// frame: it reads such frames.
     pub(crate) reads_whole: bool,
+    /// Whether the peer has sent a direct record: it reads them.
+    pub(crate) reads_direct: bool,
+    /// When a packet last went in a frame of the link although the peer reads direct records, in ms.
+    pub(crate) link_frame: Option<u64>,
     /// Packets of which some pieces have been received.
     pub(crate) reassembly: Reassembly,
     /// The path MTU that the last frame from the peer reports.
@@ -99,6 +103,8 @@ impl Session {
             splits: false,
             last_large_tx: 0,
             reads_whole: false,
+            reads_direct: false,
+            link_frame: None,
             reassembly: Reassembly::default(),
             path_mtu: None,
             services: None,

@@ -68,6 +68,8 @@ pub(crate) struct Tables {
     pub(crate) services: Vec<u16>,
     /// The UDP ports of the sockets for datagrams between nodes.
     pub(crate) underlay_ports: Vec<u16>,
+    /// The links by the addresses that their neighbours have proven, of one version of the tables.
+    places: Option<(u64, BTreeMap<Endpoint, LinkId>)>,
     version: u64,
 }
 
@@ -88,6 +90,7 @@ impl Tables {
             takes_whole: false,
             services: Vec::new(),
             underlay_ports: Vec::new(),
+            places: None,
             version: 0,
         }
     }
@@ -126,6 +129,23 @@ impl Tables {
                 .map(|(key, _)| key)
         };
         bound.filter(is_direct).or_else(other)
+    }
+
+    /// Returns the link whose neighbour has proven that it is at this address, and the neighbour: the newest
+    /// if there are several.
+    pub(crate) fn neighbour_at(&mut self, from: Endpoint) -> Option<(LinkId, NodeAddr)> {
+        let version = self.version;
+        if self.places.as_ref().is_none_or(|(of, _)| *of != version) {
+            let proven = self.links.iter().filter(|(_, link)| link.paths.is_proven());
+            let mut places: Vec<_> = proven
+                .map(|(_, link)| (link.paths.proven().without_local(), link.id))
+                .collect();
+            places.sort_unstable();
+            self.places = Some((version, places.into_iter().collect()));
+        }
+        let (_, places) = self.places.as_ref()?;
+        let link = self.links.find(places.get(&from.without_local())?)?;
+        Some((link.id, link.peer))
     }
 
     /// Returns a link, which is made if there is none, with its peer at `path`. Unless `proven`,

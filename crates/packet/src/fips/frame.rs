@@ -21,7 +21,7 @@ use crate::split::Splitter;
 /// header.
 const FSP_OFFSET: usize = fmp::EstablishedHeader::LEN + fmp::InnerHeader::LEN + SessionDatagram::HEADER_LEN;
 /// The offset of a session message's body in a frame.
-const BODY_OFFSET: usize = FSP_OFFSET + fsp::EncryptedHeader::LEN + fsp::FspInner::LEN;
+const BODY_OFFSET: usize = FSP_OFFSET + MESSAGE_BODY_OFFSET;
 /// The offset of the upper-layer payload of an IPv6 packet in a frame.
 const UPPER_OFFSET: usize = BODY_OFFSET + DataPorts::LEN + ShimHeader::LEN;
 /// The offset at which an IPv6 packet is written in its slot, so that its payload is at its place
@@ -142,25 +142,9 @@ impl<'a> Layers<'a> {
 
     /// Seals both layers around the body that ends at `end`.
     fn seal(&mut self, now: u64, ends: Ends, msg_type: u8, slot: &mut [u8], end: usize) -> Option<usize> {
-        let plain_at = FSP_OFFSET + fsp::EncryptedHeader::LEN;
-        let counter = self.session.next_counter()?;
-        let header = fsp::EncryptedHeader {
-            flags: if self.session.key_bit { fsp::FLAG_KEY_EPOCH } else { 0 },
-            payload_len: (end - plain_at) as u16,
-            counter,
-        }
-        .to_bytes();
-        let inner = fsp::FspInner {
-            timestamp: self.session.timestamp(now),
-            msg_type,
-            inner_flags: spin(self.session.spin),
-        };
-        slot[plain_at..BODY_OFFSET].copy_from_slice(&inner.to_bytes());
-        let tag = self.session.seal(counter, &header, &mut slot[plain_at..end])?;
-        slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
-        slot[FSP_OFFSET..plain_at].copy_from_slice(&header);
-
-        self.seal_datagram(now, ends, slot, end + TAG_LEN)
+        let message = slot.get_mut(FSP_OFFSET..)?;
+        let len = seal_session(self.session, now, 0, msg_type, message, end - FSP_OFFSET)?;
+        self.seal_datagram(now, ends, slot, FSP_OFFSET + len)
     }
 
     /// Writes a session message with coordinates in the clear between the session header and what is
@@ -211,6 +195,41 @@ impl<'a> Layers<'a> {
         slot[FSP_OFFSET - SessionDatagram::HEADER_LEN..FSP_OFFSET].copy_from_slice(&datagram.header_bytes());
         seal_link(self.link, now, 0, LinkMessageType::SessionDatagram.to_byte(), slot, end)
     }
+}
+
+/// The offset of the body of a session message in its slot, if the message is not in a frame of a link.
+pub(super) const MESSAGE_BODY_OFFSET: usize = fsp::EncryptedHeader::LEN + fsp::FspInner::LEN;
+
+/// Seals the session message whose body ends at `end` of `slot`, with these flags in addition to the epoch's
+/// own, and returns its length.
+#[inline]
+pub(super) fn seal_session(
+    session: &mut Epoch,
+    now: u64,
+    flags: u8,
+    msg_type: u8,
+    slot: &mut [u8],
+    end: usize,
+) -> Option<usize> {
+    let plain_at = fsp::EncryptedHeader::LEN;
+    let counter = session.next_counter()?;
+    let key_bit = if session.key_bit { fsp::FLAG_KEY_EPOCH } else { 0 };
+    let header = fsp::EncryptedHeader {
+        flags: flags | key_bit,
+        payload_len: (end - plain_at) as u16,
+        counter,
+    }
+    .to_bytes();
+    let inner = fsp::FspInner {
+        timestamp: session.timestamp(now),
+        msg_type,
+        inner_flags: spin(session.spin),
+    };
+    slot[plain_at..MESSAGE_BODY_OFFSET].copy_from_slice(&inner.to_bytes());
+    let tag = session.seal(counter, &header, slot.get_mut(plain_at..end)?)?;
+    slot.get_mut(end..end + TAG_LEN)?.copy_from_slice(&tag);
+    slot[..plain_at].copy_from_slice(&header);
+    Some(end + TAG_LEN)
 }
 
 /// The offset of the body of a link message in its slot.

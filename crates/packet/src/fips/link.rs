@@ -6,7 +6,7 @@ use weft_contract::{CountedEpoch, Endpoint, Layer, LinkReport, PATH_PROBE_LEN, P
 use weft_wire::fmp;
 use weft_wire::link::{HOP_CAPABILITIES, HOP_CAPABILITIES_ACK, LinkMessageType, OBSERVED, PROBE, PROBE_ANSWER};
 
-use super::{FipsIngress, OpenFailure, Proof};
+use super::{FipsIngress, OpenFailure, Proof, direct};
 use crate::awaited::Verdict;
 use crate::counters::DropReason;
 use crate::ecn::Seen;
@@ -22,7 +22,11 @@ impl<T: Transmit> FipsIngress<'_, T> {
     /// returned.
     pub(crate) fn datagram(&mut self, from: Endpoint, datagram: &mut [u8]) -> Result<Inbound, DropReason> {
         let prefix = fmp::CommonPrefix::parse(datagram).map_err(|_| DropReason::Malformed)?;
-        if prefix.phase != fmp::Phase::Established as u8 {
+        if prefix.phase == fmp::Phase::Established as u8 {
+            if self.lane.tables.takes_whole && direct::is_record(prefix) {
+                return self.direct_record(from, datagram);
+            }
+        } else {
             match self.lane.awaited.judge(self.now, datagram) {
                 Verdict::Frame => {}
                 Verdict::Refused => return Err(DropReason::Unawaited),

@@ -35,7 +35,7 @@ impl<T: Transmit> FipsIngress<'_, T> {
         datagram: &mut [u8],
         at: Range<usize>,
     ) -> Result<Option<Inbound>, DropReason> {
-        let draw = clear::draw(datagram);
+        let (draw, marked) = (clear::draw(datagram), ecn::is_marked(datagram));
         let parsed = datagram
             .get(at.clone())
             .and_then(|body| SessionDatagram::parse(body).ok());
@@ -53,6 +53,8 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 link: link.id,
                 src,
                 path_mtu: parsed.path_mtu,
+                marked,
+                direct: false,
                 at: at.end - parsed.payload.len()..at.end,
             };
             return self.session_frame(frame, datagram).map(Some);
@@ -117,6 +119,10 @@ impl<T: Transmit> FipsIngress<'_, T> {
         let plain = datagram.get(plain_at..at.end - TAG_LEN).ok_or(DropReason::Malformed)?;
         let (inner, body) = fsp::FspInner::parse(plain).map_err(|_| DropReason::Malformed)?;
         let duty = Duty::in_fips(inner.msg_type);
+        if frame.direct {
+            self.note_record(key, frame.link, datagram.len());
+        }
+        let lane = &mut *self.lane;
         let session = lane.tables.sessions.get_mut(key).ok_or(DropReason::NoKeys)?;
         let arrives = newest && !duty.is_aside() && session.arrives_over(self.now, frame.link);
         let proof = session.epochs.authenticated(id, key_bit);
@@ -143,19 +149,24 @@ impl<T: Transmit> FipsIngress<'_, T> {
                 counter: header.counter,
                 timestamp: inner.timestamp,
                 bytes: plain.len(),
-                ce: ecn::is_marked(datagram),
+                ce: frame.marked,
             };
             session.meter.receive(self.now, arrival);
         }
         let body_at = plain_at + fsp::FspInner::LEN;
         if is_packet {
-            return self.ip_packet(key, datagram, Form::Between, body_at + DataPorts::LEN..at.end - TAG_LEN);
+            return self.ip_packet(
+                key,
+                datagram,
+                (Form::Between, frame.marked),
+                body_at + DataPorts::LEN..at.end - TAG_LEN,
+            );
         }
         if duty == Duty::WholePacket && self.lane.tables.takes_whole {
             let control = body.starts_with(CONTROL_MAGIC);
             self.note_whole(key);
             if !control {
-                return self.ip_packet(key, datagram, Form::Whole, body_at..at.end - TAG_LEN);
+                return self.ip_packet(key, datagram, (Form::Whole, frame.marked), body_at..at.end - TAG_LEN);
             }
         }
         let (now, tables) = (self.now, &mut self.lane.tables);
@@ -195,14 +206,14 @@ impl<T: Transmit> FipsIngress<'_, T> {
         &mut self,
         key: SessionKey,
         datagram: &mut [u8],
-        form: Form,
+        (form, marked): (Form, bool),
         at: Range<usize>,
     ) -> Result<Inbound, DropReason> {
         let end = at.end;
         let lane = &mut *self.lane;
         let seen = match lane.outer {
             Seen::Ce => Seen::Ce,
-            _ if ecn::is_marked(datagram) => Seen::Marked,
+            _ if marked => Seen::Marked,
             outer => outer,
         };
         let mut door = lane.tables.door(self.now, key, lane.echo_token, seen)?;

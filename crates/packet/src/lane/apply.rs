@@ -267,6 +267,8 @@ impl Lane {
             let epoch = Epoch::new(now, keys.id.0, 0, &keys.send, &keys.recv, keys.initiator);
             session.epochs.install(epoch, usage);
             (session.expecting, session.asked) = (session.expecting.map(Expecting::met), 0);
+            // The peer may have begun anew, as a node of another kind.
+            session.reads_direct = false;
         });
         FipsIngress { lane: self, now, train }.take_early(peer);
         let key = self.tables.session_with(peer);

@@ -27,6 +27,8 @@ pub(crate) enum Encapsulation {
     Fips,
     /// FIPS frames of packets with their whole header, as nodes of nvpn read them.
     FipsWhole,
+    /// Direct records of packets with their whole header, between neighbours.
+    Direct,
     /// Fast frames, over the link with the peer itself.
     Fast,
     /// Fast frames, relayed by the neighbour under this label.
@@ -41,6 +43,12 @@ impl Encapsulation {
     #[inline]
     pub(crate) const fn is_fast(self) -> bool {
         self.properties().fast
+    }
+
+    /// Returns whether these have packets with their whole header, as nodes of nvpn read them.
+    #[inline]
+    pub(crate) const fn is_whole(self) -> bool {
+        matches!(self, Self::FipsWhole | Self::Direct)
     }
 
     /// Returns the offset of the frame to the peer in what is sent over the link, in bytes.
@@ -58,7 +66,8 @@ impl Encapsulation {
                 inner_at: 0,
                 overhead: FIPS_OVERHEAD,
             },
-            Self::FipsWhole => Properties {
+            // Packets for direct records are as large as those for frames, in which some of them go.
+            Self::FipsWhole | Self::Direct => Properties {
                 fast: false,
                 inner_at: 0,
                 overhead: SESSION_OVERHEAD,
@@ -105,6 +114,8 @@ pub(crate) struct Egress {
     pub(super) reads_full: bool,
     /// Whether the peer reads packets with their whole header in FIPS frames.
     pub(super) reads_whole: bool,
+    /// Whether the peer reads direct records, and the link is with it.
+    pub(super) reads_direct: bool,
     /// Whether this value describes packets with their whole header.
     pub(super) full: bool,
     /// The largest UDP payload, in bytes.
@@ -127,7 +138,10 @@ impl Egress {
     pub(crate) fn in_fips_whole(self) -> Option<Self> {
         let largest = (SESSION_OVERHEAD + MAX_WHOLE) as u16;
         let whole = Self {
-            frames: Encapsulation::FipsWhole,
+            frames: match self.reads_direct {
+                true => Encapsulation::Direct,
+                false => Encapsulation::FipsWhole,
+            },
             full: false,
             payload: self.payload.min(largest),
             ..self

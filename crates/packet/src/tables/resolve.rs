@@ -72,6 +72,7 @@ impl Tables {
             splits: self.config.probe && session.is_some_and(|session| session.splits),
             reads_full: fast.is_some_and(|(keys, _)| keys.reads_full),
             reads_whole: self.takes_whole && session.is_some_and(|session| session.reads_whole),
+            reads_direct: bound.is_some_and(|(session, link)| session.reads_direct && link.peer == session.peer),
             full: false,
             payload: fast.map_or(size.payload, |(keys, _)| size.payload.min(keys.max_payload)),
             settled: size.settled,
