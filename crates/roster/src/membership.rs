@@ -21,6 +21,10 @@ pub const VERSION: &str = "1";
 /// The value of the tag `app`.
 pub const APP: &str = "nostr-vpn/shared-roster";
 
+/// The name of the tag that marks events of weft, which follow from records: others say what a user of nvpn
+/// has changed. nvpn passes over it.
+pub const MARK: &str = "weft";
+
 /// The reason why there is no membership event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MembershipError {
@@ -61,6 +65,27 @@ pub fn event(state: &State, signer: &Identity, now: u64, last: Option<u64>) -> R
     Ok(Event::sign(signer, body)?)
 }
 
+/// Returns whether these are tags of an event of weft.
+#[must_use]
+pub fn is_of_weft(tags: &[Vec<String>]) -> bool {
+    tags.iter().any(|tag| tag.first().is_some_and(|name| name == MARK))
+}
+
+/// Returns whether the tags of two membership events say the same, apart from the mark.
+#[must_use]
+pub fn is_same(one: &[Vec<String>], other: &[Vec<String>]) -> bool {
+    let said = |tags: &[Vec<String>]| -> Vec<Vec<String>> {
+        let mut said: Vec<_> = tags
+            .iter()
+            .filter(|tag| tag.first().is_some_and(|name| name != MARK))
+            .cloned()
+            .collect();
+        said.sort_unstable();
+        said
+    };
+    said(one) == said(other)
+}
+
 /// Returns the tags of the membership event of a network: all that it says about members.
 #[must_use]
 pub fn tags(state: &State) -> Vec<Vec<String>> {
@@ -71,6 +96,7 @@ pub fn tags(state: &State) -> Vec<Vec<String>> {
         tag(&["app", APP]),
         tag(&["v", VERSION]),
     ];
+    tags.push(tag(&[MARK, VERSION]));
     tags.extend(state.name.iter().map(|name| tag(&["name", name.as_str()])));
     // The keys of the maps are in the order of their digits, as nvpn sorts them.
     tags.extend(state.members.keys().map(|key| tag(&["member", &hex(key)])));

@@ -122,6 +122,19 @@ impl Name {
         Self::unreserved(text, RESERVED_NETWORKS)
     }
 
+    /// Returns the name of a host that resembles a text: its characters other than `a` to `z` and digits become
+    /// hyphens. `None` if none does.
+    #[must_use]
+    pub fn host_like(text: &str) -> Option<Self> {
+        Self::host(&resembling(text)).ok()
+    }
+
+    /// Returns the name of a network that resembles a text, as [`host_like`](Self::host_like).
+    #[must_use]
+    pub fn network_like(text: &str) -> Option<Self> {
+        Self::network(&resembling(text)).ok()
+    }
+
     fn unreserved(text: &str, reserved: &[&'static str]) -> Result<Self, NameError> {
         let name = Self::label(text)?;
         if let Some(kind) = other_kind(text) {
@@ -171,6 +184,16 @@ impl Name {
     pub fn numbers(&self) -> impl Iterator<Item = Self> {
         (2..).map(|number| self.numbered(number))
     }
+}
+
+/// Returns a label of DNS that resembles a text, or an empty text.
+fn resembling(text: &str) -> String {
+    let of_label = |c: char| match c.to_ascii_lowercase() {
+        c @ ('a'..='z' | '0'..='9') => c,
+        _ => '-',
+    };
+    let label: String = text.trim().chars().take(63).map(of_label).collect();
+    label.trim_matches('-').to_owned()
 }
 
 /// Returns what commands and systems read a label as, if it has the form of a key, an identifier or an address.
@@ -266,6 +289,17 @@ mod tests {
     use weft_noise::SecretKey;
 
     use super::*;
+
+    #[test]
+    fn a_name_resembles_the_text_of_another_program() {
+        let host = |text| Name::host_like(text).map(|name| name.to_string());
+        assert_eq!(host(" Anna's Phone ").as_deref(), Some("anna-s-phone"));
+        assert_eq!(host("b\u{fc}ro").as_deref(), Some("b-ro"));
+        assert_eq!((host("--"), host(""), host("localhost")), (None, None, None));
+        let network = |text| Name::network_like(text).map(|name| name.to_string());
+        assert_eq!(network("Network 1").as_deref(), Some("network-1"));
+        assert_eq!(network("nvpn"), None);
+    }
 
     #[test]
     fn names_are_labels_of_dns() {

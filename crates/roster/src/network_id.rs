@@ -12,6 +12,9 @@ use weft_nostr::hex;
 /// The domain of the hash that makes a [`NetworkId`].
 const DOMAIN: &[u8] = b"weft network 1";
 
+/// The domain of the hash that makes the [`NetworkId`] of a network that was founded with nvpn.
+const FOREIGN_DOMAIN: &[u8] = b"weft network of nvpn 1\0";
+
 /// The random bytes that a founder adds, so that one key may found many networks.
 pub type Nonce = [u8; 16];
 
@@ -42,6 +45,17 @@ impl NetworkId {
             .chain_update(founder)
             .chain_update(nonce)
             .finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&hash[..16]);
+        Self(id)
+    }
+
+    /// Computes the identifier, on weft nodes, of a network that was founded with nvpn and that nvpn calls `text`:
+    /// the first 16 bytes of SHA-256(`"weft network of nvpn 1"` || zero byte || text). No record of weft founds a
+    /// network of this identifier.
+    #[must_use]
+    pub fn of_nvpn(text: &str) -> Self {
+        let hash = Sha256::new().chain_update(FOREIGN_DOMAIN).chain_update(text).finalize();
         let mut id = [0; 16];
         id.copy_from_slice(&hash[..16]);
         Self(id)
@@ -94,6 +108,14 @@ mod tests {
         assert_eq!(id.to_string(), "200d735c8c85b371d035c5db419dfa2c");
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_ne!(NetworkId::new(&founder, &[3; 16]), id);
+    }
+
+    #[test]
+    fn a_network_of_nvpn_has_an_identifier_of_its_own() {
+        let id = NetworkId::of_nvpn("ab12cd34");
+        assert_eq!(id.to_string(), "0a795bd1e34cbdfcdc07aeed7bcf2a5b");
+        assert_ne!(NetworkId::of_nvpn("ab12cd35"), id);
+        assert_ne!(NetworkId::of_nvpn(&id.to_string()), id);
     }
 
     #[test]

@@ -150,6 +150,47 @@ impl State {
         }
     }
 
+    /// Makes the state of a network that was founded with nvpn, which has no records: what its signed list says.
+    /// nvpn calls the network `id`, and the addresses of members follow from that. No node is an administrator in
+    /// the sense of weft, and all flows between members pass.
+    #[must_use]
+    pub fn foreign(id: &str, name: Option<Name>, members: BTreeMap<PublicKey, Option<Name>>) -> Self {
+        let named = |(key, name)| {
+            let member = Member {
+                name,
+                ..Member::default()
+            };
+            (key, member)
+        };
+        let members: BTreeMap<PublicKey, Member> = members.into_iter().map(named).collect();
+        let claims = members.iter().filter_map(|(member, of)| {
+            let name = of.name.as_ref()?;
+            Some(Claim { member, name, rank: 0 })
+        });
+        let (names, renamed) = names::settle(claims);
+        Self {
+            network: NetworkId::of_nvpn(id),
+            name,
+            admins: Admins::default(),
+            removed: BTreeMap::new(),
+            over_used: BTreeMap::new(),
+            names,
+            renamed,
+            addresses: addresses::settle(id, members.keys().map(|key| (key, None))),
+            routes: BTreeMap::new(),
+            exits: BTreeMap::new(),
+            guests: BTreeMap::new(),
+            invites: BTreeMap::new(),
+            secret: None,
+            table: Table {
+                rules: Some(Vec::new()),
+                inside: Policy::Allow,
+            },
+            refused: Refused::default(),
+            members,
+        }
+    }
+
     /// Returns the first 8 bytes of SHA-256 of the identifiers of the records that removed members,
     /// in the order of the members' keys, then of the keys of over-used nodes, ascending: the nodes
     /// from which a new secret is kept.
