@@ -104,6 +104,7 @@ fn event_of(body: Unsigned) {
         device: key(),
         secret: Secret::new("s".to_owned()),
         admin: None,
+        network: None,
         requested_at: 0,
     };
     let joins = pending.accepts(&list, &Secret::new("s".to_owned()), list.signed_at);

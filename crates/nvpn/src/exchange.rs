@@ -7,16 +7,24 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use weft_contract::{Bucket, Rate};
 use weft_noise::PublicKey;
+use weft_nostr::event::Event;
 
 use crate::control::{self, Capabilities, Frame, FrameError, MAX_FRAME};
 use crate::join::manual_token;
 use crate::network_id::NetworkId;
 use crate::secret::Secret;
 
+mod edit;
+mod foreign;
 mod list;
 mod peer;
 
+use edit::Shown;
+pub use edit::{Edit, Left};
+use foreign::Asking;
+pub use foreign::{ANSWERS, FOLLOWS};
 pub use list::{Held, ListError};
 use peer::{Leaving, Peer};
 
@@ -44,6 +52,11 @@ pub const LEAVE: u64 = 60_000;
 pub const RIVAL: u64 = 10_000;
 /// The length limit of documents from nodes that are not members, in bytes.
 pub const MAX_OF_OTHERS: usize = 4_096;
+/// Changes of members that one list may bring, and that lists bring in the long run: a change each second.
+pub const EDITS: Rate = Rate {
+    per_second: 1,
+    burst: 64,
+};
 /// The shortest interval between two events of one device whose signatures are verified, in ms.
 pub const VERIFY: u64 = 1_000;
 
@@ -93,10 +106,26 @@ pub enum Output {
         /// What it calls itself.
         name: String,
     },
-    /// A device has sent a list of an administrator that says something else than the records.
-    Rival {
-        /// Who signed it.
-        signer: PublicKey,
+    /// An administrator has changed the list of a network with nvpn. Until the records say the same, they
+    /// have [`RIVAL`] ms.
+    Edited {
+        /// The network.
+        network: NetworkId,
+        /// What was changed.
+        edit: Edit,
+    },
+    /// An administrator of a network that was founded with nvpn has taken this node in. Once it is stored,
+    /// [`Exchange::confirm`] says so.
+    Invited {
+        /// The node that has sent the list.
+        by: PublicKey,
+        /// The list.
+        event: Event,
+    },
+    /// The list of a network that was founded with nvpn is a later one.
+    Replaced {
+        /// The list.
+        event: Event,
     },
 }
 
@@ -141,9 +170,16 @@ pub struct Exchange {
     peers: BTreeMap<PublicKey, Peer>,
     joins: BTreeMap<PublicKey, Join>,
     leaving: BTreeMap<(PublicKey, NetworkId), Leaving>,
+    asking: Option<Asking>,
     lists: Lists,
     /// The times that the next list of a network has to exceed, of lists that devices have and that do not count.
     floors: BTreeMap<NetworkId, u64>,
+    /// What the users of devices edit.
+    shown: Shown,
+    /// The budgets of changes that lists of a network bring.
+    edits: BTreeMap<NetworkId, Bucket>,
+    /// The budgets of lists of networks that were founded with nvpn.
+    follows: BTreeMap<NetworkId, Bucket>,
     out: VecDeque<Output>,
 }
 
@@ -157,8 +193,12 @@ impl Exchange {
             peers: BTreeMap::new(),
             joins: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            asking: None,
             lists: BTreeMap::new(),
             floors: BTreeMap::new(),
+            shown: Shown::default(),
+            edits: BTreeMap::new(),
+            follows: BTreeMap::new(),
             out: VecDeque::new(),
         }
     }
@@ -205,6 +245,11 @@ impl Exchange {
     pub fn retain(&mut self, networks: &BTreeSet<NetworkId>, is_member: impl Fn(&NetworkId, &PublicKey) -> bool) {
         self.lists.retain(|network, _| networks.contains(network));
         self.floors.retain(|network, _| networks.contains(network));
+        self.edits.retain(|network, _| networks.contains(network));
+        self.follows.retain(|network, _| networks.contains(network));
+        let lists = &self.lists;
+        self.shown
+            .retain(|network, key| lists.get(network).is_some_and(|held| held.list.names(key)));
         self.leaving.retain(|(_, network), _| networks.contains(network));
         let is_sought =
             |key: &PublicKey, join: &Join| networks.contains(&join.network) && is_member(&join.network, key);
@@ -350,15 +395,19 @@ impl Exchange {
     /// # Errors
     /// [`ListError`]: the frame is not understood, or its list is refused.
     pub fn handle_document(&mut self, (now, unix): (u64, u64), from: PublicKey, bytes: &[u8]) -> Result<(), ListError> {
+        // Confirmations and requests are short, so it may be the answer to the request of this node.
+        let is_long = bytes.len() > MAX_OF_OTHERS && !self.peers.contains_key(&from);
         let may_read = match self.peers.get_mut(&from) {
             Some(peer) => peer.may_read(now),
-            // Confirmations and requests are short.
-            None => bytes.len() <= MAX_OF_OTHERS,
+            None => !is_long || self.has_secret(now, bytes) && self.may_answer(now, from),
         };
         if !may_read {
             return Err(ListError::TooOften);
         }
         let frame = Frame::read(bytes)?;
+        if is_long && !matches!(frame, Frame::JoinRoster { .. }) {
+            return Err(ListError::TooOften);
+        }
         if let Frame::JoinRosterAck { id } = frame {
             self.end_join(from, |join| join.sent == Some(id));
             return Ok(());
@@ -373,6 +422,12 @@ impl Exchange {
             self.out.extend(network.map(asks));
             return Ok(());
         }
+        let frame = match frame {
+            Frame::JoinRoster { event, secret } => {
+                return self.take_answer((now, unix), from, (*event, &secret, is_long));
+            }
+            other => other,
+        };
         if !self.peers.contains_key(&from) {
             return Ok(());
         }
@@ -380,8 +435,7 @@ impl Exchange {
         match frame {
             Frame::Capabilities(said) => self.note_capabilities(now, from, said),
             Frame::Roster(event) => return self.take_list((now, unix), from, *event),
-            // The answer to a request of this node, which makes none; the others are handled above, or come
-            // in sessions.
+            // These are handled above, or come in sessions.
             Frame::JoinRoster { .. }
             | Frame::JoinRequest { .. }
             | Frame::JoinRosterAck { .. }
@@ -394,6 +448,7 @@ impl Exchange {
     /// Does what is due.
     pub fn handle_timeout(&mut self, (now, unix): (u64, u64)) {
         self.joins.retain(|_, join| now < join.until);
+        self.asking.take_if(|asking| asking.until <= now);
         for (device, join) in self.joins.iter_mut().filter(|(_, join)| join.next <= now) {
             join.next = now + JOIN_AGAIN;
             if let Some(held) = self.lists.get(&join.network).filter(|held| held.list.names(device)) {
@@ -444,7 +499,8 @@ impl Exchange {
             let list = peer.list_due(&self.lists).map(|(at, _)| at);
             [peer.ping_due(), peer.capabilities_due(), list].into_iter().flatten()
         });
-        joins.chain(leaving.map(|(at, _)| at)).chain(peers).min()
+        let asking = self.asking.as_ref().map(|asking| asking.until);
+        joins.chain(leaving.map(|(at, _)| at)).chain(peers).chain(asking).min()
     }
 
     /// Removes and returns what is next to do.

@@ -178,6 +178,9 @@ pub enum JoinRefusal {
     /// More than [`MAX_AHEAD`] seconds ahead.
     #[error("it comes from the future; do both clocks agree?")]
     Future,
+    /// Another network than that of the manual join.
+    #[error("it is of another network than this request")]
+    Network,
     /// This device is not in it.
     #[error("it does not name this device")]
     NotNamed,
@@ -196,6 +199,8 @@ pub struct Pending {
     /// The administrator that must have signed: the one of a manual join, whose token any node can
     /// compute. `None` for a link, whose secret decides.
     pub admin: Option<PublicKey>,
+    /// The network of a manual join. `None` for a link, with which the administrator chooses.
+    pub network: Option<NetworkId>,
     /// When the request was made, in seconds since 1970. A list that was signed earlier does not
     /// count; 0 for a manual join, where it does.
     pub requested_at: u64,
@@ -219,6 +224,9 @@ impl Pending {
         }
         if now.saturating_sub(list.signed_at) > MAX_AGE {
             return Err(JoinRefusal::Old);
+        }
+        if self.network.as_ref().is_some_and(|network| *network != list.network) {
+            return Err(JoinRefusal::Network);
         }
         if !list.names(&self.device) {
             return Err(JoinRefusal::NotNamed);

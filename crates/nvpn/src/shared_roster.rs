@@ -78,6 +78,9 @@ pub enum Refusal {
     /// No administrator would remain.
     #[error("it has no administrator")]
     NoAdmin,
+    /// It takes the rights of this node, which has them by its records.
+    #[error("it takes the rights of this node, which administrators of weft alone can do")]
+    Deposes,
 }
 
 impl SharedRoster {

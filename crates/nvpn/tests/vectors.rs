@@ -104,6 +104,7 @@ fn a_device_joins_by_it() {
         device: key(20),
         secret: Secret::new("secret".to_owned()),
         admin: None,
+        network: None,
         requested_at: SIGNED_AT - 60,
     };
     assert_eq!(pending.accepts(&list, &secret, SIGNED_AT + 5), Ok(()));

@@ -69,6 +69,7 @@ fn a_joiner_takes_a_fresh_list_that_answers_its_request() {
         device: identity(20).public(),
         secret: Secret::new("s".to_owned()),
         admin: None,
+        network: None,
         requested_at: 1_000,
     };
     let roster = |by, at, members: &[u8]| SharedRoster::read(&list(by, at, members)).unwrap();
@@ -102,6 +103,7 @@ fn without_an_invite_only_the_expected_administrator_counts() {
         device,
         secret: token(),
         admin: Some(admin),
+        network: None,
         requested_at: 0,
     };
     let by = |signer| SharedRoster::read(&list(signer, 1_000, &[1, 2, 20])).unwrap();
