@@ -25,6 +25,23 @@ pub enum NetworkError {
     /// The node is in no network.
     #[error("this node is in no network; `weft create` makes one, and `weft join` joins one")]
     NoNetwork,
+    /// Records say nothing in a network of nvpn.
+    #[error(
+        "{0} was founded with nvpn, and its administrators change it there; of rules, those of this machine apply (rules.local)"
+    )]
+    Foreign(String),
+    /// The network of an answer to this node's request is one of weft.
+    #[error("that network was founded with weft: join it with `weft join --ask` or with a code")]
+    FoundedWithWeft,
+    /// The list does not name this node.
+    #[error("the list does not name this machine as a member")]
+    NotListed,
+    /// The event is no list of members.
+    #[error(transparent)]
+    List(#[from] weft_nvpn::shared_roster::RosterError),
+    /// The list does not replace the one that is held.
+    #[error("the list of members is refused: {0}")]
+    ListRefused(#[from] weft_nvpn::shared_roster::Refusal),
     /// The records of the only network are lost here.
     #[error("the records of the network {0} cannot be read; `weft networks` says why, and what brings them back")]
     Lost(NetworkId),

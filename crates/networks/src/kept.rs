@@ -8,16 +8,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use weft_noise::PublicKey;
+use weft_nostr::event::Event;
 use weft_roster::invite::Proof;
 use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
 use weft_roster::record::Record;
 use weft_roster::set::{MAX_SET, RecordSet};
 
-use crate::{Network, Presence};
+use crate::{Network, Presence, SignedMembers};
 
 /// The `schema` of a file.
 pub const SCHEMA: &str = "weft.network/1";
+/// The `schema` of a network that was founded with nvpn: a reader of [`SCHEMA`] would take it for one without
+/// members.
+const SCHEMA_OF_NVPN: &str = "weft.network/2";
 /// The `schema` of a file with presences.
 const PRESENCES: &str = "weft.presence/2";
 /// The longest text of a network, in bytes: the records, their escapes, and the rest.
@@ -30,6 +34,9 @@ struct Content {
     /// Each is the JSON of an event.
     records: Vec<String>,
     contacts: BTreeMap<String, Vec<SocketAddr>>,
+    /// The JSON of the signed list, in a network that was founded with nvpn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nvpn: Option<String>,
     /// The name of the network on this node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     label: Option<String>,
@@ -49,7 +56,7 @@ struct Versioned {
 /// Whether a schema is that of networks in a later version.
 fn is_newer(schema: &str) -> bool {
     let number = |schema: &str| schema.strip_prefix("weft.network/")?.parse::<u32>().ok();
-    number(schema) > number(SCHEMA)
+    number(schema) > number(SCHEMA_OF_NVPN)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -73,7 +80,7 @@ pub enum KeptError {
     #[error("its schema is not {0}")]
     Schema(&'static str),
     /// A later version of Weft wrote it.
-    #[error("it is {0}, of a later version of weft; this one reads {SCHEMA}")]
+    #[error("it is {0}, of a later version of weft; this one reads {SCHEMA_OF_NVPN} and earlier ones")]
     Newer(String),
     /// A field does not have the form that it must have.
     #[error(transparent)]
@@ -85,8 +92,10 @@ pub enum KeptError {
 /// # Errors
 /// [`KeptError::Json`], which no network is known to lead to.
 pub fn to_text(network: &Network) -> Result<String, KeptError> {
+    let foreign = network.signed_members();
     let content = Content {
-        schema: SCHEMA.to_owned(),
+        schema: if foreign.is_some() { SCHEMA_OF_NVPN } else { SCHEMA }.to_owned(),
+        nvpn: foreign.map(|foreign| foreign.event.to_json()),
         network: network.id().to_string(),
         records: network.set().records().map(|record| record.event().to_json()).collect(),
         contacts: network
@@ -115,10 +124,13 @@ pub fn from_text(text: &str, own: &PublicKey) -> Result<Network, KeptError> {
     if is_newer(&schema) {
         return Err(KeptError::Newer(schema));
     }
-    if schema != SCHEMA {
+    if schema != SCHEMA && schema != SCHEMA_OF_NVPN {
         return Err(KeptError::Schema(SCHEMA));
     }
     let content: Content = serde_json::from_str(text)?;
+    if content.nvpn.is_some() != (schema == SCHEMA_OF_NVPN) {
+        return Err(invalid("a network of nvpn has its list, and another one has none"));
+    }
     let id = content.network.parse().map_err(invalid)?;
     let records = content
         .records
@@ -147,6 +159,14 @@ pub fn from_text(text: &str, own: &PublicKey) -> Result<Network, KeptError> {
         .label
         .map(|text| Name::written(Name::network(&text)).map_err(invalid))
         .transpose()?;
+    if let Some(event) = &content.nvpn {
+        let signed = Event::parse(event.as_bytes()).map_err(invalid)?;
+        let signed = SignedMembers::read(signed).map_err(invalid)?;
+        if signed.id() != id {
+            return Err(invalid("the list is that of another network"));
+        }
+        return Ok(Network::foreign(own, signed).placed(label.flatten(), content.place));
+    }
     let network = Network::kept(
         own,
         set,

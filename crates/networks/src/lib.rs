@@ -34,7 +34,7 @@ mod time;
 
 pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
 pub use self::error::NetworkError;
-pub use self::network::{Joining, Network, Numbered, Signed, SignedKind, Wish};
+pub use self::network::{Joining, Network, Numbered, Signed, SignedKind, SignedMembers, Wish};
 pub use self::networks::{
     Approval, Asked, Before, Changed, HostUse, MAX_ASKED, MAX_NETWORKS, MAX_REQUESTS, Mark, MemberChange, Networks,
     NewInvite, Owners, Request, RouteChange, Row, RuleChange, Shadowed, Unused, fingerprint, used_ipv4,

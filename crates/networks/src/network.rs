@@ -23,6 +23,7 @@ use crate::presences::Presences;
 use crate::{NetworkError, Owners, Row, used_ipv4};
 
 mod admin;
+mod foreign;
 mod joining;
 mod names;
 mod presence;
@@ -33,6 +34,7 @@ mod signed;
 mod successor;
 mod turn;
 
+pub use self::foreign::SignedMembers;
 pub use self::joining::Joining;
 use self::names::Names;
 pub use self::names::Numbered;
@@ -44,6 +46,8 @@ use self::turn::Turn;
 const CLOSED: u64 = 3_600;
 /// How long a removed member stays a contact, in ms.
 const DISMISSAL: u64 = 60_000;
+/// Members that a list of nvpn removes and that stay contacts, at most: they are peers of this node until then.
+const MAX_DISMISSED: usize = 64;
 /// Members that are tried although nothing shows that they can be reached, if fewer than this can.
 const FEW: usize = 3;
 
@@ -52,6 +56,8 @@ const FEW: usize = 3;
 pub struct Network {
     set: RecordSet,
     state: State,
+    /// The list of nvpn that takes the place of records, in a network that was founded with it.
+    foreign: Option<SignedMembers>,
     sync: Sync,
     /// The nodes that the synchronisation knows as connected.
     connected: BTreeSet<PublicKey>,
@@ -113,6 +119,7 @@ impl Network {
             lacks_secret: state.lacks_secret(),
             secret_turn: Turn::default(),
             names: Names::default(),
+            foreign: None,
             state,
             set,
             sync: Sync::new(*own),
@@ -362,6 +369,10 @@ impl Network {
 
     /// Records which nodes can be reached. If few members can, some are tried all the same.
     pub(crate) fn set_reachable(&mut self, own: &PublicKey, reachable: &BTreeSet<PublicKey>, now: u64) {
+        // Members of a network of nvpn get its list, and nothing of weft.
+        if self.is_foreign() {
+            return;
+        }
         self.forget_callers(reachable);
         let partners: BTreeSet<PublicKey> = if self.joining.is_some() {
             self.contacts.keys().copied().collect()
@@ -403,6 +414,9 @@ impl Network {
 
     /// Returns the next document to send.
     pub(crate) fn poll(&mut self, own: &PublicKey, now: u64) -> Option<(PublicKey, Vec<u8>)> {
+        if self.is_foreign() {
+            return None;
+        }
         if let Some(document) = self.ask(own, now) {
             return Some(document);
         }
@@ -423,6 +437,9 @@ impl Network {
 
     /// When [`poll`](Self::poll) has something, if nothing else happens.
     pub(crate) fn timeout(&self, own: &PublicKey) -> Option<u64> {
+        if self.is_foreign() {
+            return self.dismissed.values().min().copied();
+        }
         let asks = self.joining.as_ref().filter(|joining| joining.proof.is_some());
         let ask = asks.map(|joining| joining.next);
         let dismissed = self.dismissed.values().min().copied();

@@ -5,6 +5,7 @@ mod asked;
 mod commands;
 mod duties;
 mod enrolment;
+mod foreign;
 mod labels;
 mod leave;
 mod mark;
@@ -87,6 +88,8 @@ pub struct Networks {
     asked: BTreeMap<PublicKey, Asked>,
     /// The subnets that this node offers.
     offer: BTreeSet<Subnet>,
+    /// Until when this node waits for the answer of an administrator of a network of nvpn, in ms.
+    list_until: Option<u64>,
     /// What this host uses addresses for.
     host: HostUse,
     /// Something changed that others follow: members, names, addresses.
@@ -115,6 +118,7 @@ impl Networks {
             requests: Requests::default(),
             asked: BTreeMap::new(),
             offer: BTreeSet::new(),
+            list_until: None,
             host: HostUse::default(),
             changed: true,
             presences_at: None,
@@ -183,6 +187,7 @@ impl Networks {
                 now: unix,
             });
         }
+        self.check_no_foreign(code.network)?;
         match self.all.get(&code.network) {
             Some(known) if known.is_member(&self.own) => return Err(NetworkError::Already),
             Some(_) => {}
@@ -251,7 +256,7 @@ impl Networks {
     #[must_use]
     pub fn unproven(&mut self, from: &PublicKey, bytes: &[u8], now: u64) -> Option<Unproven> {
         match Document::decode(bytes) {
-            Ok(Document::Sync { network, message }) => self.all.get_mut(&network)?.unproven(from, message, now),
+            Ok(Document::Sync { network, message }) => self.of_records(network).ok()?.unproven(from, message, now),
             _ => None,
         }
     }
@@ -276,10 +281,11 @@ impl Networks {
         proven: &Proven,
         (now, unix): (u64, u64),
     ) -> Result<(), DocumentError> {
+        let own = self.own;
         match Document::decode(bytes)? {
             Document::Sync { network, message } => {
-                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
-                let (changed, outcome) = known.handle_sync(&self.own, &from, message, proven, now);
+                let known = self.of_records(network)?;
+                let (changed, outcome) = known.handle_sync(&own, &from, message, proven, now);
                 if changed {
                     self.label_networks();
                     self.changed = true;
@@ -287,19 +293,19 @@ impl Networks {
                 Ok(outcome?)
             }
             Document::Presences { network, presences } => {
-                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
+                let known = self.of_records(network)?;
                 if known.take_presences(from, presences, now)? {
                     self.presences_at.get_or_insert(now + FOLLOW_PRESENCES);
                 }
                 Ok(())
             }
             Document::PresenceDigest { network, digest } => {
-                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
+                let known = self.of_records(network)?;
                 known.take_presence_digest(from, &digest, now)
             }
             Document::Offer { network, subnets } => {
-                let known = self.all.get_mut(&network).ok_or(DocumentError::OtherNetwork)?;
-                known.take_offer(&self.own, from, subnets, now)
+                let known = self.of_records(network)?;
+                known.take_offer(&own, from, subnets, now)
             }
             Document::Ask(ask) => {
                 self.answer_ask(from, &ask, bytes, now, unix);
@@ -325,7 +331,7 @@ impl Networks {
             }
             Document::Answer { network, member, .. } => {
                 // Those that were asked are administrators.
-                let known = self.all.get(&network).ok_or(DocumentError::OtherNetwork)?;
+                let known = self.of_records(network)?;
                 if known.state().admins.rank(&from).is_some()
                     && let Some(back) = self.passed_on.remove(&(network, member))
                 {
@@ -440,13 +446,15 @@ impl Networks {
     }
 
     /// Whether guests are welcome: a network of this node has an invite that has not expired, or has lost
-    /// its records, or this node accepts requests without an invite.
+    /// its records, or this node accepts requests without an invite, or waits for the answer to its own request from
+    /// a network of nvpn.
     #[must_use]
     pub fn welcomes_guests(&self, now: u64, unix: u64) -> bool {
         let mut networks = self.all.values();
         let welcomes =
             |network: &Network| network.is_lost() || (network.is_member(&self.own) && network.has_invite(unix));
-        networks.any(welcomes) || self.requests.welcome_guests(now)
+        let waits = self.list_until.is_some_and(|until| now < until);
+        waits || networks.any(welcomes) || self.requests.welcome_guests(now)
     }
 
     fn insert(&mut self, mut network: Network) -> NetworkId {
@@ -520,7 +528,7 @@ impl Networks {
 
     fn with(&mut self, id: NetworkId) -> Result<(&Identity, &mut Network), NetworkError> {
         match self.all.get_mut(&id) {
-            Some(network) => Ok((&self.identity, network)),
+            Some(network) => network.check_own().map(|()| (&*self.identity, network)),
             None => Err(NetworkError::NoNetwork),
         }
     }

@@ -521,6 +521,7 @@ impl Network {
 
     /// Fails unless this node is an administrator.
     pub(crate) fn admin(&self, identity: &Identity) -> Result<(), NetworkError> {
+        self.check_own()?;
         if self.state.admins.rank(&identity.public()).is_some() {
             return Ok(());
         }

@@ -43,12 +43,14 @@ impl Network {
 
     /// Sets the addresses of this node, which its members are told.
     pub(crate) fn set_own_addresses(&mut self, addresses: &[SocketAddr], now: u64, unix_ms: u64) {
-        self.presences.set_own(addresses, now, unix_ms);
+        if !self.is_foreign() {
+            self.presences.set_own(addresses, now, unix_ms);
+        }
     }
 
     /// Performs what is due. Returns whether addresses of members are forgotten.
     pub(crate) fn follow_presences(&mut self, identity: &Identity, now: u64) -> bool {
-        self.is_member(&identity.public()) && self.presences.handle_timeout(identity, now)
+        !self.is_foreign() && self.is_member(&identity.public()) && self.presences.handle_timeout(identity, now)
     }
 
     /// The presences with their ages in seconds, for the file.
@@ -58,7 +60,7 @@ impl Network {
 
     /// Takes a presence of the file, if it is one of a member.
     pub fn restore_presence(&mut self, presence: Presence, age: u64, now: u64) {
-        if self.is_member(&presence.member) {
+        if !self.is_foreign() && self.is_member(&presence.member) {
             self.presences.restore(presence, age, now);
         }
     }

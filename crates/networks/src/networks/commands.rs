@@ -188,6 +188,7 @@ impl Networks {
             None => self.find_own(of)?,
         };
         let network = self.all.get(&id).ok_or(NetworkError::NoNetwork)?;
+        network.check_own()?;
         let admin = match member {
             Some(member) => {
                 let key = network.known(member)?;

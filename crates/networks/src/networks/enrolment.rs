@@ -28,7 +28,8 @@ pub(super) struct Enrolled {
 impl Networks {
     /// Decides about a request, or passes it on.
     pub(super) fn answer_ask(&mut self, from: PublicKey, ask: &Ask, bytes: &[u8], now: u64, unix: u64) {
-        let outcome = match self.all.get_mut(&ask.network) {
+        let known = self.all.get_mut(&ask.network).filter(|known| !known.is_foreign());
+        let outcome = match known {
             Some(network) => network.enrol(&self.identity, ask, now, unix),
             None => Enrolment::Refused(Refusal::OtherNetwork),
         };

@@ -234,7 +234,8 @@ impl Networks {
         };
         // It is a member already: its records are lost, by a new machine with an old key for instance,
         // or this node has forgotten its decision. Any member has the records.
-        let member = |network: &&Network| network.is_member(&self.own) && network.is_member(&from);
+        let member =
+            |network: &&Network| !network.is_foreign() && network.is_member(&self.own) && network.is_member(&from);
         let (network, verdict) = match (verdict, self.all.values().find(member)) {
             (Verdict::Closed | Verdict::NotAdmin, Some(network)) => (Some(network.id()), Verdict::TakenIn),
             _ => (network, verdict),
@@ -253,6 +254,9 @@ impl Networks {
         let (Some(id), addresses) = (network, asked.addresses.clone()) else {
             return;
         };
+        if self.check_no_foreign(id).is_err() {
+            return;
+        }
         match self.all.get_mut(&id) {
             Some(known) if known.is_member(&self.own) => {}
             Some(known) => known.expect_records(from, addresses),
