@@ -10,6 +10,7 @@ use super::*;
 use crate::{Ask, Document, Refusal, Verdict, Wish, document, kept};
 
 mod decisions;
+mod foreign;
 mod leave;
 mod local_rules;
 mod lost;
