@@ -82,6 +82,7 @@ impl NetworkCommand {
             Self::Create { .. }
             | Self::Invite { .. }
             | Self::Join { .. }
+            | Self::JoinNvpn { .. }
             | Self::Ask { .. }
             | Self::Requests { .. }
             | Self::Approve { .. }

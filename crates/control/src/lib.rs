@@ -185,6 +185,20 @@ pub enum NetworkCommand {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         host: Option<String>,
     },
+    /// Begins a request to come into a network that was founded with nvpn, or looks after one:
+    /// [`crate::status::NetworkList`] without networks, with that request. A request that no client looks after for
+    /// 15 s ends.
+    JoinNvpn {
+        /// What the administrator sees as the name of this node.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        label: Option<String>,
+        /// What both sides were told by hand, in place of a link.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by_hand: Option<NvpnByHand>,
+        /// The key of the request that is looked after; `None` for a new one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<String>,
+    },
     /// Begins to ask an administrator for membership without an invite:
     /// [`crate::status::NetworkList`] without networks, which says how far that is.
     Ask {
@@ -300,6 +314,16 @@ pub enum NetworkCommand {
         /// The beginning of its key.
         invite: String,
     },
+}
+
+/// What this node was told of a network that was founded with nvpn, whose administrator was told its npub.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NvpnByHand {
+    /// The identifier of the network, as nvpn has it.
+    pub network: String,
+    /// The npub of the administrator.
+    pub admin: String,
 }
 
 /// A change of a member of a network.

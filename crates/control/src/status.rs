@@ -32,8 +32,8 @@ pub use self::hops::{HopStatus, HopsStatus};
 pub use self::netcheck::{ConclusionStatus, FamilyStatus, KeepaliveStatus, NeighbourStatus, NetcheckStatus};
 pub use self::networks::{
     AskedAtState, AskedAtStatus, AskedStatus, InviteStatus, Invited, MemberRouteStatus, MemberStatus, NetworkList,
-    NetworkState, NetworkStatus, NumberedStatus, RequestList, RequestStatus, ShadowedStatus, ShadowingNode, SignedList,
-    SignedStatus, SoughtStatus, Why,
+    NetworkState, NetworkStatus, NumberedStatus, NvpnRequestStatus, RequestList, RequestStatus, ShadowedStatus,
+    ShadowingNode, SignedList, SignedStatus, SoughtStatus, Why,
 };
 pub use self::node::{
     ExitStatus, FaultsStatus, LanesStatus, NodeStatus, Offload, OffloadStatus, PerfState, PerfStatus, ServesStatus,

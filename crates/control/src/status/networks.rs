@@ -24,6 +24,37 @@ pub struct NetworkList {
     /// After an administrator has left: whether a member has got the record that ends its rights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resigned: Option<bool>,
+    /// In the answer to `join-nvpn`: the request of this node to come into a network that was founded with nvpn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nvpn_request: Option<NvpnRequestStatus>,
+}
+
+/// A request of this node to come into a network that was founded with nvpn.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NvpnRequestStatus {
+    /// The public key of the request.
+    pub npub: String,
+    /// The public key of this node.
+    pub device: String,
+    /// The link that an administrator takes this node in with, which is a secret; `None` if the administrator was
+    /// told of this node by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// For how many seconds more it may be answered.
+    pub left_s: u64,
+    /// How a device finds this node, as text for the user.
+    pub ways: String,
+    /// The identifier of the network that this node has come into by it.
+    pub network: Option<String>,
+}
+
+impl std::fmt::Debug for NvpnRequestStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NvpnRequestStatus")
+            .field("npub", &self.npub)
+            .field("network", &self.network)
+            .finish_non_exhaustive()
+    }
 }
 
 impl NetworkList {
@@ -36,6 +67,7 @@ impl NetworkList {
             asked: Vec::new(),
             signed_again: Vec::new(),
             resigned: None,
+            nvpn_request: None,
         }
     }
 }
@@ -159,6 +191,9 @@ pub struct NetworkStatus {
     /// `None` while the node joins it.
     #[serde(default)]
     pub label: Option<String>,
+    /// The program whose administrators change it, if that is not weft: `nvpn`. Of rules, those of this node apply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub founded_with: Option<String>,
     /// What this node is in it.
     pub state: NetworkState,
     /// The reason for it, as text for the user.

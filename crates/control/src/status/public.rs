@@ -222,6 +222,7 @@ pub(super) fn networks(list: &NetworkList) -> NetworkList {
         asked: Vec::new(),
         signed_again: Vec::new(),
         resigned: None,
+        nvpn_request: None,
     }
 }
 
@@ -230,6 +231,7 @@ fn network(network: &NetworkStatus) -> NetworkStatus {
         id: network.id.clone(),
         name: network.name.clone(),
         label: network.label.clone(),
+        founded_with: network.founded_with.clone(),
         state: network.state,
         why: match network.state {
             NetworkState::Member | NetworkState::Removed | NetworkState::Leaving => network.why.clone(),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use weft_config::peer::NodeRef;
-use weft_control::status::{Document, Invited, NetworkList, SignedList, SignedStatus, Why};
+use weft_control::status::{Document, Invited, NetworkList, NetworkStatus, SignedList, SignedStatus, Why};
 use weft_control::{ErrorCode, MemberCommand, NetworkCommand, Reply};
 use weft_core::Path;
 use weft_desired::addresses::HostAddresses;
@@ -40,6 +40,18 @@ impl Daemon {
                 behind,
                 service,
             } => answer(reply, self.why(&from, &to, behind, &service, times.1)),
+            NetworkCommand::JoinNvpn {
+                label,
+                by_hand,
+                request,
+            } => {
+                let asked = self.request_nvpn((label.as_deref(), by_hand.as_ref()), request.as_deref(), times);
+                let list = |request| NetworkList {
+                    nvpn_request: Some(request),
+                    ..NetworkList::none()
+                };
+                answer(reply, asked.map(list));
+            }
             NetworkCommand::Requests { accept_s } => answer(reply, self.requests(accept_s)),
             NetworkCommand::Deny { node } => answer(reply, self.deny(&node)),
             NetworkCommand::Signed {
@@ -135,6 +147,7 @@ impl Daemon {
                 named.map(done).map_err(|error| error.to_string())
             }
             NetworkCommand::Invite { .. }
+            | NetworkCommand::JoinNvpn { .. }
             | NetworkCommand::Leave { .. }
             | NetworkCommand::Why { .. }
             | NetworkCommand::Requests { .. }
@@ -212,6 +225,13 @@ impl Daemon {
     pub(super) fn network_list(&self, done: Done, (now, unix): (u64, u64)) -> NetworkList {
         let mut list = network_list((&self.networks, &self.saving), done.network, unix);
         list.signed_again = done.signed_again;
+        let foreign = |network: &&mut NetworkStatus| network.founded_with.is_some();
+        if !self.nvpn.is_on() {
+            for network in list.networks.iter_mut().filter(foreign) {
+                network.why =
+                    "nvpn is off on this machine, so no packets pass: `weft set nvpn.enabled true`".to_owned();
+            }
+        }
         self.add_routes(&mut list, now);
         self.add_asked_at(&mut list, now);
         self.add_standings(&mut list, now);

@@ -32,6 +32,7 @@ pub(super) fn network_list(
             .collect(),
         signed_again: Vec::new(),
         resigned: None,
+        nvpn_request: None,
     }
 }
 
@@ -40,6 +41,10 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
     let state = network.state();
     let (kind, why) = match (network.is_member(own), network.joining()) {
         _ if network.is_leaving() => (NetworkState::Leaving, "this node leaves it".to_owned()),
+        (true, _) if network.is_foreign() => (
+            NetworkState::Member,
+            "nvpn's administrators change it there; of rules, those of this node apply (rules.local)".to_owned(),
+        ),
         (true, _) => (NetworkState::Member, "this node is a member".to_owned()),
         (false, Some(_)) if network.is_lost() => (NetworkState::Lost, why_lost(network, saving)),
         (false, Some(joining)) => (
@@ -78,7 +83,7 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
             address: key.node_addr().to_ipv6(),
             ipv4: network.ipv4(key),
             unused: why_unused(key),
-            admin: state.admins.rank(key).is_some(),
+            admin: network.shows_admin(key),
             successor: state.admins.successor() == Some(key),
             own: key == own,
             tags: member.tags.iter().map(ToString::to_string).collect(),
@@ -99,6 +104,7 @@ fn status(network: &Network, (networks, saving): (&Networks, &Saving), unix: u64
         id: network.id().to_string(),
         name: network.name().map(ToString::to_string),
         label: network.label().map(ToString::to_string),
+        founded_with: network.is_foreign().then(|| "nvpn".to_owned()),
         state: kind,
         why,
         refused: network

@@ -158,7 +158,9 @@ impl Daemon {
         if self.networks.welcomes_guests(now, unix_s()) != self.desired.guests || self.exit_changes() {
             self.apply();
         }
-        let idle = self.networks.iter().next().is_none() && self.configuration.config.tun.exit.is_none();
+        let idle = self.networks.iter().next().is_none()
+            && self.configuration.config.tun.exit.is_none()
+            && !self.desired.guests;
         if idle && self.desired.rules.next.is_none() {
             self.look_for_devices(now);
             self.count_at = Some(Instant::now() + Duration::from_secs(3600));

@@ -1,7 +1,7 @@
 //! nvpn devices in the networks of this node: their control frames, to and from sessions and streams
 //! (docs/protocol/nvpn.md).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
@@ -23,7 +23,11 @@ use weft_stream::{Documents, Limits, Output as StreamOutput};
 use weft_wire::Subnet;
 use weft_wire::session::DataPorts;
 
+use self::joining::{Received, Request};
 use super::run::Daemon;
+
+mod edits;
+mod joining;
 
 /// How long a more senior administrator was not up before this node signs lists in its place, in ms.
 const SENIOR: u64 = 20_000;
@@ -45,6 +49,10 @@ pub(super) struct Nvpn {
     unsigned: BTreeMap<network_id::NetworkId, String>,
     /// When a more senior administrator of a network was last up, in ms.
     seniors: BTreeMap<NetworkId, u64>,
+    /// The last request of this node to come into a network of nvpn.
+    request: Option<Request>,
+    /// Lists of networks of nvpn that are to be stored.
+    received: VecDeque<Received>,
 }
 
 impl Nvpn {
@@ -66,6 +74,8 @@ impl Nvpn {
             asking: BTreeSet::new(),
             unsigned: BTreeMap::new(),
             seniors: BTreeMap::new(),
+            request: None,
+            received: VecDeque::new(),
         }
     }
 
@@ -85,6 +95,11 @@ impl Nvpn {
         self.exchange.is_device(peer)
     }
 
+    /// Returns whether frames of devices pass.
+    pub(super) const fn is_on(&self) -> bool {
+        self.on
+    }
+
     /// Forgets a peer.
     pub(super) fn remove_peer(&mut self, peer: PublicKey) {
         self.documents.remove_peer(peer);
@@ -99,6 +114,7 @@ impl Daemon {
             self.node.take_whole_packets(on);
             self.nvpn = Nvpn::new(*self.networks.own(), self.nvpn.seed);
             self.nvpn.on = on;
+            self.networks.await_list(None);
             self.facts.nvpn.clear();
         }
     }
@@ -132,6 +148,7 @@ impl Daemon {
         }
         // Before a member that was removed is dropped, so that it gets the list that shows it.
         self.retain_lists();
+        self.hold_lists();
         self.sign_lists(now);
         self.follow_devices(now);
         self.offer_to_devices();
@@ -142,10 +159,12 @@ impl Daemon {
         self.nvpn.unknown = without.copied().collect();
     }
 
-    /// Forgets the lists of all networks but those that this node administers.
+    /// Forgets the lists of all networks but those that this node administers, and those that were founded with nvpn.
     fn retain_lists(&mut self) {
+        let foreign = self.networks.iter().filter(|network| network.is_foreign());
         let networks: BTreeMap<_, &Network> = administered(&self.networks)
-            .filter_map(|network| Some((nvpn_id(network.id())?, network)))
+            .chain(foreign)
+            .filter_map(|network| Some((network.nvpn_id()?, network)))
             .collect();
         let ids: BTreeSet<NetworkId> = networks.values().map(|network| network.id()).collect();
         self.nvpn.seniors.retain(|id, _| ids.contains(id));
@@ -163,7 +182,7 @@ impl Daemon {
         let in_networks = |key: &PublicKey| {
             let of_both = |network: &&Network| network.is_member(self.networks.own()) && network.is_member(key);
             let networks = self.networks.iter().filter(of_both);
-            let networks: BTreeSet<_> = networks.filter_map(|network| nvpn_id(network.id())).collect();
+            let networks: BTreeSet<_> = networks.filter_map(Network::nvpn_id).collect();
             (!networks.is_empty()).then_some((*key, networks))
         };
         let peers = still.filter_map(in_networks).collect();
@@ -178,7 +197,7 @@ impl Daemon {
         let joining: BTreeSet<_> = exchange.joining().cloned().collect();
         let leaving: BTreeSet<_> = exchange.leaving().cloned().collect();
         for network in administered(&self.networks) {
-            let Some(id) = nvpn_id(network.id()) else { continue };
+            let Some(id) = network.nvpn_id() else { continue };
             let reached = |key: &PublicKey| *key == own || self.networks.is_reachable(key);
             let signs = is_signer(&mut self.nvpn.seniors, network, (own, reached), now);
             let has = leaving.contains(&id) || self.nvpn.exchange.has_devices(&id);
@@ -242,7 +261,7 @@ impl Daemon {
             active = true;
             self.do_for_device(now, output);
         }
-        active
+        active | self.store_list()
     }
 
     fn do_for_device(&mut self, now: u64, output: Output) {
@@ -269,15 +288,9 @@ impl Daemon {
                     self.pong(waiting, true);
                 }
             }
-            Output::Rival { signer } => {
-                let is_device = self.nvpn.is_device(&signer);
-                tracing::info!(
-                    signer = name(&signer),
-                    is_device,
-                    "nvpn devices have a list of members that differs from the records of this node, which replace it in 10 s; \
-                     change members with weft"
-                );
-            }
+            Output::Edited { network, edit } => self.nvpn.received.push_back(Received::Edit { network, edit }),
+            Output::Invited { by, event } => self.note_answer(by, event),
+            Output::Replaced { event } => self.nvpn.received.push_back(Received::Later(event)),
         }
     }
 
@@ -300,10 +313,10 @@ impl Daemon {
                 (link.device, Some(link.secret), link.label)
             }
         };
-        let wanted = label.and_then(|label| host_name(&label));
+        let wanted = label.and_then(|label| Name::host_like(&label));
         let taken = self.networks.take_in_device(network, &key, (approval, wanted), times);
         let id = taken.map_err(|error| error.to_string())?;
-        let of_nvpn = nvpn_id(id).ok_or("nvpn has no identifier for this network")?;
+        let of_nvpn = network_id::NetworkId::new(&id.to_string()).ok_or("nvpn has no identifier for this network")?;
         match self.nvpn.exchange.seek(times.0, key, of_nvpn, secret) {
             true => Ok(id),
             false => Err("eight other nvpn devices are sought; try again when one of them has joined".to_owned()),
@@ -395,9 +408,9 @@ impl Daemon {
         let known = self
             .networks
             .iter()
-            .find(|known| nvpn_id(known.id()).as_ref() == Some(network));
+            .find(|known| known.nvpn_id().as_ref() == Some(network));
         let own = known.is_some_and(|known| known.is_admin(self.networks.own()) && !known.is_member(&device));
-        if own && self.networks.note_device_request(device, host_name(name), now) {
+        if own && self.networks.note_device_request(device, Name::host_like(name), now) {
             self.nvpn.asking.insert(device);
             self.events.hurry(Instant::now());
         }
@@ -459,19 +472,4 @@ fn note_signed(network: &str, held: &Held) {
     } else {
         tracing::info!(network, members, "signed the list of members for nvpn devices");
     }
-}
-
-/// Returns the name that a member gets whose device has this one: a label of DNS that resembles it.
-fn host_name(text: &str) -> Option<Name> {
-    let of_label = |c: char| match c.to_ascii_lowercase() {
-        c @ ('a'..='z' | '0'..='9') => c,
-        _ => '-',
-    };
-    let label: String = text.chars().take(63).map(of_label).collect();
-    Name::host(label.trim_matches('-')).ok()
-}
-
-/// Returns what nvpn calls a network.
-fn nvpn_id(network: NetworkId) -> Option<network_id::NetworkId> {
-    network_id::NetworkId::new(&network.to_string())
 }

@@ -119,6 +119,12 @@ impl Daemon {
                     "idle",
                     "the path goes through other nodes; a direct one is looked for as soon as packets pass".to_owned(),
                 ),
+                Some(_) if self.facts.nvpn.contains(&peer.key) => answer(
+                    "no-part",
+                    "the path goes through other nodes: the peer is an nvpn device, which takes no part in a search for a direct \
+                     one with weft"
+                        .to_owned(),
+                ),
                 Some(_) => answer(
                     "no-part",
                     "the path goes through other nodes, and the peer takes no part in a search for a direct one: it is no weft \

@@ -129,7 +129,7 @@ impl Known<'_> {
                 network: network.label().map(ToString::to_string),
                 name: network.state().names.get(key).map(ToString::to_string),
                 ipv4: network.ipv4(key),
-                admin: network.state().admins.rank(key).is_some(),
+                admin: network.shows_admin(key),
                 tags: network
                     .state()
                     .members
