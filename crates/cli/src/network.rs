@@ -6,6 +6,7 @@ mod code;
 mod keep;
 mod member;
 mod membership;
+mod nvpn;
 mod qr;
 pub(crate) mod route;
 mod text;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use weft_config::host_name::PeerAddress;
 use weft_control::status::{Invited, NetworkList, NetworkState, NetworkStatus, Status};
-use weft_control::{ControlCommand, ControlError, NetworkCommand};
+use weft_control::{ControlCommand, ControlError, NetworkCommand, NvpnByHand};
 use weft_networks::utc;
 use weft_noise::PublicKey;
 use weft_os::clock::unix_s;
@@ -110,6 +111,16 @@ pub(crate) struct JoinArgs {
     /// Ask this administrator instead, by its npub, and wait for its owner's decision
     #[arg(long, value_name = "NPUB", conflicts_with_all = ["code", "code_file"])]
     ask: Option<PublicKey>,
+    /// Come into a network that was founded with nvpn: show a link and a QR code, with which its administrator takes this
+    /// machine in, and wait for that
+    #[arg(long, conflicts_with_all = ["code", "code_file", "ask"])]
+    nvpn: bool,
+    /// In place of a link: the identifier of the network, and --admin, whose device was told the npub of this machine
+    #[arg(long, value_name = "ID", requires_all = ["nvpn", "admin"])]
+    network_id: Option<String>,
+    /// The npub of an administrator of that network
+    #[arg(long, value_name = "NPUB", requires_all = ["nvpn", "network_id"])]
+    admin: Option<PublicKey>,
     /// Where the administrator can be reached, as 203.0.113.7:2121 or home.example.org (with --ask)
     #[arg(long, value_name = "ADDRESS", requires = "ask", value_parser = address)]
     address: Vec<PeerAddress>,
@@ -216,6 +227,13 @@ pub(crate) fn join(place: &Place, args: JoinArgs) -> Result<(), Failure> {
         let addresses = look_up(&place.daemon(), args.address)?;
         return membership::ask_admin(place, admin, addresses, wanted(args.host, args.json)?);
     }
+    if args.nvpn {
+        let by_hand = args.network_id.zip(args.admin).map(|(network, admin)| NvpnByHand {
+            network,
+            admin: admin.to_string(),
+        });
+        return nvpn::join(place, wanted(args.host, args.json)?, by_hand);
+    }
     let code = args.code.read()?;
     if let Some(note) = ahead(code.expires.into(), unix_s()) {
         let _ = io::stderr().write_all(note.as_bytes());
@@ -287,7 +305,9 @@ fn wait_for_membership(paths: &StatePaths, id: String, wanted: &Wanted, mut wait
 
 /// Whether the record of an administrator is here. Its own membership can come before the records of others.
 fn has_admin(network: &NetworkStatus) -> bool {
-    !network.admins_outside.is_empty() || network.members.iter().any(|member| member.admin)
+    network.founded_with.is_some()
+        || !network.admins_outside.is_empty()
+        || network.members.iter().any(|member| member.admin)
 }
 
 /// Shows a network that this node has become a member of.
@@ -349,9 +369,16 @@ pub(crate) fn leave(paths: &StatePaths, args: LeaveArgs) -> Result<(), Failure> 
     let (network, sure) = (args.of.network, args.force);
     let before = ask(paths, NetworkCommand::List {})?;
     let listed = text::is_listed_by_others(&before, network.as_deref());
-    carry_out(paths, NetworkCommand::Leave { network, sure }, args.of.json, |left| {
-        text::left(left, listed).to_owned()
-    })
+    let foreign = text::is_founded_with_nvpn(&before, network.as_deref());
+    carry_out(
+        paths,
+        NetworkCommand::Leave { network, sure },
+        args.of.json,
+        |left| match foreign {
+            true => text::LEFT_NVPN.to_owned(),
+            false => text::left(left, listed).to_owned(),
+        },
+    )
 }
 
 fn ask(paths: &StatePaths, command: NetworkCommand) -> Result<NetworkList, ControlError> {

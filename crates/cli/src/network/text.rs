@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::Value;
 use weft_control::status::{
-    AskedAtStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, RequestList,
-    ShadowedStatus, SoughtStatus, Standing,
+    AskedAtStatus, Invited, MemberStatus, NetworkList, NetworkState, NetworkStatus, NumberedStatus, NvpnRequestStatus,
+    RequestList, ShadowedStatus, SoughtStatus, Standing,
 };
 use weft_networks::fingerprint;
 use weft_noise::PublicKey;
@@ -105,7 +105,9 @@ fn not_as_wanted(network: &NetworkStatus, wanted: &Wanted) -> String {
 
 /// A line about this machine if it has no name.
 fn nameless(network: &NetworkStatus) -> String {
-    let without = network.own().filter(|own| own.name.is_none());
+    let without = network
+        .own()
+        .filter(|own| own.name.is_none() && network.founded_with.is_none());
     let line = |own: &MemberStatus| {
         format!(
             "It has no name, because its host name cannot be one. An administrator gives it one: weft member rename {} NAME\n",
@@ -219,7 +221,7 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
     }
     let line = |network: &NetworkStatus| match network.state {
         NetworkState::Member => format!(
-            "{}  {}{}, this machine {}  {}\n",
+            "{}  {}{}, this machine {}{}  {}\n",
             name(network),
             human::count(network.members.len(), "member"),
             match network.members.len() {
@@ -229,6 +231,7 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
             network
                 .ipv4
                 .map_or_else(|| "without IPv4".to_owned(), |ip| ip.to_string()),
+            founded_with(network),
             network.id
         ),
         NetworkState::Lost if network.why.is_empty() => format!("{}  its records cannot be read\n", network.id),
@@ -249,6 +252,7 @@ pub(super) fn networks(list: &NetworkList, _width: usize) -> String {
             + &numbered(network)
             + &admins_outside(network)
             + &only_admin(network)
+            + &changed_elsewhere(network)
     });
     lines.collect::<String>() + &asked
 }
@@ -272,7 +276,9 @@ fn unsaved(network: &NetworkStatus) -> String {
 /// A line about a network with one administrator, as seen by a member.
 fn only_admin(network: &NetworkStatus) -> String {
     let mut admins = network.members.iter().filter(|member| member.admin);
-    let (Some(admin), None, NetworkState::Member) = (admins.next(), admins.next(), network.state) else {
+    let (Some(admin), None, NetworkState::Member, None) =
+        (admins.next(), admins.next(), network.state, &network.founded_with)
+    else {
         return String::new();
     };
     let (who, there) = match (admin.own, &admin.name) {
@@ -312,6 +318,50 @@ pub(super) fn asking(admin: &PublicKey, own: &RequestList) -> String {
         fingerprint(admin),
         own.npub
     )
+}
+
+/// What `join --nvpn` prints before it waits. `qr` is the link as a QR code.
+pub(super) fn nvpn_request(request: &NvpnRequestStatus, qr: &str) -> String {
+    let ways = format!(
+        "The administrator's device has to find this machine: {}.\n",
+        human::plain(&request.ways)
+    );
+    match &request.link {
+        Some(link) => format!(
+            "{link}\n\n{qr}An administrator of the network scans the code with nvpn, or takes this machine in with the link. It is a\n\
+             password: who answers first with it decides which network this machine comes into. It ends with this command.\n{ways}"
+        ),
+        None => format!(
+            "This machine waits for that administrator to take it in: nvpn add-device --device {}\n{ways}",
+            request.device
+        ),
+    }
+}
+
+/// What `leave` prints of a network that was founded with nvpn.
+pub(super) const LEFT_NVPN: &str =
+    "left; an administrator should remove this machine with nvpn, too: the other members list it\n";
+
+/// Whether the network that is left was founded with nvpn.
+pub(super) fn is_founded_with_nvpn(list: &NetworkList, wanted: Option<&str>) -> bool {
+    let mut networks = list.networks.iter().filter(|network| is_named(network, wanted));
+    networks.any(|network| network.founded_with.is_some())
+}
+
+/// A line about a member's network that was founded with another program: who changes it, and which rules apply.
+fn changed_elsewhere(network: &NetworkStatus) -> String {
+    let is_so = network.founded_with.is_some() && network.state == NetworkState::Member;
+    match is_so {
+        true => format!("  {}\n", human::plain(&network.why)),
+        false => String::new(),
+    }
+}
+
+/// What stands behind a network that was founded with another program.
+fn founded_with(network: &NetworkStatus) -> String {
+    let with = network.founded_with.as_deref();
+    with.map(|with| format!(", founded with {}", human::plain(with)))
+        .unwrap_or_default()
 }
 
 /// What `requests` prints.
@@ -391,7 +441,12 @@ pub(super) fn members(list: &NetworkList, width: usize) -> String {
     }
     let parts = list.networks.iter().map(|network| {
         let notes = shadowed(network) + &unused(network) + &numbered(network) + &admins_outside(network);
-        format!("{}\n{}{notes}", name(network), table(network, presence))
+        format!(
+            "{}{}\n{}{notes}",
+            name(network),
+            founded_with(network),
+            table(network, presence)
+        )
     });
     parts.collect::<Vec<_>>().join("\n")
 }

@@ -101,6 +101,16 @@ impl Waiting {
         }
     }
 
+    /// Waits for a second, and says how it goes. Returns false at Ctrl-C, or once the wait has lasted for `limit`.
+    pub(super) fn steps_on(&mut self, why: &str, limit: Duration) -> Result<bool, Failure> {
+        let waited = self.since.elapsed();
+        if waited >= limit {
+            return Ok(false);
+        }
+        self.say(&[], why, waited)?;
+        Ok(self.interrupt.pause(until_next_second(waited)))
+    }
+
     fn say(&mut self, asked_at: &[AskedAtStatus], why: &str, waited: Duration) -> Result<(), Failure> {
         if waited >= QUIET {
             let terminal = match self.aside {

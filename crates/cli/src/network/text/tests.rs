@@ -27,6 +27,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
             id: "0123".to_owned(),
             name: Some("home".to_owned()),
             label: Some("home".to_owned()),
+            founded_with: None,
             state: NetworkState::Member,
             why: String::new(),
             refused: false,
@@ -46,6 +47,7 @@ fn list(members: Vec<MemberStatus>) -> NetworkList {
         asked: Vec::new(),
         signed_again: Vec::new(),
         resigned: None,
+        nvpn_request: None,
     }
 }
 
@@ -282,4 +284,21 @@ fn members_are_online_or_were_heard_some_time_ago() {
         "{}",
         networks(&all, 200)
     );
+}
+
+#[test]
+fn a_network_of_nvpn_names_no_command_that_changes_it() {
+    let mut all = list(vec![member("npub1a", false, true), member("npub1b", true, false)]);
+    all.networks[0].founded_with = Some("nvpn".to_owned());
+    all.networks[0].why = "nvpn's administrators change it there".to_owned();
+    let shown = networks(&all, 80);
+    assert!(
+        shown.contains(", founded with nvpn  0123\n") && shown.contains("change it there\n"),
+        "{shown}"
+    );
+    let joined = joined(&all.networks[0], "weft0", &Wanted::default());
+    for text in [&shown, &members(&all, 80), &hints(&all, 80), &joined] {
+        assert!(!text.contains("weft member") && !text.contains("weft admin"), "{text}");
+    }
+    assert!(is_founded_with_nvpn(&all, Some("home")) && !is_founded_with_nvpn(&all, Some("office")));
 }
