@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use weft_lab::child::LoggedChild;
 use weft_lab::host::Host;
+use weft_os::process::Usage;
 use weft_os::test_support::skip;
 
 use crate::common::{PATIENCE, wait_until};
@@ -88,9 +89,7 @@ impl Device {
 
     /// Starts the daemon, after it was killed if it runs.
     pub(crate) fn restart(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-        }
+        self.kill();
         let mut command = self.command("daemon");
         command.args(["--iface", "nvpn0"]);
         let log = self.home.join("daemon.out");
@@ -100,10 +99,45 @@ impl Device {
         });
     }
 
+    /// Kills the daemon if it runs.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+        }
+    }
+
     pub(crate) fn key(&self) -> String {
         let status = self.run(&["status"]);
         let line = status.lines().find_map(|line| line.strip_prefix("device_id="));
         line.unwrap().to_owned()
+    }
+
+    /// Founds a network, of which the device is the administrator.
+    pub(crate) fn found(&self, id: &str) {
+        self.set(&["--network-id", id]);
+        self.reload();
+    }
+
+    /// Puts the secret of a link into the answers that wait to be sent.
+    pub(crate) fn answer_link(&self, link: &str) {
+        let secret = weft_nvpn::join::JoinLink::read(link).unwrap().secret;
+        let Ok(files) = std::fs::read_dir(self.home.join("config.toml.join-roster-outbox")) else {
+            return;
+        };
+        let files = files.filter_map(|file| Some(file.ok()?.path()));
+        for path in files.filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
+            let Ok(text) = std::fs::read_to_string(&path) else {
+                continue;
+            };
+            let Ok(mut queued) = serde_json::from_str::<serde_json::Value>(&text) else {
+                continue;
+            };
+            let answer = &mut queued["join_roster"]["request_secret"];
+            if answer.as_str() != Some(secret.as_str()) {
+                *answer = secret.as_str().into();
+                std::fs::write(&path, queued.to_string()).unwrap();
+            }
+        }
     }
 
     /// The device's address in the network.
@@ -111,6 +145,14 @@ impl Device {
         let status = self.run(&["status"]);
         let line = status.lines().find_map(|line| line.strip_prefix("tunnel_ip: "));
         line.and_then(|line| line.split('/').next()?.parse().ok()).unwrap()
+    }
+
+    /// Whether this key is among the administrators of the device's network, as the device has it.
+    pub(crate) fn is_admin(&self, npub: &str) -> bool {
+        let text = std::fs::read_to_string(self.home.join("config.toml")).unwrap();
+        let (_, rest) = text.rsplit_once("\nadmins = [").unwrap_or_default();
+        let (admins, _) = rest.split_once(']').unwrap_or_default();
+        admins.contains(npub)
     }
 
     /// How many members the device counts as online, and the line of each.
@@ -122,6 +164,15 @@ impl Device {
         let shown = self.run(&["join-request", "--no-qr", "--no-wait"]);
         let line = shown.lines().find(|line| line.starts_with("nvpn://join-request/"));
         line.unwrap_or_else(|| panic!("{shown}")).to_owned()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().pid()
+    }
+
+    /// The resource use of the daemon.
+    pub(crate) fn usage(&self) -> Usage {
+        self.child.as_ref().unwrap().usage().unwrap()
     }
 
     pub(crate) fn log(&self) -> String {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use weft_lab::daemon::Daemon;
 use weft_lab::host::Host;
+use weft_lab::nat::{NatBox, NatConfig, NatKind};
 use weft_lab::traffic::ping;
 use weft_lab::world::{Port, Switch, World};
 
@@ -17,12 +18,15 @@ use crate::device::Device;
 /// documentation.
 pub(crate) struct Net {
     pub(crate) world: World,
-    _switch: Switch,
+    pub(crate) switch: Switch,
     /// The ports of the switch, of weft nodes and devices in their order.
     pub(crate) ports: Vec<Port>,
     /// The administrator, and another member.
     pub(crate) weft: [Daemon; 2],
     pub(crate) devices: [Device; 2],
+    /// The NAT boxes of the second weft node and of the first device, if these are behind one.
+    pub(crate) boxes: Vec<NatBox>,
+    _homes: Vec<Switch>,
 }
 
 impl Net {
@@ -45,12 +49,37 @@ impl Net {
 
     /// Starts the network of the weft nodes, and the devices apart from it.
     pub(crate) fn apart(program: &Path, rekey_s: u32) -> Self {
+        Self::on(program, rekey_s, [None; 4])
+    }
+
+    /// Starts the network with the second weft node and the first device behind NAT boxes of these kinds.
+    pub(crate) fn behind(program: &Path, [node, device]: [NatKind; 2]) -> Self {
+        let net = Self::on(program, 3_600, [None, Some(node), Some(device), None]);
+        net.admit();
+        net
+    }
+
+    fn on(program: &Path, rekey_s: u32, kinds: [Option<NatKind>; 4]) -> Self {
         let world = World::new().unwrap();
         let switch = world.switch("net").unwrap();
-        let mut ports = Vec::new();
+        let (mut ports, mut boxes, mut homes) = (Vec::new(), Vec::new(), Vec::new());
         let mut host = |name: &str, number: u8| -> Host {
             let host = world.host(name).unwrap();
-            ports.push(switch.connect(&host, &[&format!("10.9.0.{number}/24")]).unwrap());
+            let Some(kind) = kinds[usize::from(number - 1)] else {
+                ports.push(switch.connect(&host, &[&format!("10.9.0.{number}/24")]).unwrap());
+                return host;
+            };
+            let home = world.switch("home").unwrap();
+            let [inner, outer] = [format!("192.168.{number}.1/24"), format!("10.9.0.{number}/24")];
+            boxes.push(
+                world
+                    .nat(NatConfig::new(kind), (&home, &inner), (&switch, &outer))
+                    .unwrap(),
+            );
+            ports.push(home.connect(&host, &[&format!("192.168.{number}.2/24")]).unwrap());
+            host.add_default_route(IpAddr::V4(Ipv4Addr::new(192, 168, number, 1)))
+                .unwrap();
+            homes.push(home);
             host
         };
         let [desk, nas, phone, tablet] =
@@ -75,10 +104,12 @@ impl Net {
         let devices = [device(phone, 3), device(tablet, 4)];
         Self {
             world,
-            _switch: switch,
+            switch,
             ports,
             weft,
             devices,
+            boxes,
+            _homes: homes,
         }
     }
 
@@ -120,8 +151,17 @@ pub(crate) fn network(node: &Daemon) -> Value {
 
 /// A member, as a weft node shows it; `Null` if it is none.
 pub(crate) fn member(node: &Daemon, name: &str) -> Value {
+    member_with(node, "name", name)
+}
+
+/// The member with this key.
+pub(crate) fn member_of_key(node: &Daemon, npub: &str) -> Value {
+    member_with(node, "npub", npub)
+}
+
+fn member_with(node: &Daemon, field: &str, value: &str) -> Value {
     let members = network(node)["members"].as_array().cloned().unwrap_or_default();
-    let found = members.into_iter().find(|member| member["name"] == name);
+    let found = members.into_iter().find(|member| member[field] == value);
     found.unwrap_or(Value::Null)
 }
 
