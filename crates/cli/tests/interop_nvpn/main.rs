@@ -11,7 +11,9 @@
 //! - `device`: a running daemon of nvpn
 //! - `network`: a network of two weft nodes and two devices
 //! - `joins`: a device joins by its link, and by hand; one that is removed forgets the network
+//! - `foreign`: a weft node in a network that a device has founded
 //! - `traffic`: all pairs, also through a relay of either kind, through new keys and after faults
+//! - `speed`: one stream between a weft node and a device, against two devices
 //! - `exits`: a device uses a weft node as exit, and the reverse
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
 
@@ -19,6 +21,8 @@
 mod common;
 mod device;
 mod exits;
+mod foreign;
 mod joins;
 mod network;
+mod speed;
 mod traffic;
