@@ -396,6 +396,7 @@ fn a_flood_from_a_stranger_changes_nothing() {
         let dropped = [
             "malformed",
             "unknown_index",
+            "record_unknown",
             "early_frames",
             "link_open_failed",
             "link_replays",
