@@ -36,7 +36,7 @@ fn networks_are_loaded_as_they_were_saved() {
 
 /// Damages of a file, each with what is said of it and whether the file is of a later version.
 const DAMAGES: [(&str, &str, bool); 6] = [
-    (r#"{"schema":"weft.network/2","members":[]}"#, "weft.network/2", true),
+    (r#"{"schema":"weft.network/3","members":[]}"#, "weft.network/3", true),
     (r#"{"schema":"weft.network/1"}"#, "missing field", false),
     (
         r#"{"schema":"weft.other/2"}"#,
@@ -74,7 +74,7 @@ fn an_unusable_file_stays_until_the_records_are_back() {
         if newer {
             let error = saved.unwrap_err().to_string();
             assert!(
-                error.contains("weft.network/2") && error.contains("update weft"),
+                error.contains("weft.network/3") && error.contains("update weft"),
                 "{error}"
             );
             assert_eq!(fs::read_to_string(&path).unwrap(), damage);

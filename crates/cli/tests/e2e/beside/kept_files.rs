@@ -71,7 +71,7 @@ fn a_damaged_file_is_mended_from_a_member() {
 fn a_file_of_a_later_version_survives_a_downgrade() {
     beside(|| {
         let mut net = joined();
-        let later = |text: String| text.replace("weft.network/1", "weft.network/2");
+        let later = |text: String| text.replace("weft.network/1", "weft.network/3");
         let file = restart_with(&mut net.nodes[0], later);
         let a = &net.nodes[0];
         // It runs with the records of the members, and says what is not saved and why.
@@ -79,23 +79,23 @@ fn a_file_of_a_later_version_survives_a_downgrade() {
         wait_until(MINUTE, "the member is reached", || pings(a, "nas"));
         for command in ["networks", "status"] {
             let text = done(a, &[command]);
-            assert!(text.contains("not saved") && text.contains("weft.network/2"), "{text}");
+            assert!(text.contains("not saved") && text.contains("weft.network/3"), "{text}");
         }
         let unsaved = network(a)["unsaved"].clone();
         assert!(unsaved.as_str().unwrap().contains("update weft"), "{unsaved}");
         // Nothing is done that could not be saved, and leaving takes a word more.
         let line = failed(a, &["member", "rename", "nas", "box"]);
         assert!(
-            line.contains("nothing is changed") && line.contains("weft.network/2"),
+            line.contains("nothing is changed") && line.contains("weft.network/3"),
             "{line}"
         );
         assert_eq!(members(a), ["desk", "nas"]);
         let now = fs::read_to_string(&file).unwrap();
-        assert!(now.starts_with(r#"{"schema":"weft.network/2""#), "{now}");
+        assert!(now.starts_with(r#"{"schema":"weft.network/3""#), "{now}");
         assert!(!file.with_extension("json.bad").exists());
         // The update finds all as it was.
         restart_with(&mut net.nodes[0], |text| {
-            text.replace("weft.network/2", "weft.network/1")
+            text.replace("weft.network/3", "weft.network/1")
         });
         let [a, b] = &net.nodes[..] else { panic!() };
         assert_eq!(members(a), ["desk", "nas"]);
