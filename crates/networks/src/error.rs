@@ -36,7 +36,7 @@ pub enum NetworkError {
     /// The list does not name this node.
     #[error("the list does not name this machine as a member")]
     NotListed,
-    /// The event is no list of members.
+    /// The event is not a list of members.
     #[error(transparent)]
     List(#[from] weft_nvpn::shared_roster::RosterError),
     /// The list does not replace the one that is held.

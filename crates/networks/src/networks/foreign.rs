@@ -38,8 +38,9 @@ impl Networks {
         Ok(self.insert(network))
     }
 
-    /// Follows a later list of a network that was founded with nvpn. One without this node ends the membership, and
-    /// so does one of weft, which founded the network then: it is forgotten. Returns the network, and whether this node is still a member.
+    /// Follows a later list of a network that was founded with nvpn. A list without this node ends the membership. A
+    /// list of weft ends it as well: the network has records then. The network is forgotten in both cases. Returns the
+    /// network, and whether this node is still a member.
     ///
     /// # Errors
     /// [`NetworkError`]; nothing is changed then.

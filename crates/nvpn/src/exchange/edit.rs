@@ -12,7 +12,7 @@ use crate::shared_roster::SharedRoster;
 /// The changes that an administrator has made with a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
-    /// Who has made them.
+    /// The administrator that has made them.
     pub signer: PublicKey,
     /// When the device showed last that it had the list before, in seconds since 1970.
     pub since: u64,
@@ -46,9 +46,8 @@ pub enum Left {
 }
 
 impl Edit {
-    /// Compares a list with the one that its signer had `before`, and leaves out what the list that is `held`
-    /// says already. A device may have been away for long: what others have changed meanwhile is no change of
-    /// its user. `take` takes from a budget of changes, and returns how many there were.
+    /// Compares a list with the one that its signer had `before`. Changes that the list that is `held` has already are
+    /// left out. A device may have been away for long, and its user has not made the changes of that time. `take` takes from a budget of changes, and returns how many there were.
     pub(super) fn of(
         before: Option<(&SharedRoster, u64)>,
         held: &SharedRoster,

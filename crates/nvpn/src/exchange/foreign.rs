@@ -111,7 +111,7 @@ impl Exchange {
             return Ok(());
         }
         let Some(asking) = &self.asking else { return Ok(()) };
-        // A look at the secret costs nothing, and tells the answers of others from those to this request.
+        // The secret is compared first, because that costs less than a signature.
         if !asking.pending.secret.matches(secret.as_str()) {
             return Err(JoinRefusal::Secret.into());
         }
@@ -136,8 +136,7 @@ impl Exchange {
         secret.is_some_and(|secret| document.windows(secret.len().max(1)).any(|text| text == secret))
     }
 
-    /// Returns whether a long document of a node that is no member is read: it may be the answer that this node
-    /// waits for.
+    /// Takes an answer to the request of this node out of the budgets. Returns whether it is read.
     pub(super) fn may_answer(&mut self, now: u64, from: PublicKey) -> bool {
         let asking = self.asking.as_mut().filter(|asking| now < asking.until);
         asking.is_some_and(|asking| asking.may_read(now, from))

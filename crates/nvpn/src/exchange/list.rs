@@ -54,7 +54,7 @@ pub struct Held {
     pub(super) insists: bool,
     /// The revision of the records that say the same, if that is known, or against which it stands.
     pub(super) revision: Option<u64>,
-    /// Whether the network was founded with nvpn: there are no records, and this node signs nothing.
+    /// Whether the network was founded with nvpn. Such a network has no records, and this node signs no lists of it.
     pub(super) foreign: bool,
 }
 

@@ -204,7 +204,7 @@ impl Daemon {
         true
     }
 
-    /// Tells the administrator that its list is stored, and the client that waits what came of the request.
+    /// Ends a request: confirms the list to its sender, and keeps the outcome for the client that waits.
     fn end_request(
         &mut self,
         request: PublicKey,
