@@ -155,6 +155,11 @@ impl Device {
         admins.contains(npub)
     }
 
+    /// Whether it is in the network with this identifier.
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        self.run(&["status"]).contains(&format!("network: {id}"))
+    }
+
     /// How many members the device counts as online, and the line of each.
     pub(crate) fn online(&self) -> usize {
         self.run(&["status"]).lines().filter(|line| line.contains('✓')).count()
