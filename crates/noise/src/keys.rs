@@ -44,7 +44,7 @@ impl ZeroizeOnDrop for Key {}
 /// key schedules, hash states. The caller must be the function that called the computation, so that
 /// the stack frames coincide.
 #[inline(never)]
-pub(crate) fn wipe_stack() {
+pub fn wipe_stack() {
     // With a sanitiser this would cost more than the computation before it, and no fuzz target
     // looks at the stack.
     if cfg!(fuzzing) {

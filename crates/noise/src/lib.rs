@@ -55,5 +55,5 @@ pub mod tag;
 
 pub use handshake::{NoiseError, ik, xk};
 pub use identity::{Identity, KeyError, PublicKey, SecretKey, SignatureError, parse_public, parse_secret};
-pub use keys::{Established, Key};
+pub use keys::{Established, Key, wipe_stack};
 pub use symmetric::Role;
