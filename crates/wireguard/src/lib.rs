@@ -18,3 +18,6 @@
 //! generator and both clocks: `now` counts ms from any start, and the time of day stands in initiations.
 
 pub mod keys;
+pub mod message;
+mod noise;
+pub mod transport;
