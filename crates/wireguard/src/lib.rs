@@ -19,6 +19,7 @@
 
 pub mod cookie;
 pub mod handshake;
+pub mod interface;
 pub mod keys;
 pub mod message;
 mod noise;
