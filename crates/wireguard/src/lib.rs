@@ -17,6 +17,7 @@
 //! Never here: sockets, clocks, threads, and randomness of its own. The caller supplies the random number
 //! generator and both clocks: `now` counts ms from any start, and the time of day stands in initiations.
 
+pub mod config;
 pub mod cookie;
 pub mod handshake;
 pub mod interface;
