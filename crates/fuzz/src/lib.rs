@@ -24,6 +24,8 @@
 //! - [`reach`]: every parser of weft-reach, and a node among peers that name what they like.
 //! - [`nostr`]: what relays send, and what other nodes send through them, on each level of a message.
 //! - [`nvpn`]: what devices of nvpn send, and the links that they show.
+//! - [`wg_config`]: files of wg-quick.
+//! - [`wireguard`]: two peers with WireGuard, and an attacker between them that forges and repeats.
 //! - [`lan`]: announcements in a LAN, and what is dialled because of them.
 //! - [`mdns`]: datagrams of mDNS, and a host that hears them.
 //! - [`gateway`]: what a gateway says that maps ports by UPnP.
@@ -69,6 +71,8 @@ mod stream;
 #[cfg(feature = "host")]
 mod transfer;
 mod wire;
+mod wireguard;
+mod wireguard_peers;
 
 #[cfg(feature = "host")]
 pub use self::broker::broker;
@@ -96,6 +100,8 @@ pub use stream::stream;
 #[cfg(feature = "host")]
 pub use transfer::transfer;
 pub use wire::wire;
+pub use wireguard::wg_config;
+pub use wireguard_peers::wireguard;
 
 /// One target.
 pub type Target = fn(&[u8]);
@@ -120,6 +126,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("reach", reach),
     ("nostr", nostr),
     ("nvpn", nvpn),
+    ("wg_config", wg_config),
+    ("wireguard", wireguard),
     #[cfg(feature = "host")]
     ("gateway", gateway),
     #[cfg(feature = "host")]

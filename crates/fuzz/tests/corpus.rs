@@ -121,6 +121,8 @@ tests! {
     reach: 5_000 of up to 400 bytes;
     nostr: 3_000 of up to 400 bytes;
     nvpn: 3_000 of up to 400 bytes;
+    wg_config: 10_000 of up to 400 bytes;
+    wireguard: 300 of up to 200 bytes;
     gateway: 10_000 of up to 400 bytes;
     dns: 40_000 of up to 600 bytes;
     broker: 40_000 of up to 600 bytes;
