@@ -280,7 +280,7 @@ impl World {
     }
 }
 
-/// Runs two peers and an attacker for as long as there are bytes.
+/// Runs two peers and an attacker, whose steps the bytes choose.
 ///
 /// # Panics
 /// On a broken promise.

@@ -67,7 +67,7 @@ pub struct Interface {
     pub addresses: Vec<(IpAddr, u8)>,
     /// `DNS`: the servers.
     pub dns: Vec<IpAddr>,
-    /// `DNS`: the search domains, which are its items that are no addresses.
+    /// `DNS`: the search domains, which are the items other than addresses.
     pub search: Vec<String>,
     /// `MTU` in bytes, at least [`MIN_MTU`], and with an IPv6 address at least [`MIN_MTU_IPV6`]. `None` leaves the
     /// choice to the reader.

@@ -1,4 +1,4 @@
-//! The reasons why a text is no file of wg-quick, and how they quote it.
+//! Errors of files of wg-quick, and what they quote of a file.
 
 use thiserror::Error;
 use weft_wire::Subnet;
@@ -79,31 +79,31 @@ pub enum ConfigError {
     /// A `[Peer]` without `PublicKey`.
     #[error("line {line}: [Peer] has no PublicKey; add it")]
     NoPublicKey { line: usize },
-    /// A `PrivateKey`, `PublicKey` or `PresharedKey` that is no key.
+    /// The value of `PrivateKey`, `PublicKey` or `PresharedKey` is malformed.
     #[error("line {line}: {key} is not 44 characters of base64, the last of which is =; copy the key again")]
     BadKey { line: usize, key: &'static str },
-    /// A `ListenPort` that is no port.
+    /// The value of `ListenPort` is malformed.
     #[error("line {line}: {found} is no port; use a number from 0 to 65535")]
     BadPort { line: usize, found: String },
-    /// A `FwMark` that is no mark.
+    /// The value of `FwMark` is malformed.
     #[error("line {line}: {found} is no FwMark; use a number below 2^32, decimal or 0x and hexadecimal, or off")]
     BadMark { line: usize, found: String },
-    /// A `Table` that is no table.
+    /// The value of `Table` is malformed.
     #[error("line {line}: {found} is no Table; use auto, off or a number from 1 to 4294967295")]
     BadTable { line: usize, found: String },
-    /// An `MTU` that is no number, below [`MIN_MTU`] or above 65535.
+    /// The value of `MTU` is malformed, below [`MIN_MTU`] or above 65535.
     #[error("line {line}: {found} is no MTU; use a number from {MIN_MTU} to 65535")]
     BadMtu { line: usize, found: String },
     /// An `MTU` below [`MIN_MTU_IPV6`] on an interface with an IPv6 address.
     #[error("line {line}: IPv6 needs an MTU of at least {MIN_MTU_IPV6}, not {mtu}; raise it or remove the addresses")]
     MtuIpv6 { line: usize, mtu: u16 },
-    /// A `PersistentKeepalive` that is no interval.
+    /// The value of `PersistentKeepalive` is malformed.
     #[error("line {line}: {found} is no PersistentKeepalive; use a number of seconds from 0 to 65535, or off")]
     BadKeepalive { line: usize, found: String },
     /// An `Endpoint` that is none.
     #[error("line {line}: {found} is no Endpoint; use name:port, IPv4:port or [IPv6]:port, the port not 0")]
     BadEndpoint { line: usize, found: String },
-    /// An item of `Address` or `AllowedIPs` that is no address.
+    /// An item of `Address` or `AllowedIPs` is malformed.
     #[error("line {line}: {found} is no item of {key}; use an address such as 10.0.0.2/24, separated by commas")]
     BadAddress {
         line: usize,

@@ -186,7 +186,7 @@ fn pair(line: usize, text: &str) -> Result<(&'static Key, &str), ConfigError> {
     Err(ConfigError::UnknownKey { line, found })
 }
 
-/// Cuts the white space of a line off. Other characters of Unicode that look like it are no white space to wg(8).
+/// Cuts off spaces, tabs and carriage returns. wg(8) takes other white space of Unicode as part of a value.
 fn trim(text: &str) -> &str {
     text.trim_matches([' ', '\t', '\r'])
 }

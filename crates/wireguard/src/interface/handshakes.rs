@@ -112,7 +112,7 @@ impl Interface {
             born: at.now,
             initiator: true,
         });
-        // Both ends have begun at once: each sends under the keys of its own handshake, and takes those of the other.
+        // With keys that wait, both ends have begun at once: each sends under the keys of its own handshake, and takes those of the other.
         let coming = peer.coming.take();
         let replaced = [peer.retreat(older), peer.retreat(coming)];
         self.follow(&key, from);

@@ -272,7 +272,7 @@ fn peers_share_no_key_and_no_subnet() {
             subnet,
         },
     );
-    // A part of another peer's subnet is no fault: the longest prefix wins.
+    // A part of another peer's subnet is allowed: the longest prefix wins.
     read(&peer(&other.replace("10.0.0.0/8", "10.0.0.0/9")));
     assert_eq!(PRIVATE.parse::<PrivateKey>().unwrap().public().to_string(), OWN);
     refuse(&peer(&format!("[Peer]\nPublicKey = {OWN}")), &OwnKey { line: 6 });
