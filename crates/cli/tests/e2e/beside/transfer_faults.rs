@@ -244,6 +244,8 @@ fn a_queue_outlives_the_kill_of_all_processes() {
         fs::write(nas.folder.join("over/film"), "older").unwrap();
         let film = desk.folder.join("film");
         fs::write(&film, &bytes).unwrap();
+        // Offers come as soon as cam is back, and would wait for its user otherwise.
+        cam.done(&["receive", "members"]);
         // No user there receives or serves any more.
         cam.done(&["transferd", "--stop"]);
         let (tree, film) = (path(&top), path(&film));
@@ -319,7 +321,6 @@ fn a_queue_outlives_the_kill_of_all_processes() {
         cam.wait_ready(PATIENCE).unwrap();
         let [desk, nas, cam] = &net.nodes[..] else { panic!() };
         let [desk, nas, cam] = [desk, nas, cam].map(User::again);
-        cam.done(&["receive", "members"]);
         for (user, ids) in [(&desk, &[&ids[0][..], got][..]), (&nas, &[&ids[3]])] {
             for id in ids {
                 wait_until(2 * MINUTE, "it ends", || user.transfer(id)["state"] == "done");
