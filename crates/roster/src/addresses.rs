@@ -10,16 +10,16 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use weft_noise::PublicKey;
 
-/// Candidates for a free address. With 2,000 members in 64,516 addresses, each is taken with a
-/// probability of 3 %.
+/// Candidates for a free address. With 2,000 members and 1,024 guests in 64,516 addresses, each is taken with a
+/// probability of 5 %.
 const TRIES: u32 = 64;
 
 /// Returns SHA-256(network id as text || line feed || key as 64 hexadecimal digits).
-fn digest(network: &str, key: &PublicKey) -> [u8; 32] {
+fn digest(network: &str, key: &[u8; 32]) -> [u8; 32] {
     let hash = Sha256::new()
         .chain_update(network)
         .chain_update("\n")
-        .chain_update(HEXLOWER.encode(key.as_bytes()));
+        .chain_update(HEXLOWER.encode(key));
     hash.finalize().into()
 }
 
@@ -31,7 +31,7 @@ fn address(digest: &[u8; 32]) -> Ipv4Addr {
 /// of both, each modulo 254, plus 1.
 #[must_use]
 pub fn derived(network: &str, key: &PublicKey) -> Ipv4Addr {
-    address(&digest(network, key))
+    address(&digest(network, key.as_bytes()))
 }
 
 /// Returns true if an administrator may fix this address: it is in one of the ranges for private use (RFC 1918) or in
@@ -79,7 +79,7 @@ pub struct Addresses {
 pub fn settle<'a>(network: &str, members: impl IntoIterator<Item = (&'a PublicKey, Option<Ipv4Addr>)>) -> Addresses {
     let mut wanted: BTreeMap<Ipv4Addr, BTreeMap<(bool, [u8; 32]), PublicKey>> = BTreeMap::new();
     for (key, fixed) in members {
-        let digest = digest(network, key);
+        let digest = digest(network, key.as_bytes());
         let address = fixed.unwrap_or_else(|| address(&digest));
         wanted
             .entry(address)
@@ -103,10 +103,10 @@ pub fn settle<'a>(network: &str, members: impl IntoIterator<Item = (&'a PublicKe
     addresses
 }
 
-/// Finds an address in 10.44.0.0/16 that `key` may have fixed: the derived one, or a further hash,
-/// the first that `taken` does not hold. Returns `None` if all that it tries are taken.
+/// Finds an address in 10.44.0.0/16 for the 32 bytes of a key, of a member or of a guest: the derived one, or a
+/// further hash, the first that `taken` does not hold. Returns `None` if all that it tries are taken.
 #[must_use]
-pub fn free(network: &str, key: &PublicKey, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+pub fn free(network: &str, key: &[u8; 32], taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let mut digest = digest(network, key);
     for _ in 0..TRIES {
         let candidate = address(&digest);
@@ -160,7 +160,10 @@ mod tests {
         backwards.reverse();
         assert_eq!(settle("n", backwards), addresses);
 
-        let free = free("n", &keys[1], |address| addresses.of.values().any(|a| *a == address)).unwrap();
+        let free = free("n", keys[1].as_bytes(), |address| {
+            addresses.of.values().any(|a| *a == address)
+        })
+        .unwrap();
         assert_ne!(Some(free), fixed);
     }
 

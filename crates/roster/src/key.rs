@@ -26,7 +26,7 @@ pub enum RecordKey {
     Route(PublicKey, Subnet),
     /// `exit/NPUB`: the member forwards to all other addresses.
     Exit(PublicKey),
-    /// `guest/KEY`: a key of another protocol, 64 hexadecimal digits.
+    /// `guest/KEY`: the WireGuard key of a device behind a member, 64 hexadecimal digits.
     Guest([u8; 32]),
     /// `invite/KEY`: the public half of an invite key pair, 64 hexadecimal digits.
     Invite([u8; 32]),

@@ -9,6 +9,7 @@
 //! - [`state`]: members, routes, exits, guests, invites and rules that follow from a set.
 //! - [`changes`]: versions of new records, and what falls with an administrator.
 //! - [`invite`]: invite codes, their key pairs, and proofs.
+//! - [`guest`]: devices with WireGuard behind a member.
 //! - [`names`], [`addresses`]: labels and IPv4 addresses of members, and their collisions.
 //! - [`rules`]: rules as text, and what they say about a flow.
 //! - [`sync`]: how members agree on their records.
@@ -24,6 +25,7 @@
 pub mod addresses;
 pub mod admins;
 pub mod changes;
+pub mod guest;
 pub mod invite;
 pub mod key;
 pub mod membership;

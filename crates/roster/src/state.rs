@@ -11,6 +11,7 @@ use weft_wire::Subnet as Prefix;
 
 use crate::addresses::{self, Addresses};
 use crate::admins::{Admins, Rank};
+use crate::guest;
 use crate::key::RecordKey;
 use crate::names::{self, Claim, Name};
 use crate::network_id::NetworkId;
@@ -49,8 +50,10 @@ pub struct State {
     pub routes: BTreeMap<Prefix, BTreeSet<PublicKey>>,
     /// Members that forward to all other addresses, and the IP versions of each.
     pub exits: BTreeMap<PublicKey, Exit>,
-    /// Keys of other protocols.
+    /// Guests that count, by their WireGuard keys. Each has an IPv4 address, and a member as host.
     pub guests: BTreeMap<[u8; 32], Guest>,
+    /// Names by which guests are found, no two equal, and none that of a member.
+    pub guest_names: BTreeMap<[u8; 32], Name>,
     /// Invites, closed ones included.
     pub invites: BTreeMap<[u8; 32], OpenInvite>,
     /// The secret of the members.
@@ -85,6 +88,8 @@ pub struct Refused {
     pub members: usize,
     /// Open invites above [`MAX_INVITES`].
     pub invites: usize,
+    /// Guests above [`MAX_GUESTS`](guest::MAX_GUESTS).
+    pub guests: usize,
 }
 
 /// The reason why an invite admits no one.
@@ -118,22 +123,26 @@ impl State {
         let (name, inside) = winners.network();
         let mut invites = winners.invites();
         let (mut members, removed, over_used) = winners.members(&mut invites);
-        let refused = Refused {
-            admins: set.admins().refused.len(),
-            members: cut_members(&mut members, set.admins()),
-            invites: refuse_invites(&mut invites),
-        };
+        let refused_members = cut_members(&mut members, set.admins());
         let (names, renamed) = names::settle(winners.claims(&members, set.admins()));
         let network = set.network().to_string();
         let fixed = members.iter().map(|(key, member)| (key, member.ipv4));
         let addresses = addresses::settle(&network, fixed);
+        let guests = guest::settle(winners.guests(), &members, (&addresses, &names));
+        let refused = Refused {
+            admins: set.admins().refused.len(),
+            members: refused_members,
+            invites: refuse_invites(&mut invites),
+            guests: guests.refused,
+        };
         Self {
             network: set.network(),
             name,
             admins: set.admins().clone(),
             routes: winners.routes(&members),
             exits: winners.exits(&members),
-            guests: winners.guests(),
+            guests: guests.of,
+            guest_names: guests.names,
             secret: winners.secret(),
             table: Table {
                 rules: rules(set),
@@ -180,6 +189,7 @@ impl State {
             routes: BTreeMap::new(),
             exits: BTreeMap::new(),
             guests: BTreeMap::new(),
+            guest_names: BTreeMap::new(),
             invites: BTreeMap::new(),
             secret: None,
             table: Table {
@@ -411,9 +421,9 @@ impl<'a> Winners<'a> {
         }
     }
 
-    fn guests(&self) -> BTreeMap<[u8; 32], Guest> {
-        let guest = |(key, record): (&RecordKey, &Record)| match (key, record.body()) {
-            (RecordKey::Guest(key), Body::Guest(guest)) => Some((*key, guest.clone())),
+    fn guests(&self) -> BTreeMap<&'a [u8; 32], &'a Guest> {
+        let guest = |(key, record): (&'a RecordKey, &'a Record)| match (key, record.body()) {
+            (RecordKey::Guest(key), Body::Guest(guest)) => Some((key, guest)),
             _ => None,
         };
         self.present().filter_map(guest).collect()

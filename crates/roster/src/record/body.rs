@@ -99,6 +99,8 @@ pub struct Guest {
     pub tags: BTreeSet<Name>,
     /// The IPv4 address of the guest.
     pub ipv4: Option<Ipv4Addr>,
+    /// The member that exchanges packets with the guest itself, and with others for it.
+    pub host: Option<PublicKey>,
 }
 
 /// A record `exit/NPUB`: the IP versions that the exit forwards, of which it has one at least.
@@ -192,6 +194,7 @@ impl Body {
                 name: name(tags, Name::host)?,
                 tags: labels(tags)?,
                 ipv4: parsed(tags, "ipv4", ipv4)?,
+                host: parsed(tags, "host", npub)?,
             }),
             RecordKey::Invite(_) => Self::Invite(Invite {
                 uses: parsed(tags, "uses", uses)?.ok_or(TagError::Missing("uses"))?,
@@ -232,6 +235,7 @@ impl Body {
                 out.optional("name", guest.name.as_ref());
                 out.all("tag", &guest.tags);
                 out.optional("ipv4", guest.ipv4);
+                out.optional("host", guest.host);
             }
             Self::Invite(invite) => {
                 out.optional("uses", Some(invite.uses));
@@ -256,7 +260,7 @@ pub(super) const fn known_tags(key: &RecordKey) -> &'static [&'static str] {
     match key {
         RecordKey::Network => &["name", "inside", "founder", "successor"],
         RecordKey::Member(_) => &["name", "tag", "ipv4", "invite"],
-        RecordKey::Guest(_) => &["name", "tag", "ipv4"],
+        RecordKey::Guest(_) => &["name", "tag", "ipv4", "host"],
         RecordKey::Invite(_) => &["uses", "tag", "name", "expires"],
         RecordKey::Rules => &["rule"],
         RecordKey::Exit(_) => &["ip"],
