@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use weft_noise::PublicKey;
 use weft_roster::event::Event;
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Member, Network, Record, RuleList, Secret};
+use weft_roster::record::{Body, Guest, Member, Network, Record, RuleList, Secret};
 use weft_roster::rules::{Policy, Rule};
 use weft_roster::set::RecordSet;
 use weft_roster::state::State;
@@ -28,6 +28,20 @@ const HISTORIES: u64 = 10_000;
 
 /// Keys that sign. The first is the founder.
 const SIGNERS: std::ops::RangeInclusive<u8> = 1..=6;
+
+/// Keys of guests.
+const GUESTS: std::ops::RangeInclusive<u8> = 60..=62;
+
+/// A guest behind one of several hosts, with an address that another one may have, too.
+fn guest(by: u8, number: u8, version: u64) -> Arc<Record> {
+    let body = Guest {
+        ipv4: Some([10, 44, 0, 1 + (number + by) % 2].into()),
+        host: Some(key(1 + (number + (version % 8) as u8) % 8)),
+        ..Guest::default()
+    };
+    let key = RecordKey::Guest([number; 32]);
+    record(by, key, version, version == 3, &Body::Guest(body))
+}
 
 /// Every record that a history may contain.
 fn pool() -> Vec<Arc<Record>> {
@@ -59,6 +73,9 @@ fn pool() -> Vec<Arc<Record>> {
             for subject in 1..=8 {
                 let key = RecordKey::Route(key(subject), prefix);
                 pool.push(record(by, key, version, version == 2, &Body::Plain));
+            }
+            for number in GUESTS {
+                pool.push(guest(by, number, version));
             }
             pool.push(secret(by, version, version == 3 && by > 4));
             pool.extend([rules(by, version % 60_000), unknown(by, version % 60_000)]);
@@ -124,6 +141,7 @@ struct Outcome {
     over_used: BTreeMap<PublicKey, [u8; 32]>,
     remaining: BTreeMap<[u8; 32], (u32, bool)>,
     routes: BTreeSet<PublicKey>,
+    guests: BTreeMap<[u8; 32], Guest>,
     rules: Option<Vec<Rule>>,
     secret: Option<Secret>,
 }
@@ -141,6 +159,7 @@ impl Outcome {
                 .map(|(key, open)| (*key, (open.remaining, open.revoked)))
                 .collect(),
             routes: state.routes.values().flatten().copied().collect(),
+            guests: state.guests.clone(),
             rules: state.table.rules.clone(),
             secret: state.secret.clone(),
         }
@@ -281,6 +300,7 @@ impl<'a> Model<'a> {
             over_used: BTreeMap::new(),
             remaining: BTreeMap::new(),
             routes: BTreeSet::new(),
+            guests: BTreeMap::new(),
             rules: self.rules(),
             secret: self.secret(),
         };
@@ -330,7 +350,26 @@ impl<'a> Model<'a> {
                 outcome.routes.insert(subject);
             }
         }
+        outcome.guests = self.guests(&outcome.members);
         outcome
+    }
+
+    fn guests(&self, members: &BTreeMap<PublicKey, Member>) -> BTreeMap<[u8; 32], Guest> {
+        let mut guests: BTreeMap<[u8; 32], Guest> = BTreeMap::new();
+        for number in GUESTS {
+            let record = self.in_force(&RecordKey::Guest([number; 32]), None, |_| true);
+            let Some(record) = record.filter(|record| !record.removed()) else {
+                continue;
+            };
+            let Body::Guest(guest) = record.body() else {
+                unreachable!()
+            };
+            let taken = guests.values().any(|other| other.ipv4 == guest.ipv4);
+            if guest.host.is_some_and(|host| members.contains_key(&host)) && !taken {
+                guests.insert([number; 32], guest.clone());
+            }
+        }
+        guests
     }
 
     fn secret(&self) -> Option<Secret> {
