@@ -37,6 +37,13 @@ pub struct PeerRules {
     pub host: Arc<[IpAddr]>,
     /// Whether this node sends to all other addresses by the peer.
     pub by_exit: bool,
+    /// The addresses of guests behind the peer, each with the address that the rules for its packets are under.
+    pub guests: Arc<BTreeMap<Ipv4Addr, NodeAddr>>,
+    /// The addresses of guests behind this node, each with the origin of its network: no packets but those of that
+    /// network pass to them.
+    pub guests_here: Arc<BTreeMap<Ipv4Addr, u16>>,
+    /// Whether the peer is a guest: it has no address of IPv6.
+    pub is_guest: bool,
 }
 
 /// The rules of a network for the packets of one of its members.
@@ -98,15 +105,17 @@ pub struct Rule {
 pub type PortRanges = Box<[(u16, u16)]>;
 
 /// A set of destinations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// This node, the subnets behind it, and the addresses behind this exit.
+    /// This node, the subnets and guests behind it, and the addresses behind this exit.
     Any,
     /// The addresses of this node, with all those of its host.
     Node,
-    /// A subnet behind this node.
+    /// A subnet behind this node, without the guests that have an address in it.
     Subnet(Subnet),
-    /// All addresses but those of nodes and the subnets behind them: this node is an exit.
+    /// Guests behind this node: their addresses, ascending.
+    Guests(Arc<[Ipv4Addr]>),
+    /// All addresses but those of nodes and the subnets and guests behind them: this node is an exit.
     Exit,
 }
 
@@ -120,6 +129,7 @@ impl To {
     const SUBNET: Self = Self(2);
     const NODE_IN_SUBNET: Self = Self(3);
     const EXIT: Self = Self(4);
+    const GUEST: Self = Self(8);
 
     /// Whether it is one of these.
     const fn is(self, of: Self) -> bool {
@@ -219,23 +229,33 @@ impl Policy {
     /// Returns whether the rules allow the flow that a packet of a peer with these properties begins.
     #[must_use]
     pub fn allows(&self, peer: NodeAddr, facts: &Facts) -> bool {
-        let rules = self.peers.get(&peer);
-        rules.is_some_and(|rules| rules.decide((self.me, peer), facts, |_| ()))
+        let speaker = self.speaker(peer, facts.source);
+        speaker.is_some_and(|(peer, rules)| rules.decide((self.me, peer), facts, |_| ()))
+    }
+
+    /// Returns whose rules are about the packets in the session with a peer that have `address` at its end, and
+    /// those rules: the guest behind the peer with this address, or else the peer. `None` if there are no rules for
+    /// it, or it cannot have such an address.
+    fn speaker(&self, peer: NodeAddr, address: IpAddr) -> Option<(NodeAddr, &PeerRules)> {
+        let rules = self.peers.get(&peer)?;
+        match rules.guest_behind(address) {
+            Some(guest) => Some((guest, self.peers.get(&guest)?)),
+            None => (!rules.is_guest || address.is_ipv4()).then_some((peer, rules)),
+        }
     }
 
     /// Returns whether a packet from `source` may go to a peer: the source is this node in a network that
-    /// both are in, or a subnet behind it there, or in the configuration if the peer is, too. To those that
+    /// both are in, or a subnet or guest behind it there, or in the configuration if the peer is, too. To those that
     /// this node serves as exit go answers from all other addresses, and errors about those that it refuses.
     #[must_use]
     pub fn may_leave(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
-        let ends = (self.me, peer);
         let is_ours = |rules: &PeerRules| rules.networks.iter().any(|network| network.is_ours(source));
-        let may = |rules: &PeerRules| {
-            rules.joins(ends, source, dest)
+        let may = |(peer, rules): (NodeAddr, &PeerRules)| {
+            rules.joins((self.me, peer), source, dest)
                 || rules.by_exit && is_ours(rules)
                 || rules.serves(peer, dest) && [To::EXIT, To::NODE].contains(&rules.destination(self.me, source))
         };
-        source == IpAddr::V6(self.me.to_ipv6()) || self.peers.get(&peer).is_some_and(may)
+        source == IpAddr::V6(self.me.to_ipv6()) || self.speaker(peer, dest).is_some_and(may)
     }
 
     /// Returns whether an error about a packet with these ends, source first, reveals nothing to the peer
@@ -243,10 +263,10 @@ impl Policy {
     /// such refuses all that is not of the Internet alike.
     #[must_use]
     pub fn concerns(&self, peer: NodeAddr, (source, dest): (IpAddr, IpAddr)) -> bool {
-        let concerns = |rules: &PeerRules| {
+        let concerns = |(peer, rules): (NodeAddr, &PeerRules)| {
             rules.joins((self.me, peer), dest, source) || rules.serves(peer, source) && !is_of_internet(dest)
         };
-        self.peers.get(&peer).is_some_and(concerns)
+        self.speaker(peer, source).is_some_and(concerns)
     }
 }
 
@@ -274,7 +294,7 @@ impl PeerRules {
         }
         let by_exit = for_names.is_some() || self.leads_by_exit(to, facts.dest);
         let concerns = |network: &&NetworkRules| {
-            let joins = to != To::EXIT && network.joins(me, facts.dest, facts.source);
+            let joins = to != To::EXIT && self.joins_in(network, me, facts.dest, facts.source);
             joins || by_exit && network.serves(peer, facts.source)
         };
         let mut concerned = self.networks.iter().filter(concerns).peekable();
@@ -300,9 +320,34 @@ impl PeerRules {
     /// behind it, and one of the peer or behind it.
     fn joins(&self, (me, peer): (NodeAddr, NodeAddr), ours: IpAddr, theirs: IpAddr) -> bool {
         let by_hand = self.by_hand.as_ref();
-        by_hand.is_some_and(|subnets| self.is_own(me, ours) || within(subnets, ours))
-            || self.networks.iter().any(|network| network.joins(me, ours, theirs))
+        let in_subnets = |subnets: &Arc<[Subnet]>| within(subnets, ours) && self.network_of_guest(ours).is_none();
+        by_hand.is_some_and(|subnets| self.is_own(me, ours) || in_subnets(subnets))
+            || self
+                .networks
+                .iter()
+                .any(|network| self.joins_in(network, me, ours, theirs))
             || self.serves(peer, theirs) && self.leads_by_exit(self.destination(me, ours), ours)
+    }
+
+    /// Whether packets pass in a network between these addresses: [`NetworkRules::joins`], or the first is that of
+    /// a guest of the network.
+    fn joins_in(&self, network: &NetworkRules, me: NodeAddr, ours: IpAddr, theirs: IpAddr) -> bool {
+        match self.network_of_guest(ours) {
+            Some(origin) => origin == network.origin && network.is_theirs(theirs),
+            None => network.joins(me, ours, theirs),
+        }
+    }
+
+    /// The guest behind the peer with this address.
+    #[inline]
+    fn guest_behind(&self, address: IpAddr) -> Option<NodeAddr> {
+        by_ipv4(&self.guests, address)
+    }
+
+    /// The origin of the network whose guest with this address is behind this node.
+    #[inline]
+    fn network_of_guest(&self, address: IpAddr) -> Option<u16> {
+        by_ipv4(&self.guests_here, address)
     }
 
     /// Whether this node is an exit for packets of the peer with this address.
@@ -335,6 +380,9 @@ impl PeerRules {
         if self.is_own(me, dest) {
             return To::NODE;
         }
+        if self.network_of_guest(dest).is_some() {
+            return To::GUEST;
+        }
         let is_host = self.host.binary_search(&dest).is_ok();
         let behind = |network: &NetworkRules| within(&network.ours, dest);
         match &self.ours {
@@ -356,10 +404,14 @@ impl NetworkRules {
     /// Whether packets pass in this network between these addresses: one of this node or behind it,
     /// and one of the peer or behind it, each an address that it has here.
     fn joins(&self, me: NodeAddr, ours: IpAddr, theirs: IpAddr) -> bool {
-        let is_theirs = self.ipv4.is_some_and(|ends| IpAddr::V4(ends.theirs) == theirs);
-        let peer = theirs.is_ipv6() || is_theirs || within(&self.theirs, theirs);
         let node = ours == IpAddr::V6(me.to_ipv6()) || self.is_ours(ours) || within(&self.ours, ours);
-        peer && node
+        self.is_theirs(theirs) && node
+    }
+
+    /// Whether the peer has this address here, or it is behind the peer.
+    fn is_theirs(&self, address: IpAddr) -> bool {
+        let has = self.ipv4.is_some_and(|ends| IpAddr::V4(ends.theirs) == address);
+        address.is_ipv6() || has || within(&self.theirs, address)
     }
 
     /// Whether this node is an exit for packets of the peer with this address: only members reach an
@@ -370,8 +422,22 @@ impl NetworkRules {
     }
 }
 
+/// The value of an address of IPv4.
+#[inline]
+fn by_ipv4<T: Copy>(values: &BTreeMap<Ipv4Addr, T>, address: IpAddr) -> Option<T> {
+    match address {
+        IpAddr::V4(address) if !values.is_empty() => values.get(&address).copied(),
+        _ => None,
+    }
+}
+
 fn within(subnets: &[Subnet], address: IpAddr) -> bool {
     subnets.iter().any(|subnet| subnet.contains(address))
+}
+
+/// Whether an address is one of these, which ascend.
+fn is_among(all: &[Ipv4Addr], address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if all.binary_search(&address).is_ok())
 }
 
 impl RuleSet {
@@ -384,10 +450,11 @@ impl RuleSet {
 
 impl Rule {
     fn matches(&self, facts: &Facts, to: To) -> bool {
-        let to = match self.to {
+        let to = match &self.to {
             Scope::Any => true,
             Scope::Node => to.is(To::NODE),
             Scope::Subnet(subnet) => to.is(To::SUBNET) && subnet.contains(facts.dest),
+            Scope::Guests(guests) => to.is(To::GUEST) && is_among(guests, facts.dest),
             Scope::Exit => to.is(To::EXIT),
         };
         let protocol = match self.protocol {
@@ -401,3 +468,6 @@ impl Rule {
         to && protocol && (self.ports.is_empty() || facts.port.map_or(!self.allow, within))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -191,9 +191,7 @@ impl SlowPolicy {
             allow: rule_set(&self.allow),
             networks: networks.collect(),
             by_hand: self.by_hand.then(|| behind(self.me).into()),
-            ours: None,
-            host: Default::default(),
-            by_exit: false,
+            ..PeerRules::default()
         }
     }
 

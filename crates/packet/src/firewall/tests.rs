@@ -245,7 +245,7 @@ fn an_exit_serves_members_under_their_own_addresses() {
         (Scope::Any, false, false),
         (Scope::Node, true, false),
     ] {
-        let policy = exit(true, &[rule(to)], false);
+        let policy = exit(true, &[rule(to.clone())], false);
         assert_eq!(passes(&policy, member, INTERNET, 25), exits, "{to:?}");
         assert_eq!(passes(&policy, member, [10, 44, 0, 1], 25), ours, "{to:?}");
         assert!(passes(&policy, member, INTERNET, 443), "{to:?}");
@@ -433,7 +433,7 @@ fn an_own_address_in_a_route_is_both_node_and_route() {
     let (node, printer) = ("192.168.9.1", "192.168.9.2");
     let deny_node = [about(false, Scope::Node)];
     assert!(!passes(&deny_node, true, node) && passes(&deny_node, true, printer));
-    let deny_route = [about(false, route)];
+    let deny_route = [about(false, route.clone())];
     assert!(!passes(&deny_route, true, node) && !passes(&deny_route, true, printer));
     let allow_route = [about(true, route)];
     assert!(passes(&allow_route, false, node) && passes(&allow_route, false, printer));

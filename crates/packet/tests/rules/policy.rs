@@ -100,9 +100,7 @@ fn some() -> PeerRules {
         allow: all(vec![rule(true, Scope::Node, udp, &[(6_000, 6_001)])]),
         networks: vec![network(7, first, false), network(9, second, false)],
         by_hand: None,
-        ours: None,
-        host: Arc::default(),
-        by_exit: false,
+        ..PeerRules::default()
     }
 }
 
