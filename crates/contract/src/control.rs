@@ -20,6 +20,7 @@ mod link;
 mod send;
 mod session;
 mod table;
+mod wireguard;
 
 pub use activity::{CountedEpoch, Layer, LinkActivity, Measured, Received, SessionActivity, Totals};
 pub use keys::{EpochId, EpochUse, FastKeys, LinkKeys, ReceiverIndex, SessionKeys};
@@ -27,6 +28,7 @@ pub use link::{Label, LabelRoute, LinkCommand, LinkId, LinkReport, PATH_PROBE_LE
 pub use send::{MAX_SERVICE, ReportKind, SendCommand};
 pub use session::{PathSize, Relay, SessionCommand, SessionReport};
 pub use table::{Expected, TableCommand};
+pub use wireguard::{WireGuardCommand, WireGuardKeys, WireGuardTraffic};
 
 /// A message of the core to the lanes that [`Command::audience`] names.
 #[derive(Clone, Debug)]
@@ -35,6 +37,8 @@ pub enum Command {
     Link(LinkId, LinkCommand),
     /// Changes the session with a peer.
     Session(NodeAddr, SessionCommand),
+    /// Changes a peer that speaks WireGuard.
+    WireGuard(NodeAddr, WireGuardCommand),
     /// Changes a table of the whole lane.
     Table(TableCommand),
     /// Sends a message.
@@ -60,6 +64,7 @@ impl Command {
         match self {
             Self::Link(_, command) => command.audience(),
             Self::Session(_, command) => command.audience(),
+            Self::WireGuard(_, command) => command.audience(),
             Self::Table(command) => command.audience(),
             Self::Send(command) => command.audience(),
         }
@@ -92,6 +97,15 @@ pub enum Report {
         /// The whole datagram.
         datagram: Vec<u8>,
     },
+    /// A message of WireGuard other than a data message. Nothing of it is authenticated.
+    WireGuard {
+        /// The source of the datagram.
+        from: Endpoint,
+        /// The whole datagram.
+        datagram: Vec<u8>,
+    },
+    /// What has passed between this node and a peer that speaks WireGuard.
+    WireGuardTraffic(NodeAddr, WireGuardTraffic),
     /// What a link received, or learned of its peer.
     Link(LinkId, LinkReport),
     /// What the session with a peer received, or needs.

@@ -34,7 +34,7 @@ pub use control::{
     Command, CountedEpoch, EpochId, EpochUse, Expected, FastKeys, Label, LabelRoute, Layer, LinkActivity, LinkCommand,
     LinkId, LinkKeys, LinkReport, MAX_SERVICE, Measured, PATH_PROBE_LEN, PathSize, ProbeKind, Received, ReceiverIndex,
     Relay, Report, ReportKind, SendCommand, SessionActivity, SessionCommand, SessionKeys, SessionReport, TableCommand,
-    Totals,
+    Totals, WireGuardCommand, WireGuardKeys, WireGuardTraffic,
 };
 pub use endpoint::{Endpoint, LocalEnd, SocketId};
 pub use known::{FirstFlows, KnownFlow, KnownFlows};

@@ -25,6 +25,8 @@ pub enum Cause {
     Service(NodeAddr),
     /// Hosts that have seen a token which this node awaits.
     Outside,
+    /// Hosts that send messages of WireGuard other than data messages.
+    WireGuard,
     /// This node and its host.
     Own,
 }
@@ -56,6 +58,8 @@ impl Report {
         match self {
             Self::Handshake { .. } | Self::Session(_, SessionReport::Wanted) | Self::Activity { .. } => Cause::Own,
             Self::Outside { .. } => Cause::Outside,
+            Self::WireGuard { .. } => Cause::WireGuard,
+            Self::WireGuardTraffic(peer, _) => Cause::Peer(*peer),
             Self::Link(link, _)
             | Self::Session(_, SessionReport::Arrives { link })
             | Self::Measured(Layer::Link(link), _) => Cause::Link(*link),
@@ -68,7 +72,9 @@ impl Report {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let more = match self {
-            Self::Handshake { datagram, .. } | Self::Outside { datagram, .. } => datagram.len(),
+            Self::Handshake { datagram, .. } | Self::Outside { datagram, .. } | Self::WireGuard { datagram, .. } => {
+                datagram.len()
+            }
             Self::Link(_, LinkReport::Message { body, .. } | LinkReport::Transit { body })
             | Self::Session(_, SessionReport::Message { body, .. } | SessionReport::Service { bytes: body, .. }) => {
                 body.len()

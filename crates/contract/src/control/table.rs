@@ -8,6 +8,7 @@ use weft_wire::outside::Token;
 use weft_wire::{NodeAddr, Subnet};
 
 use super::LinkId;
+use crate::endpoint::SocketId;
 use crate::known::FirstFlows;
 use crate::place::Audience;
 use crate::rules::Policy;
@@ -107,6 +108,13 @@ pub enum TableCommand {
         /// The ports.
         ports: Vec<u16>,
     },
+    /// Sets the socket whose datagrams are messages of WireGuard, or none. Replaces an earlier one.
+    TakeWireGuard {
+        /// The number of the socket.
+        socket: Option<SocketId>,
+        /// The largest packet in a data message, in bytes: the MTU of the tunnels.
+        mtu: u16,
+    },
     /// Announces that any lane may receive the answer to a
     /// [`SendCommand::Echo`](super::SendCommand::Echo) with this token.
     ExpectEcho {
@@ -132,6 +140,7 @@ impl TableCommand {
             | Self::Forget { .. }
             | Self::Listen { .. }
             | Self::TakeWhole { .. }
+            | Self::TakeWireGuard { .. }
             | Self::Expect(_)
             | Self::Unexpect { .. } => Audience::First,
         }

@@ -48,6 +48,8 @@ impl Node {
             Report::Session(peer, report) => self.handle_session_report(now, peer, report),
             Report::Measured(on, measured) => self.handle_measured(now, on, &measured),
             Report::Activity { links, sessions } => self.handle_activity(now, &links, &sessions),
+            // Peers that speak WireGuard are none of the core's.
+            Report::WireGuard { .. } | Report::WireGuardTraffic(..) => {}
         }
         self.note_progress_of(now, &subject);
     }
