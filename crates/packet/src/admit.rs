@@ -58,7 +58,7 @@ pub(crate) struct Door<'a> {
     seen: Seen,
     /// Source and destination of the last packet whose ends were right: packets of one flow arrive
     /// together.
-    last: Option<(IpAddr, IpAddr)>,
+    last: Option<((IpAddr, IpAddr), Way)>,
     tally: Tally,
 }
 
@@ -81,6 +81,28 @@ struct Rare {
     echoes: Vec<u16>,
     /// The first packet that the rules denied and that its sender learns of.
     denied: Option<Vec<u8>>,
+    /// Packets that go on to other peers.
+    onward: Vec<Onward>,
+}
+
+/// A packet that goes on to another peer: one of the two speaks WireGuard.
+#[derive(Debug)]
+pub(crate) struct Onward {
+    /// The packet, with a complete checksum.
+    pub(crate) packet: Vec<u8>,
+    /// Whether the rules of this node have let it pass. A packet for another node is judged there.
+    pub(crate) judged: bool,
+}
+
+/// Where an admitted packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// To the TUN.
+    Here,
+    /// To a peer of this node that speaks WireGuard.
+    Guest,
+    /// From such a peer to another node.
+    Onward,
 }
 
 impl Tally {
@@ -150,8 +172,9 @@ impl<'a> Door<'a> {
             return Err(DropReason::NotAllowed);
         }
         let whole = form == Form::Whole;
-        if whole {
-            self.check_ends(packet)?;
+        let way = if whole { self.check_ends(packet)? } else { Way::Here };
+        if way != Way::Here {
+            return self.send_on(way, partial, packet, counters);
         }
         self.clamp(form, packet);
         let checksum = match (partial, whole) {
@@ -187,20 +210,58 @@ impl<'a> Door<'a> {
     /// Checks that the peer may send from the source of a packet with its whole header, and that its
     /// destination is this node or behind it.
     #[inline]
-    fn check_ends(&mut self, packet: &[u8]) -> Result<(), DropReason> {
+    fn check_ends(&mut self, packet: &[u8]) -> Result<Way, DropReason> {
         let whole = Inner::parse(packet).is_ok_and(|inner| inner.packet().len() == packet.len());
         let ends = addresses(packet).filter(|_| whole).ok_or(DropReason::Malformed)?;
-        if self.last == Some(ends) {
-            return Ok(());
+        if let Some((_, way)) = self.last.filter(|(last, _)| *last == ends) {
+            return Ok(way);
         }
         if self.routes.peer_behind(ends.0) != Some(self.egress.session) {
             return Err(DropReason::ForeignSource);
         }
-        if !self.routes.is_ours(ends.1) {
-            return Err(DropReason::ForeignDestination);
+        let way = match (self.routes.is_ours(ends.1), self.routes.is_guest(self.peer)) {
+            (true, _) if self.routes.is_of_guest(ends.1) => Way::Guest,
+            (true, _) => Way::Here,
+            (false, true) if self.routes.peer_behind(ends.1).is_some() => Way::Onward,
+            (false, _) => return Err(DropReason::ForeignDestination),
+        };
+        self.last = Some((ends, way));
+        Ok(way)
+    }
+
+    /// Admits a packet that goes on to another peer. It has no place in the TUN.
+    #[cold]
+    fn send_on(
+        &mut self,
+        way: Way,
+        partial: bool,
+        packet: &mut [u8],
+        counters: &mut Counters,
+    ) -> Result<Option<Checksum>, DropReason> {
+        if partial && !checksum::start_full(packet) {
+            return Err(DropReason::Malformed);
         }
-        self.last = Some(ends);
-        Ok(())
+        ecn::apply(counters, self.seen, packet)?;
+        self.tally.arrived += 1;
+        self.tally.arrived_bytes += packet.len();
+        let judged = way == Way::Guest;
+        if judged {
+            match self.firewall.inbound(self.now, self.routes, self.peer, packet) {
+                Ok(Verdict::Pass) => {}
+                Ok(Verdict::Held) => return Ok(None),
+                Err(reason) => return Err(self.refuse(reason, packet)),
+            }
+        }
+        let mut packet = packet.to_vec();
+        if partial {
+            checksum::complete(&mut packet);
+        }
+        self.tally
+            .rare
+            .get_or_insert_default()
+            .onward
+            .push(Onward { packet, judged });
+        Ok(None)
     }
 
     /// Lowers the MSS in the first packets of a TCP connection to what the path takes.
@@ -268,6 +329,10 @@ impl<T: Transmit> Sender<'_, T> {
         let Settled { passed, dropped } = self.tables.firewall.take_settled();
         self.out.count_many(DropReason::Denied, dropped);
         for packet in passed {
+            if addresses(&packet).is_some_and(|(_, dest)| self.tables.routes.is_of_guest(dest)) {
+                self.onward(Onward { packet, judged: true });
+                continue;
+            }
             self.out.counters.tun_tx += 1;
             self.out.reply(packet);
         }
@@ -278,6 +343,9 @@ impl<T: Transmit> Sender<'_, T> {
         let Some(peer) = self.tables.sessions.get(key).map(|session| session.peer) else {
             return;
         };
+        for packet in rare.onward {
+            self.onward(packet);
+        }
         if let Some(packet) = rare.denied {
             self.answer_denied(&packet);
         }

@@ -192,6 +192,12 @@ counters! {
         FastTag => "fast_open_failed",
         /// Fast frames received before, or too old for the replay window.
         FastReplay => "fast_replays",
+        /// Data messages of WireGuard with a receiver index that is not in use.
+        WireGuardUnknown => "wireguard_unknown",
+        /// Data messages of WireGuard that do not authenticate.
+        WireGuardForged => "wireguard_open_failed",
+        /// Data messages of WireGuard that have come before.
+        WireGuardReplay => "wireguard_replays",
         /// Relayed fast frames with a label that this node has not bound for their sender.
         LabelUnknown => "label_unknown",
         /// Relayed fast frames of other nodes whose TTL expired.
@@ -214,7 +220,7 @@ counters! {
         TransitTooLarge => "transit_too_large",
         /// Session datagrams of other nodes whose next hop was just lost.
         ForwardFailed => "forward_failed",
-        /// Session datagrams of other nodes whose TTL expired.
+        /// Session datagrams of other nodes, and packets from or to guests, whose TTL expired.
         Ttl => "ttl_expired",
         /// IP packets from a node that is not a configured peer.
         NotAllowed => "not_allowed",

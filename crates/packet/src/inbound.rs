@@ -14,6 +14,7 @@ use crate::lane::Lane;
 use crate::received::{Inbound, Received};
 use crate::tables::FastOwner;
 use crate::train::{Train, Transmit};
+use crate::wireguard::WireGuardIngress;
 
 /// The owner of the keys of a datagram.
 enum Owner {
@@ -60,6 +61,9 @@ impl Lane {
             from: from.into(),
             train,
         };
+        if !ingress.from.socket().is_ordinary() && ingress.lane.takes_wireguard(ingress.from) {
+            ingress.wireguard(&mut received, &mut deliver);
+        }
         while let Some(head) = received.head() {
             let owner = ingress.lane.owner(head);
             if !matches!(owner, Owner::Fast(_))
@@ -94,13 +98,19 @@ impl Lane {
             self.out.count(DropReason::Malformed);
             return inbound;
         };
-        let owner = self.owner(head);
+        let (from, owner) = (from.into(), self.owner(head));
         let mut ingress = Ingress {
             lane: self,
             now,
-            from: from.into(),
+            from,
             train,
         };
+        if ingress.lane.takes_wireguard(from) {
+            ingress.wireguard(&mut received, &mut |_, range, checksum| {
+                inbound = Inbound::Packet(range, checksum);
+            });
+            return inbound;
+        }
         ingress.take(&owner, &mut received, &mut |_, range, checksum| {
             inbound = Inbound::Packet(range, checksum);
         });
@@ -127,6 +137,11 @@ impl Lane {
         Some(packet)
     }
 
+    /// Returns whether datagrams from here are messages of WireGuard.
+    fn takes_wireguard(&self, from: Endpoint) -> bool {
+        self.tables.wireguard.socket == Some(from.socket())
+    }
+
     fn owner(&self, datagram: &[u8]) -> Owner {
         match fast::index_of(datagram).map(|index| self.tables.fast_indices.get(&index)) {
             Some(Some(owner)) => Owner::Fast(*owner),
@@ -137,6 +152,17 @@ impl Lane {
 }
 
 impl<T: Transmit> Ingress<'_, T> {
+    #[cold]
+    fn wireguard(&mut self, received: &mut Received<'_>, deliver: &mut impl FnMut(&[u8], Range<usize>, Checksum)) {
+        let mut wireguard = WireGuardIngress {
+            lane: &mut *self.lane,
+            now: self.now,
+            from: self.from,
+            train: &mut *self.train,
+        };
+        wireguard.all(received, deliver);
+    }
+
     /// Processes the first remaining datagram, and those behind it under the same keys.
     #[inline]
     fn take(

@@ -23,6 +23,7 @@ use crate::outbox::Outbox;
 use crate::sender::Sender;
 use crate::tables::Tables;
 use crate::train::{Train, Transmit};
+use crate::wireguard::Tunnel;
 
 mod apply;
 mod check;
@@ -136,7 +137,7 @@ impl Lane {
     pub fn sample(&mut self, now: u64) {
         let expired = self.early.expire(now);
         self.out.count_many(DropReason::Early, expired);
-        let (mut links, mut sessions) = (Vec::new(), Vec::new());
+        let (mut links, mut sessions, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         self.tables.links.for_each_mut(|link| {
             links.extend(link.sample().map(|totals| LinkActivity {
                 link: link.id,
@@ -146,6 +147,12 @@ impl Lane {
         });
         self.tables.sessions.for_each_mut(|session| {
             session.reassembly.expire(now);
+            let tunnel = session.wireguard.as_deref_mut().into_iter();
+            passed.extend(
+                tunnel
+                    .flat_map(Tunnel::take_passed)
+                    .map(|passed| (session.peer, passed)),
+            );
             sessions.extend(session.sample().map(|totals| SessionActivity {
                 peer: session.peer,
                 totals,
@@ -156,6 +163,9 @@ impl Lane {
                 path_mtu: session.path_mtu,
             }));
         });
+        for (peer, passed) in passed {
+            self.out.report(Report::WireGuardTraffic(peer, passed));
+        }
         if !links.is_empty() || !sessions.is_empty() {
             self.out.report(Report::Activity { links, sessions });
         }

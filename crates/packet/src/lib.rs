@@ -13,7 +13,7 @@
 //! | `outbox`, `sender`, `outbound`, `queue` | reports and replies; from the TUN to the wire |
 //! | `admit`, `kinds` | the door to the TUN; what becomes of each kind of session message |
 //! | [`Lane`] | the tables of one thread's links and sessions, and its three entry points: `outbound` (TUN to wire), `inbound` (wire to TUN, or to the next hop), `apply` (a command of the core) |
-//! | `fast`, `fips`, `inbound` | what arrives: fast frames, FIPS frames, and the owner of each datagram |
+//! | `fast`, `fips`, `wireguard`, `inbound` | what arrives: fast frames, FIPS frames, data messages of WireGuard, and the owner of each datagram |
 //!
 //! No files import each other in a circle (`tests/layers.rs`). [`Command`](weft_contract::Command) and
 //! [`Report`](weft_contract::Report) are the only messages between a lane and the core. [`Counters`] have
@@ -61,6 +61,7 @@ pub mod split;
 mod tables;
 mod train;
 mod tun;
+mod wireguard;
 
 pub use counters::{Counters, DropReason, Drops};
 pub use fips::IPV6_OVERHEAD;

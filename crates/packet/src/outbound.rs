@@ -148,7 +148,9 @@ impl<T: Transmit> Sender<'_, T> {
             return;
         }
         let most = match Splitter::new(hdr, bytes, usize::MAX) {
-            Ok(splitter) if egress.is_full() => egress.max_in_pieces(splitter.is_ipv6(), splitter.may_fragment()),
+            Ok(splitter) if egress.is_full() && egress.frames.is_fast() => {
+                egress.max_in_pieces(splitter.is_ipv6(), splitter.may_fragment())
+            }
             _ => egress.max_fragmented(),
         };
         match Splitter::new(hdr, bytes, most) {

@@ -21,6 +21,9 @@ pub(crate) struct Outbox {
     replies: VecDeque<Vec<u8>>,
     /// The size of all replies together, in bytes.
     reply_bytes: usize,
+    /// Packets that the first lane has to send, and their size together, in bytes.
+    onward: VecDeque<Vec<u8>>,
+    onward_bytes: usize,
     icmp_limit: ErrorLimiter,
 }
 
@@ -33,6 +36,8 @@ impl Outbox {
             reports: ReportQueue::new(usize::MAX),
             replies: VecDeque::new(),
             reply_bytes: 0,
+            onward: VecDeque::new(),
+            onward_bytes: 0,
             icmp_limit: ErrorLimiter::new(ICMP_BURST, ICMP_PER_SECOND, 0),
         }
     }
@@ -89,15 +94,21 @@ impl Outbox {
 
     /// Answers a packet from the TUN with an ICMPv6 error, at a bounded rate.
     pub(crate) fn answer(&mut self, now: u64, error: IcmpError, offending: &[u8]) {
-        if !self.icmp_limit.allow(now) {
-            return;
-        }
-        let mut packet = vec![0; MAX_ERROR_PACKET];
-        if let Some(len) = error.build(self.me.to_ipv6(), offending, &mut packet) {
-            packet.truncate(len);
-            self.counters.icmp_sent += 1;
+        if let Some(packet) = self.error(now, error, offending) {
             self.reply(packet);
         }
+    }
+
+    /// Returns an ICMPv6 error about a packet, at a bounded rate.
+    pub(crate) fn error(&mut self, now: u64, error: IcmpError, offending: &[u8]) -> Option<Vec<u8>> {
+        if !self.icmp_limit.allow(now) {
+            return None;
+        }
+        let mut packet = vec![0; MAX_ERROR_PACKET];
+        let len = error.build(self.me.to_ipv6(), offending, &mut packet)?;
+        packet.truncate(len);
+        self.counters.icmp_sent += 1;
+        Some(packet)
     }
 
     /// Adds a packet for the TUN.
@@ -109,6 +120,24 @@ impl Outbox {
         } else {
             self.count(DropReason::Reply);
         }
+    }
+
+    /// Adds a packet that the first lane has to send.
+    pub(crate) fn onward(&mut self, packet: Vec<u8>) {
+        let bytes = self.onward_bytes + packet.len();
+        if self.onward.len() < bounds::REPLIES.count && bytes <= bounds::REPLIES.bytes {
+            self.onward_bytes = bytes;
+            self.onward.push_back(packet);
+        } else {
+            self.count(DropReason::Reply);
+        }
+    }
+
+    /// Returns the next packet that the first lane has to send.
+    pub(crate) fn next_onward(&mut self) -> Option<Vec<u8>> {
+        let packet = self.onward.pop_front()?;
+        self.onward_bytes = self.onward_bytes.saturating_sub(packet.len());
+        Some(packet)
     }
 
     /// Returns the next packet for the TUN.

@@ -40,6 +40,7 @@ impl<T: Transmit> Sender<'_, T> {
             Encapsulation::Fips => self.fips_packets::<false>(egress, splitter),
             Encapsulation::FipsWhole => self.fips_packets::<true>(egress, splitter),
             Encapsulation::Direct => self.records(egress, splitter),
+            Encapsulation::WireGuard => self.wireguard_packets(egress, splitter),
             Encapsulation::Fast | Encapsulation::Relayed { .. } => self.fast_packets(egress, splitter),
         };
         self.out.counters.note(done);

@@ -12,6 +12,7 @@ use crate::interval::SenderInterval;
 use crate::meter::Meter;
 use crate::tables::Egress;
 use crate::tun::TunPacket;
+use crate::wireguard::Tunnel;
 
 /// The shortest interval between reports of a session's arrival link, in ms. Frames may alternate
 /// between links.
@@ -74,6 +75,8 @@ pub(crate) struct Session {
     pub(crate) services: Option<Bucket>,
     /// When a packet was last left to the first lane, if this is another one.
     pub(crate) yielded: Option<u64>,
+    /// The keys of a peer that speaks WireGuard, which has no link.
+    pub(crate) wireguard: Option<Box<Tunnel>>,
 }
 
 impl Session {
@@ -109,6 +112,7 @@ impl Session {
             path_mtu: None,
             services: None,
             yielded: None,
+            wireguard: None,
         }
     }
 

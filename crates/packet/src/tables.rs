@@ -14,13 +14,14 @@ mod slab;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use weft_contract::{Endpoint, EpochUse, FastKeys, LaneConfig, LinkId, LinkKeys};
+use weft_contract::{Endpoint, EpochUse, FastKeys, LaneConfig, LinkId, LinkKeys, SocketId, WireGuardKeys};
 use weft_wire::NodeAddr;
 
 use crate::fast::FastEpoch;
 use crate::firewall::{CommonFlows, Firewall};
 use crate::link::Link;
 use crate::session::Session;
+use crate::wireguard::Tunnel;
 
 pub(crate) use egress::{ELIDED, Egress, Encapsulation};
 pub(crate) use resolve::FastPath;
@@ -43,6 +44,17 @@ pub(crate) enum FastOwner {
     Session(SessionKey),
     /// The hop over a link.
     Hop(LinkKey),
+}
+
+/// What is set for peers that speak WireGuard.
+#[derive(Debug, Default)]
+pub(crate) struct WireGuard {
+    /// The socket whose datagrams are messages of WireGuard.
+    pub(crate) socket: Option<SocketId>,
+    /// The largest packet in a data message, in bytes.
+    pub(crate) mtu: u16,
+    /// The session of each receiver index.
+    pub(crate) indices: BTreeMap<u32, SessionKey>,
 }
 
 /// The tables of a lane; see the module.
@@ -68,6 +80,8 @@ pub(crate) struct Tables {
     pub(crate) services: Vec<u16>,
     /// The UDP ports of the sockets for datagrams between nodes.
     pub(crate) underlay_ports: Vec<u16>,
+    /// What is set for peers that speak WireGuard.
+    pub(crate) wireguard: WireGuard,
     /// The links by the addresses that their neighbours have proven, of one version of the tables.
     places: Option<(u64, BTreeMap<Endpoint, LinkId>)>,
     version: u64,
@@ -90,6 +104,7 @@ impl Tables {
             takes_whole: false,
             services: Vec::new(),
             underlay_ports: Vec::new(),
+            wireguard: WireGuard::default(),
             places: None,
             version: 0,
         }
@@ -277,7 +292,41 @@ impl Tables {
             for index in session.fast.indices() {
                 self.fast_indices.remove(&index);
             }
+            for index in session.wireguard.iter().flat_map(|tunnel| tunnel.indices()) {
+                self.wireguard.indices.remove(&index);
+            }
         }
+    }
+
+    /// Sends packets to a peer in data messages of WireGuard from now on.
+    pub(crate) fn add_wireguard(&mut self, peer: NodeAddr) {
+        self.with_session(peer, |session| {
+            session.wireguard.get_or_insert_default();
+        });
+        self.routes.add_guest(peer);
+    }
+
+    /// Installs keys of a peer that speaks WireGuard.
+    pub(crate) fn install_wireguard(&mut self, peer: NodeAddr, keys: &WireGuardKeys, use_now: bool) {
+        let Some(key) = self.sessions.key(&peer) else { return };
+        let Some(tunnel) = self.tunnel(peer) else { return };
+        if let Some(oldest) = tunnel.install(keys, use_now) {
+            self.wireguard.indices.remove(&oldest);
+        }
+        self.wireguard.indices.insert(keys.local, key);
+    }
+
+    /// Removes keys of a peer that speaks WireGuard.
+    pub(crate) fn retire_wireguard(&mut self, peer: NodeAddr, local: u32) {
+        if let Some(tunnel) = self.tunnel(peer) {
+            tunnel.retire(local);
+            self.wireguard.indices.remove(&local);
+        }
+    }
+
+    /// Returns the keys of a peer that speaks WireGuard.
+    pub(crate) fn tunnel(&mut self, peer: NodeAddr) -> Option<&mut Tunnel> {
+        self.sessions.find_mut(&peer)?.wireguard.as_deref_mut()
     }
 
     fn index_fast(&mut self, replaced: Option<u32>, index: u32, owner: FastOwner) {

@@ -2,7 +2,7 @@
 
 use weft_contract::{
     Command, Endpoint, EpochUse, LinkCommand, LinkId, PATH_PROBE_LEN, SendCommand, SessionCommand, SessionKeys,
-    TableCommand,
+    TableCommand, WireGuardCommand,
 };
 use weft_wire::fast::SURE_PAYLOAD;
 use weft_wire::link::{PROBE, PROBE_ANSWER};
@@ -24,6 +24,7 @@ impl Lane {
         match command {
             Command::Link(link, command) => self.apply_to_link(now, link, command, train),
             Command::Session(peer, command) => self.apply_to_session(now, peer, command, train),
+            Command::WireGuard(peer, command) => self.apply_to_wireguard(now, peer, command, train),
             Command::Table(command) => self.apply_to_tables(now, command, train),
             Command::Send(command) => self.apply_send(now, command, train),
         }
@@ -161,6 +162,41 @@ impl Lane {
         }
     }
 
+    fn apply_to_wireguard<T: Transmit>(
+        &mut self,
+        now: u64,
+        peer: NodeAddr,
+        command: WireGuardCommand,
+        train: &mut Train<T>,
+    ) {
+        match command {
+            WireGuardCommand::Add => self.tables.add_wireguard(peer),
+            WireGuardCommand::Install { keys, use_now } => self.tables.install_wireguard(peer, &keys, use_now),
+            WireGuardCommand::Use { local } => {
+                self.tables
+                    .tunnel(peer)
+                    .into_iter()
+                    .for_each(|tunnel| tunnel.select(local));
+            }
+            WireGuardCommand::Retire { local } => self.tables.retire_wireguard(peer, local),
+            WireGuardCommand::Place { path } => {
+                self.tables
+                    .tunnel(peer)
+                    .into_iter()
+                    .for_each(|tunnel| tunnel.place(path));
+            }
+            WireGuardCommand::Keepalive => {
+                if let Some(key) = self.tables.sessions.key(&peer) {
+                    self.sender(now, train).wireguard_keepalive(key);
+                }
+            }
+            WireGuardCommand::DropQueue => self.sender(now, train).drop_queue(peer),
+        }
+        if let Some(key) = self.tables.sessions.key(&peer) {
+            self.sender(now, train).flush_tunnel(key);
+        }
+    }
+
     fn apply_to_tables<T: Transmit>(&mut self, now: u64, command: TableCommand, train: &mut Train<T>) {
         match command {
             TableCommand::AllowPeer { peer } => self.tables.allow(peer),
@@ -187,6 +223,9 @@ impl Lane {
             TableCommand::Listen { ports } => self.tables.services = ports,
             TableCommand::TakeWhole { on } => self.tables.takes_whole = on,
             TableCommand::SetUnderlayPorts { ports } => self.tables.underlay_ports = ports,
+            TableCommand::TakeWireGuard { socket, mtu } => {
+                (self.tables.wireguard.socket, self.tables.wireguard.mtu) = (socket, mtu);
+            }
             TableCommand::ExpectEcho { token } => self.echo_token = Some(token),
         }
     }

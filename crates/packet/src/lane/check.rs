@@ -60,6 +60,14 @@ impl Lane {
         if fast.chain(hops).collect::<BTreeMap<_, _>>() != tables.fast_indices {
             return Err("the indices of fast keys do not lead to them".into());
         }
+        let guests = tables.sessions.iter();
+        let keys = guests.flat_map(|(key, s)| {
+            let indices = s.wireguard.iter().flat_map(|tunnel| tunnel.indices());
+            indices.map(move |index| (index, key))
+        });
+        if keys.collect::<BTreeMap<_, _>>() != tables.wireguard.indices {
+            return Err("the indices of keys of WireGuard do not lead to them".into());
+        }
         for (index, to) in &tables.indices {
             if let Index::Keyed(key) = to
                 && !tables

@@ -8,6 +8,7 @@ use weft_wire::ip::Ipv6Header;
 use super::slab::{LinkKey, SessionKey};
 use crate::fips::{IPV6_OVERHEAD as FIPS_OVERHEAD, SESSION_OVERHEAD};
 use crate::mss;
+use crate::wireguard::MESSAGE_OVERHEAD;
 
 /// The size of a packet that every IPv6 path takes, in bytes (RFC 8200 section 5).
 const IPV6_LEAST: usize = 1_280;
@@ -29,6 +30,8 @@ pub(crate) enum Encapsulation {
     FipsWhole,
     /// Direct records of packets with their whole header, between neighbours.
     Direct,
+    /// Data messages of WireGuard, whose packets have their whole header.
+    WireGuard,
     /// Fast frames, over the link with the peer itself.
     Fast,
     /// Fast frames, relayed by the neighbour under this label.
@@ -45,10 +48,10 @@ impl Encapsulation {
         self.properties().fast
     }
 
-    /// Returns whether these have packets with their whole header, as nodes of nvpn read them.
+    /// Returns whether these have packets with their whole header, in no other form.
     #[inline]
     pub(crate) const fn is_whole(self) -> bool {
-        matches!(self, Self::FipsWhole | Self::Direct)
+        matches!(self, Self::FipsWhole | Self::Direct | Self::WireGuard)
     }
 
     /// Returns the offset of the frame to the peer in what is sent over the link, in bytes.
@@ -65,22 +68,32 @@ impl Encapsulation {
                 fast: false,
                 inner_at: 0,
                 overhead: FIPS_OVERHEAD,
+                whole: FULL_OVERHEAD - IPV6_OVERHEAD,
             },
             // Packets for direct records are as large as those for frames, in which some of them go.
             Self::FipsWhole | Self::Direct => Properties {
                 fast: false,
                 inner_at: 0,
                 overhead: SESSION_OVERHEAD,
+                whole: FULL_OVERHEAD - IPV6_OVERHEAD,
+            },
+            Self::WireGuard => Properties {
+                fast: false,
+                inner_at: 0,
+                overhead: MESSAGE_OVERHEAD,
+                whole: 0,
             },
             Self::Fast => Properties {
                 fast: true,
                 inner_at: 0,
                 overhead: IPV6_OVERHEAD,
+                whole: FULL_OVERHEAD - IPV6_OVERHEAD,
             },
             Self::Relayed { .. } => Properties {
                 fast: true,
                 inner_at: fast::INNER_AT,
                 overhead: IPV6_RELAYED_OVERHEAD,
+                whole: FULL_OVERHEAD - IPV6_OVERHEAD,
             },
         }
     }
@@ -94,6 +107,8 @@ struct Properties {
     inner_at: usize,
     /// The difference between the length of a frame and that of the IPv6 packet in it, in bytes.
     overhead: usize,
+    /// What a packet with its whole header adds to that, in bytes.
+    whole: usize,
 }
 
 /// The frames that packets to a node go in.
@@ -244,7 +259,8 @@ impl Egress {
     /// Returns the difference between the length of a frame and that of its packet, in bytes.
     #[inline]
     fn overhead(self) -> usize {
-        let more = if self.full { FULL_OVERHEAD - IPV6_OVERHEAD } else { 0 };
-        self.frames.properties().overhead + more
+        let properties = self.frames.properties();
+        let more = if self.full { properties.whole } else { 0 };
+        properties.overhead + more
     }
 }

@@ -8,6 +8,7 @@ use super::{Egress, Encapsulation, SessionKey, Tables};
 use crate::fast::FastEpoch;
 use crate::link::Link;
 use crate::session::Session;
+use crate::wireguard::{MESSAGE_OVERHEAD, Tunnel};
 
 /// The assumed size of a path before probes have shown any.
 const UNKNOWN: PathSize = PathSize {
@@ -38,6 +39,9 @@ impl Tables {
     /// Like [`Tables::egress`], from the tables alone.
     pub(crate) fn resolve_egress(&self, key: SessionKey) -> Egress {
         let session = self.sessions.get(key);
+        if let Some(tunnel) = session.and_then(|session| session.wireguard.as_deref()) {
+            return self.wireguard_egress(key, tunnel);
+        }
         let link = session.and_then(|session| self.links.key(&session.link?));
         let bound = session.zip(link.and_then(|key| self.links.get(key)));
         let fast = bound.and_then(|(session, link)| usable_fast(session, link));
@@ -78,6 +82,25 @@ impl Tables {
             settled: size.settled,
             bonded: matches!(fast, Some((_, FastPath::Direct)))
                 && bound.is_some_and(|(_, link)| link.paths.is_bonded()),
+        }
+    }
+
+    /// Returns what packets to a peer that speaks WireGuard go in. The device has told its host the size that its
+    /// interface takes, and hosts on both sides learn it from that: TCP needs no smaller segments.
+    fn wireguard_egress(&self, key: SessionKey, tunnel: &Tunnel) -> Egress {
+        Egress {
+            session: key,
+            link: None,
+            frames: Encapsulation::WireGuard,
+            ready: tunnel.is_ready(),
+            splits: true,
+            reads_full: true,
+            reads_whole: false,
+            reads_direct: false,
+            full: true,
+            payload: self.wireguard.mtu.saturating_add(MESSAGE_OVERHEAD as u16),
+            settled: true,
+            bonded: false,
         }
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The address of a node in `fd00::/8` follows from its key. Subnets behind nodes are configured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 
 use weft_wire::ip::{Ipv6Header, version};
@@ -20,6 +20,8 @@ pub(crate) struct Routes {
     me: Ipv6Addr,
     /// The peers that IP packets may go to and come from, by their IPv6 address.
     peers: BTreeMap<[u8; 16], Peer>,
+    /// The peers that speak WireGuard, whose packets do not pass the TUN on their way to other peers.
+    guests: BTreeSet<NodeAddr>,
     subnets: Subnets,
 }
 
@@ -29,6 +31,7 @@ impl Routes {
         Self {
             me: me.to_ipv6(),
             peers: BTreeMap::new(),
+            guests: BTreeSet::new(),
             subnets: Subnets::default(),
         }
     }
@@ -46,6 +49,22 @@ impl Routes {
     /// Ends what [`Routes::allow`] has begun.
     pub(crate) fn deny(&mut self, peer: NodeAddr) {
         self.peers.remove(&peer.to_ipv6().octets());
+        self.guests.remove(&peer);
+    }
+
+    /// Records that a peer speaks WireGuard.
+    pub(crate) fn add_guest(&mut self, peer: NodeAddr) {
+        self.guests.insert(peer);
+    }
+
+    /// Returns whether a peer speaks WireGuard.
+    pub(crate) fn is_guest(&self, peer: NodeAddr) -> bool {
+        !self.guests.is_empty() && self.guests.contains(&peer)
+    }
+
+    /// Returns whether this is the address of a peer that speaks WireGuard.
+    pub(crate) fn is_of_guest(&self, address: IpAddr) -> bool {
+        !self.guests.is_empty() && self.subnets.behind(address).is_some_and(|peer| self.is_guest(peer))
     }
 
     /// Replaces all subnets. `ours` are those that peers may send to, including further addresses
@@ -77,7 +96,8 @@ impl Routes {
     /// Returns whether this is an address of this node itself, rather than in a subnet behind it.
     pub(crate) fn is_of_this_node(&self, address: IpAddr) -> bool {
         let whole = if address.is_ipv4() { 32 } else { 128 };
-        address == IpAddr::V6(self.me) || self.subnets.ours.longest(address) == Some(whole)
+        let is_own = address == IpAddr::V6(self.me) || self.subnets.ours.longest(address) == Some(whole);
+        is_own && !self.is_of_guest(address)
     }
 
     /// Returns whether packets to this address go to this peer.
