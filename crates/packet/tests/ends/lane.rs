@@ -15,11 +15,13 @@ pub(crate) const A: NodeAddr = NodeAddr::new([1; 16]);
 pub(crate) const B: NodeAddr = NodeAddr::new([2; 16]);
 pub(crate) const LINK: LinkId = LinkId(1);
 
+/// What was sent, and where the last of it went.
 #[derive(Default)]
-pub(crate) struct Sent(pub(crate) Vec<Vec<u8>>);
+pub(crate) struct Sent(pub(crate) Vec<Vec<u8>>, pub(crate) Option<Endpoint>);
 
 impl Transmit for Sent {
-    fn transmit(&mut self, _: Endpoint, train: &[u8], segment: usize) {
+    fn transmit(&mut self, to: Endpoint, train: &[u8], segment: usize) {
+        self.1 = Some(to);
         self.0.extend(train.chunks(segment).map(<[u8]>::to_vec));
     }
 }
