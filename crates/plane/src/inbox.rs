@@ -36,6 +36,8 @@ pub(crate) struct Parcel {
 pub(crate) enum Content {
     /// A read of the TUN, of this many bytes.
     Packet(usize),
+    /// A packet of another peer for one that speaks WireGuard, of this many bytes.
+    Onward(usize),
     /// Datagrams from one address: their bytes behind the headroom, the length `step` of each but
     /// the last, and their ECN bits.
     Datagrams {
@@ -67,7 +69,7 @@ struct Queue {
 impl Queue {
     fn has_room(&self, content: Content) -> bool {
         match content {
-            Content::Packet(_) => self.packets < bounds::HANDED_PACKETS,
+            Content::Packet(_) | Content::Onward(_) => self.packets < bounds::HANDED_PACKETS,
             Content::Datagrams { .. } => self.parcels.len() - self.packets < bounds::HANDED_DATAGRAMS,
         }
     }
@@ -91,7 +93,7 @@ impl Inbox {
         if !queue.has_room(content) {
             return Given::Full;
         }
-        queue.packets += usize::from(matches!(content, Content::Packet(_)));
+        queue.packets += usize::from(matches!(content, Content::Packet(_) | Content::Onward(_)));
         let empty = queue.spare.pop().unwrap_or_else(self::buffer);
         let buffer = std::mem::replace(buffer, empty);
         queue.parcels.push_back(Parcel {

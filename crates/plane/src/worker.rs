@@ -275,6 +275,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
                     },
                 );
                 self.give_foreign(&received);
+                self.give_onward();
                 self.attend(now);
             }
             // Frames that do not open do not raise the priority, so a flood gains nothing.

@@ -70,6 +70,24 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
         }
     }
 
+    /// Hands packets to the first lane that it alone can send: those for peers that speak WireGuard.
+    pub(super) fn give_onward(&mut self) {
+        while let Some(packet) = self.lane.poll_onward() {
+            let mut scratch = self.handover.scratch.take().unwrap_or_else(buffer);
+            let given = match (self.lanes.first(), scratch.get_mut(..packet.len())) {
+                (Some(first), Some(room)) => {
+                    room.copy_from_slice(&packet);
+                    first
+                        .inbox
+                        .give(&mut scratch, Content::Onward(packet.len()), R::clock())
+                }
+                _ => Given::Full,
+            };
+            self.handover.scratch = Some(scratch);
+            self.after_giving(0, given, 1);
+        }
+    }
+
     fn give_datagrams(&mut self, owner: u8, received: &Arrival) {
         let Some(lane) = self.lanes.get(usize::from(owner)) else {
             return;
@@ -135,6 +153,11 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
                 }
                 self.note(Stage::Route, began, inner, 1, 0);
             }
+            Content::Onward(len) => {
+                let packet = parcel.buffer.get(..len).unwrap_or_default();
+                self.lane.pass_on(now, packet, &mut self.train);
+                self.note(Stage::Route, began, inner, 1, 0);
+            }
             Content::Datagrams { from, len, step, ecn } => {
                 let room = parcel.buffer.get_mut(..HEADROOM + len).unwrap_or_default();
                 let tunnel = &mut self.tunnel;
@@ -143,6 +166,7 @@ impl<R: Tracer, D: Device, B: Bind> Worker<R, D, B> {
                     .inbound_train(now, from, room, step, &mut self.train, |packet, range, checksum| {
                         tunnel.push(0, range, packet, checksum);
                     });
+                self.give_onward();
                 self.note(Stage::Open, began, inner, len.div_ceil(step.max(1)), 0);
                 self.tunnel
                     .write_batch(std::slice::from_ref(&parcel.buffer), self.train.out_mut());
