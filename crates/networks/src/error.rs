@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 
 use weft_noise::PublicKey;
+use weft_roster::guest::MAX_GUESTS;
 use weft_roster::names::{Name, NameError};
 use weft_roster::network_id::NetworkId;
 use weft_roster::rules::{MAX_RULES, RuleError};
@@ -86,9 +87,30 @@ pub enum NetworkError {
     /// An address that no host of a network can have.
     #[error("{0} is not an address of a host in 10.44.0.0/16, as 10.44.3.4 is: the last number is 1 to 254")]
     NotOfNetworks(Ipv4Addr),
-    /// Another member has this address.
+    /// Another member, or a guest, has this address.
     #[error("{0} is the address of {1}; choose another one")]
     AddressTaken(Ipv4Addr, String),
+    /// A member or a guest has this name.
+    #[error("{0} is the name of a member or a guest already; choose another one")]
+    NameInUse(Name),
+    /// An address that no guest can have.
+    #[error("{0} is no private address; a guest has one of 10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16 or 100.64.0.0/10")]
+    NotPrivate(Ipv4Addr),
+    /// All addresses that follow from the key of a guest are taken.
+    #[error("the addresses that follow from the key of the guest are taken; choose one for it")]
+    NoFreeAddress,
+    /// A guest has this key. The text is its name, or the key.
+    #[error("this key is that of the guest {0} already; remove it first, or make a new key on the device")]
+    GuestAlready(String),
+    /// No device has this key.
+    #[error("a key of zeros is that of no device; give the public key of the guest")]
+    NoGuestKey,
+    /// No guest has this name, address or key.
+    #[error("the network has no guest {0}; give its name, its IPv4 address or its public key")]
+    NoGuest(String),
+    /// The network has no room for another guest.
+    #[error("the network has {MAX_GUESTS} guests, and no more are possible; remove one")]
+    TooManyGuests,
     /// The node is not the head of the network.
     #[error(
         "only the founder of the network names its successor, or a successor that has taken over, \
@@ -242,8 +264,8 @@ pub enum NetworkError {
     /// The subnet cannot be behind a member.
     #[error("{0} is {1}; a route needs another subnet")]
     Reserved(Subnet, &'static str),
-    /// The subnet contains the address of a member.
-    #[error("{0} contains the address of {1}; a route needs a subnet without members")]
+    /// The subnet contains the address of a member or a guest.
+    #[error("{0} contains the address of {1}; a route needs a subnet without members and guests")]
     Covers(Subnet, String),
     /// The invite has ended, if the clock of this machine is right. Times are seconds since 1970.
     #[error(

@@ -36,8 +36,9 @@ pub use self::document::{Ask, Document, DocumentError, Refusal, Verdict};
 pub use self::error::NetworkError;
 pub use self::network::{Joining, Network, Numbered, Signed, SignedKind, SignedMembers, Wish};
 pub use self::networks::{
-    Approval, Asked, Before, Changed, HostUse, MAX_ASKED, MAX_NETWORKS, MAX_REQUESTS, Mark, MemberChange, Networks,
-    NewInvite, Owners, Request, RouteChange, Row, RuleChange, Shadowed, Unused, fingerprint, used_ipv4,
+    AddGuest, Approval, Asked, Before, Changed, GuestAdded, HostUse, MAX_ASKED, MAX_NETWORKS, MAX_REQUESTS, Mark,
+    MemberChange, Networks, NewInvite, Owner, Owners, Request, RouteChange, Row, RuleChange, Shadowed, Unused,
+    UsedGuest, fingerprint, used_ipv4,
 };
 pub use self::offers::{MAX_OFFERED, exit_of, of_exit};
 pub use self::presence::Presence;

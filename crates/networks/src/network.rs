@@ -24,6 +24,7 @@ use crate::{NetworkError, Owners, Row, used_ipv4};
 
 mod admin;
 mod foreign;
+mod guests;
 mod joining;
 mod names;
 mod presence;

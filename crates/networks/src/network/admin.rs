@@ -7,10 +7,11 @@ use std::sync::Arc;
 use weft_noise::{Identity, PublicKey};
 use weft_roster::addresses;
 use weft_roster::changes::{Again, ChangeError};
+use weft_roster::guest;
 use weft_roster::invite::{Code, Seed};
 use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
-use weft_roster::record::{Body, Draft, Invite, Member, Network as NetworkBody, Record, RuleList};
+use weft_roster::record::{Body, Draft, Guest, Invite, Member, Network as NetworkBody, Record, RuleList};
 use weft_roster::rules::{MAX_RULES, Policy};
 
 use super::signed::{Demotion, invite_of, told};
@@ -210,11 +211,7 @@ impl Network {
             return Err(NetworkError::NotOfNetworks(address));
         }
         let address = fixed.unwrap_or_else(|| addresses::derived(&self.id().to_string(), member));
-        let mut owners = self.state.addresses.of.iter();
-        match owners.find(|(key, known)| **known == address && *key != member) {
-            Some((key, _)) => Err(NetworkError::AddressTaken(address, self.name_of(key))),
-            None => Ok(()),
-        }
+        self.check_free(address, member)
     }
 
     /// The name of a node, or its npub.
@@ -329,7 +326,11 @@ impl Network {
             RecordKey::Admin(node) => format!("administrator {}", name(node)),
             RecordKey::Exit(node) => format!("exit {}", name(node)),
             RecordKey::Route(node, prefix) => format!("route {prefix} of {}", name(node)),
-            key @ (RecordKey::Invite(_) | RecordKey::Guest(_)) => key.to_string().chars().take(19).collect(),
+            RecordKey::Guest(key) => match again.record.body() {
+                Body::Guest(Guest { name: Some(name), .. }) => format!("guest {name}"),
+                _ => format!("guest {}", guest::key_text(key)),
+            },
+            key @ RecordKey::Invite(_) => key.to_string().chars().take(19).collect(),
             RecordKey::Unknown(text) => text.escape_debug().to_string(),
         };
         let restated =
@@ -451,11 +452,11 @@ impl Network {
         }
     }
 
-    /// The IPv4 address to fix for a new member, if another one has that which follows from its key.
+    /// The IPv4 address to fix for a new member, if another member or a guest has that which follows from its key.
     fn free_ipv4(&self, member: &PublicKey) -> Option<Ipv4Addr> {
         let network = self.id().to_string();
-        let taken = |address: Ipv4Addr| self.state.addresses.of.values().any(|known| *known == address);
-        taken(addresses::derived(&network, member)).then(|| addresses::free(&network, member, taken))?
+        let taken = |ipv4: Ipv4Addr| self.is_taken(ipv4);
+        taken(addresses::derived(&network, member)).then(|| addresses::free(&network, member.as_bytes(), taken))?
     }
 
     /// Returns what was signed again.

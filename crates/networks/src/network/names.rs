@@ -43,10 +43,11 @@ impl Network {
         self.names.numbered.iter()
     }
 
-    /// Fails if a member other than `member` has this name, or its record gives it.
+    /// Fails if a member other than `member` has this name, or its record gives it, or if it is that of a guest.
     pub(crate) fn check_name(&self, member: Option<&PublicKey>, name: &Name) -> Result<(), NetworkError> {
         match self.holder(member, name) {
             Some(_) => Err(NetworkError::MemberNameTaken(name.clone())),
+            None if self.has_guest_named(name) => Err(NetworkError::NameInUse(name.clone())),
             None => Ok(()),
         }
     }
@@ -59,22 +60,21 @@ impl Network {
         self.state.members.iter().find(has).map(|(key, _)| *key)
     }
 
-    /// The name for a new member that would like `wanted`: that one, or with a number if another member
-    /// has it, which keeps it.
+    /// The name for a new member that would like `wanted`: that one, or with a number if another member or a
+    /// guest has it, which keeps it.
     pub(super) fn free_name(&self, member: &PublicKey, wanted: Option<Name>) -> (Option<Name>, Option<Numbered>) {
-        let holder = wanted.as_ref().and_then(|name| self.holder(Some(member), name));
-        let (Some(wanted), Some(holder)) = (&wanted, holder) else {
-            return (wanted, None);
-        };
+        let Some(wanted) = wanted else { return (None, None) };
+        let holder = self.holder(Some(member), &wanted);
+        if holder.is_none() && !self.has_guest_named(&wanted) {
+            return (Some(wanted), None);
+        }
         let records = self.state.members.values().filter_map(|member| member.name.as_ref());
-        let taken: BTreeSet<&Name> = self.state.names.values().chain(records).collect();
+        let known = self.state.names.values().chain(self.state.guest_names.values());
+        let taken: BTreeSet<&Name> = known.chain(records).collect();
         let free = wanted.numbers().find(|name| !taken.contains(name));
-        let numbered = Numbered {
-            member: *member,
-            wanted: wanted.clone(),
-            holder,
-        };
-        (free, Some(numbered))
+        let member = *member;
+        let numbered = holder.map(|holder| Numbered { member, wanted, holder });
+        (free, numbered)
     }
 
     /// Notes the members that have got a number since the state was `before`.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_noise::{Identity, PublicKey};
 use weft_roster::key::RecordKey;
-use weft_roster::record::{Body, Exit};
+use weft_roster::record::{Body, Exit, Guest};
 use weft_wire::Subnet;
 
 use super::Network;
@@ -194,10 +194,16 @@ impl Network {
             return Err(NetworkError::Reserved(subnet, what));
         }
         let mut addresses = self.state.addresses.of.iter();
-        match addresses.find(|(_, address)| subnet.contains((**address).into())) {
-            Some((key, _)) => Err(NetworkError::Covers(subnet, self.shown(key))),
-            None => Ok(()),
-        }
+        let member = addresses.find(|(_, address)| subnet.contains((**address).into()));
+        let mut guests = self.state.guests.iter();
+        let covers = |guest: &Guest| guest.ipv4.is_some_and(|ipv4| subnet.contains(ipv4.into()));
+        let owner = match member {
+            Some((key, _)) => Some(self.shown(key)),
+            None => guests
+                .find(|(_, guest)| covers(guest))
+                .map(|(key, _)| self.guest_shown(key)),
+        };
+        owner.map_or(Ok(()), |owner| Err(NetworkError::Covers(subnet, owner)))
     }
 
     fn shown(&self, key: &PublicKey) -> String {

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use weft_noise::PublicKey;
 use weft_roster::addresses::is_of_networks;
 use weft_roster::network_id::NetworkId;
+use weft_roster::record::Guest;
 use weft_wire::Subnet;
 
 use super::Networks;
@@ -22,7 +23,7 @@ pub struct Shadowed {
     pub member: PublicKey,
     /// The network in which the address leads to a node, which this node came into earlier.
     pub network: NetworkId,
-    /// The node that it leads to.
+    /// The node that it leads to, or the host of the guest.
     pub leads_to: PublicKey,
 }
 
@@ -109,8 +110,50 @@ impl HostUse {
     }
 }
 
-/// The node that each address leads to, and in which network.
-pub type Owners = BTreeMap<Ipv4Addr, (NetworkId, PublicKey)>;
+/// What an address leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    /// The network that has the address.
+    pub network: NetworkId,
+    /// The node: the member with the address, or the host of the guest with it.
+    pub node: PublicKey,
+    /// The WireGuard key of the guest, if a guest has the address.
+    pub guest: Option<[u8; 32]>,
+}
+
+/// What each address leads to.
+pub type Owners = BTreeMap<Ipv4Addr, Owner>;
+
+/// A guest of a network that has an address and a member as its host.
+#[derive(Debug, Clone, Copy)]
+pub struct UsedGuest<'a> {
+    /// The network.
+    pub network: &'a Network,
+    /// Its WireGuard key.
+    pub key: &'a [u8; 32],
+    /// What its record says.
+    pub guest: &'a Guest,
+    /// Its address.
+    pub ipv4: Ipv4Addr,
+    /// The member that it is behind.
+    pub host: PublicKey,
+}
+
+impl Owner {
+    fn is_member(&self, key: &PublicKey) -> bool {
+        self.guest.is_none() && self.node == *key
+    }
+}
+
+impl UsedGuest<'_> {
+    fn owner(&self) -> Owner {
+        Owner {
+            network: self.network.id(),
+            node: self.host,
+            guest: Some(*self.key),
+        }
+    }
+}
 
 impl Networks {
     /// Sets what this host uses addresses for.
@@ -132,18 +175,41 @@ impl Networks {
             .collect()
     }
 
-    /// The node that each address leads to, of those that are used on this host. Of two, that of the network which
+    /// What each address leads to, of those that are used on this host. Of two, that of the network which
     /// this node came into first: a network that comes later changes nothing for those that are there.
     #[must_use]
     pub fn owners(&self) -> Owners {
         let mut owners = Owners::new();
         for network in self.in_order().filter(|network| network.is_member(&self.own)) {
-            let used = network.state().addresses.of.iter();
-            for (key, ipv4) in used.filter(|(_, ipv4)| self.host.unused(**ipv4).is_none()) {
-                owners.entry(*ipv4).or_insert((network.id(), *key));
+            let member = |(node, ipv4): (&PublicKey, &Ipv4Addr)| {
+                let owner = Owner {
+                    network: network.id(),
+                    node: *node,
+                    guest: None,
+                };
+                (*ipv4, owner)
+            };
+            let members = network.state().addresses.of.iter().map(member);
+            let all = members.chain(guests(network).map(|guest| (guest.ipv4, guest.owner())));
+            for (ipv4, owner) in all.filter(|(ipv4, _)| self.host.unused(*ipv4).is_none()) {
+                owners.entry(ipv4).or_insert(owner);
             }
         }
         owners
+    }
+
+    /// The guests whose address leads to them from this host, in the order of the networks and of their keys. One
+    /// that is behind this node in several networks counts in the first alone: it has one session here.
+    #[must_use]
+    pub fn used_guests(&self) -> Vec<UsedGuest<'_>> {
+        let owners = self.owners();
+        let mut here = BTreeSet::new();
+        let joined = self.in_order().filter(|network| network.is_member(&self.own));
+        joined
+            .flat_map(guests)
+            .filter(|guest| owners.get(&guest.ipv4) == Some(&guest.owner()))
+            .filter(|guest| guest.host != self.own || here.insert(guest.key))
+            .collect()
     }
 
     /// The addresses of this node, one of each network that it is a member of.
@@ -159,7 +225,7 @@ impl Networks {
         used_ipv4(network, &self.own, &self.owners())
     }
 
-    /// The addresses of members of a network that lead to nodes of other networks.
+    /// The addresses of members of a network that lead to nodes or guests of other networks.
     #[must_use]
     pub fn shadowed(&self, network: &Network) -> Vec<Shadowed> {
         if !network.is_member(&self.own) {
@@ -167,12 +233,12 @@ impl Networks {
         }
         let owners = self.owners();
         let shadowed = |(member, ipv4): (&PublicKey, &Ipv4Addr)| {
-            let (owner, leads_to) = *owners.get(ipv4)?;
-            (leads_to != *member).then_some(Shadowed {
+            let owner = owners.get(ipv4)?;
+            (!owner.is_member(member)).then_some(Shadowed {
                 ipv4: *ipv4,
                 member: *member,
-                network: owner,
-                leads_to,
+                network: owner.network,
+                leads_to: owner.node,
             })
         };
         network.state().addresses.of.iter().filter_map(shadowed).collect()
@@ -182,6 +248,19 @@ impl Networks {
 /// The address of a member, if packets to it go to the member.
 #[must_use]
 pub fn used_ipv4(network: &Network, key: &PublicKey, owners: &Owners) -> Option<Ipv4Addr> {
-    let leads_there = |ipv4: &Ipv4Addr| owners.get(ipv4).is_some_and(|(_, owner)| owner == key);
+    let leads_there = |ipv4: &Ipv4Addr| owners.get(ipv4).is_some_and(|owner| owner.is_member(key));
     network.ipv4(key).filter(leads_there)
+}
+
+/// The guests of a network that have an address and a member as their host.
+fn guests(network: &Network) -> impl Iterator<Item = UsedGuest<'_>> {
+    network.state().guests.iter().filter_map(move |(key, guest)| {
+        Some(UsedGuest {
+            network,
+            key,
+            guest,
+            ipv4: guest.ipv4?,
+            host: guest.host.filter(|host| network.is_member(host))?,
+        })
+    })
 }
