@@ -1,22 +1,25 @@
 //! From the rules of networks and of the configuration to those of the packet path.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use weft_contract::rules::{self, Addresses, NetworkRules, PeerRules, RuleList, RuleSet, Scope};
 use weft_noise::PublicKey;
+use weft_roster::guest::node_addr;
 use weft_roster::names::Name;
 use weft_roster::rules::{Policy, Protocol, Rule, Selector, Target};
 use weft_wire::{NodeAddr, Subnet};
 
 use super::local;
-use crate::{Network, Networks};
+use super::party::{Guests, Party};
+use crate::{Network, Networks, UsedGuest};
 
 /// The rules for the packet path.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Compiled {
-    /// The rules for the packets of each peer; `None` if all packets pass.
+    /// The rules for the packets of each peer, and of each guest under the address that stands for it; `None` if all
+    /// packets pass.
     pub peers: Option<BTreeMap<NodeAddr, PeerRules>>,
     /// When a rule ends, in seconds since 1970: the rules have to be compiled again.
     pub next: Option<u64>,
@@ -51,8 +54,11 @@ pub fn compile(own: &PublicKey, networks: &Networks, by_hand: &ByHand, local: &[
         .copied()
         .filter(|key| key != own)
         .collect();
-    let mut of_node = OfNode::new(own, &joined, by_hand, local, unix);
-    let peers = keys.iter().map(|key| (key.node_addr(), of_node.of(key))).collect();
+    let guests = Guests::new(own, networks, &joined, &by_hand.subnets);
+    let mut of_node = OfNode::new(own, (&joined, &guests), by_hand, local, unix);
+    let nodes = keys.iter().map(|key| (key.node_addr(), Party::Node(key)));
+    let parties = nodes.chain(guests.keys().into_iter().map(|key| (node_addr(key), Party::Guest(key))));
+    let peers = parties.map(|(address, party)| (address, of_node.of(party))).collect();
     let of_records = joined
         .iter()
         .flat_map(|network| network.state().table.rules.iter().flatten());
@@ -76,12 +82,15 @@ pub(super) fn of_other(
         serves: serves.then(Vec::new),
         ..ByHand::default()
     };
-    OfNode::new(node, &networks.joined(node), &by_hand, &[], unix).of(peer)
+    let joined = networks.joined(node);
+    let guests = Guests::new(node, networks, &joined, &[]);
+    OfNode::new(node, (&joined, &guests), &by_hand, &[], unix).of(Party::Node(peer))
 }
 
-/// The rules for packets to one node.
+/// The rules for packets to one node and the guests behind it.
 struct OfNode<'a> {
     joined: &'a [&'a Network],
+    guests: &'a Guests<'a>,
     by_hand: &'a ByHand,
     networks: Vec<OfNetwork<'a>>,
     deny: List,
@@ -92,19 +101,27 @@ struct OfNode<'a> {
 }
 
 impl<'a> OfNode<'a> {
-    fn new(own: &PublicKey, joined: &'a [&'a Network], by_hand: &'a ByHand, local: &[Rule], unix: u64) -> Self {
+    fn new(
+        own: &PublicKey,
+        (joined, guests): (&'a [&'a Network], &'a Guests<'a>),
+        by_hand: &'a ByHand,
+        local: &[Rule],
+        unix: u64,
+    ) -> Self {
         let exit = by_hand.serves.is_some();
         let local_of = |policy: Policy| {
             let chosen = (0..).zip(local).filter(|(_, rule)| rule.policy == policy);
-            List::new(chosen, |to| local::holds(joined, policy, to, own), exit, unix)
+            let holds = |to: &Selector, party| local::holds(joined, policy, to, party);
+            let is_own = |to: &Selector| holds(to, Party::Node(own));
+            let here = |to: &Selector| guests.here(|guest| holds(to, Party::Guest(guest.key)));
+            List::new(chosen, (is_own, here), exit, unix)
         };
-        let of_networks = (0..).zip(joined);
+        let of_network = |(origin, network)| OfNetwork::new(own, (origin, network), guests, exit, unix);
         Self {
             joined,
+            guests,
             by_hand,
-            networks: of_networks
-                .map(|(origin, network)| OfNetwork::new(own, (origin, network), exit, unix))
-                .collect(),
+            networks: (0..).zip(joined.iter().copied()).map(of_network).collect(),
             deny: local_of(Policy::Deny),
             allow: local_of(Policy::Allow),
             subnets: by_hand.subnets.as_slice().into(),
@@ -113,25 +130,30 @@ impl<'a> OfNode<'a> {
         }
     }
 
-    /// Those for the packets of a peer.
-    fn of(&mut self, key: &PublicKey) -> PeerRules {
-        let holds = |policy, from: &Selector| local::holds(self.joined, policy, from, key);
+    /// Those for the packets of a peer or a guest.
+    fn of(&mut self, party: Party<'_>) -> PeerRules {
+        let holds = |policy, from: &Selector| local::holds(self.joined, policy, from, party);
+        let (by_hand, by_exit) = match party {
+            Party::Node(key) => (self.by_hand.peers.contains(key), self.by_hand.exit == Some(*key)),
+            Party::Guest(_) => (false, false),
+        };
         PeerRules {
             deny: self.deny.of(|from| holds(Policy::Deny, from)),
             allow: self.allow.of(|from| holds(Policy::Allow, from)),
-            networks: self.networks.iter_mut().filter_map(|network| network.of(key)).collect(),
-            by_hand: self.by_hand.peers.contains(key).then(|| Arc::clone(&self.subnets)),
+            networks: self
+                .networks
+                .iter_mut()
+                .filter_map(|network| network.of(party))
+                .collect(),
+            by_hand: by_hand.then(|| Arc::clone(&self.subnets)),
             ours: self.ours.clone(),
             host: Arc::clone(&self.host),
-            by_exit: self.by_hand.exit == Some(*key),
+            by_exit,
+            guests: self.guests.behind(party),
+            guests_here: Arc::clone(&self.guests.here),
+            is_guest: matches!(party, Party::Guest(_)),
         }
     }
-}
-
-/// The tags that a node has in a network.
-fn tags(network: &Network, key: &PublicKey) -> BTreeSet<Name> {
-    let member = network.state().members.get(key);
-    member.map(|member| member.tags.clone()).unwrap_or_default()
 }
 
 /// One network, as this node sees it.
@@ -139,38 +161,75 @@ struct OfNetwork<'a> {
     own: PublicKey,
     origin: u16,
     network: &'a Network,
+    guests: BTreeMap<&'a [u8; 32], UsedGuest<'a>>,
     list: List,
     ours: Arc<[Subnet]>,
 }
 
+/// One end of the flows that the rules of a network are about.
+struct End<'a> {
+    ipv4: Option<Ipv4Addr>,
+    tags: &'a BTreeSet<Name>,
+    subnets: Arc<[Subnet]>,
+    /// Whether this node may be its exit. A guest has no exit but the node that it is behind.
+    by_exit: bool,
+}
+
 impl<'a> OfNetwork<'a> {
-    fn new(own: &PublicKey, (origin, network): (u16, &'a Network), exit: bool, unix: u64) -> Self {
-        let state = network.state();
-        let tags = tags(network, own);
-        let rules = (0..).zip(state.table.rules.iter().flatten());
+    fn new(own: &PublicKey, (origin, network): (u16, &'a Network), of: &Guests<'a>, exit: bool, unix: u64) -> Self {
+        let guests = of.of(network);
+        let none = BTreeSet::new();
+        let tags = Party::Node(own).tags(network).unwrap_or(&none);
+        let is_own = |to: &Selector| holds(to, Party::Node(own), tags);
+        let here = |to: &Selector| {
+            let is_meant = |guest: &UsedGuest<'_>| holds(to, Party::Guest(guest.key), &guest.guest.tags);
+            of.here(|guest| guest.network.id() == network.id() && is_meant(guest))
+        };
+        let rules = (0..).zip(network.state().table.rules.iter().flatten());
         Self {
             own: *own,
             origin,
             network,
-            list: List::new(rules, |to| holds(to, own, &tags), exit, unix),
+            list: List::new(rules, (is_own, here), exit, unix),
+            guests,
             ours: behind(network, own),
         }
     }
 
-    /// The rules for a peer, if it is a member.
-    fn of(&mut self, key: &PublicKey) -> Option<NetworkRules> {
+    /// The rules for a member or a guest, if it is one of this network.
+    fn of(&mut self, party: Party<'_>) -> Option<NetworkRules> {
         let state = self.network.state();
-        let member = state.members.get(key)?;
-        let ends = self.network.ipv4(&self.own).zip(self.network.ipv4(key));
+        let end = self.end(party)?;
+        let ends = self.network.ipv4(&self.own).zip(end.ipv4);
         Some(NetworkRules {
             origin: self.origin,
             ipv4: ends.map(|(ours, theirs)| Addresses { ours, theirs }),
             ours: Arc::clone(&self.ours),
-            theirs: behind(self.network, key),
-            rules: self.list.of(|from| holds(from, key, &member.tags)),
+            theirs: end.subnets,
+            rules: self.list.of(|from| holds(from, party, end.tags)),
             // Rules that are not understood let nothing pass.
             inside: state.table.inside == Policy::Allow && state.table.rules.is_some(),
-            exit: state.exits.contains_key(&self.own),
+            exit: end.by_exit && state.exits.contains_key(&self.own),
+        })
+    }
+
+    fn end(&self, party: Party<'_>) -> Option<End<'a>> {
+        Some(match party {
+            Party::Node(key) => End {
+                ipv4: self.network.ipv4(key),
+                tags: &self.network.state().members.get(key)?.tags,
+                subnets: behind(self.network, key),
+                by_exit: true,
+            },
+            Party::Guest(key) => {
+                let guest = self.guests.get(key)?;
+                End {
+                    ipv4: Some(guest.ipv4),
+                    tags: &guest.guest.tags,
+                    subnets: Arc::default(),
+                    by_exit: guest.host == self.own,
+                }
+            }
         })
     }
 }
@@ -181,8 +240,9 @@ fn behind(network: &Network, key: &PublicKey) -> Arc<[Subnet]> {
     routes.map(|(subnet, _)| *subnet).collect()
 }
 
-/// The rules of one origin that can be about packets to this node. Each is named by its place among all of
-/// that origin.
+/// The rules of one origin that can be about packets to this node and the guests behind it. Each is named by its place
+/// among all of that origin. One that is about both the node and guests is there twice, in the place of one, so the
+/// length is at most twice the limit of rules.
 struct List {
     rules: RuleList,
     from: Vec<Selector>,
@@ -193,14 +253,17 @@ struct List {
 impl List {
     fn new<'r>(
         rules: impl IntoIterator<Item = (u16, &'r Rule)>,
-        is_own: impl Fn(&Selector) -> bool,
+        (is_own, here): (impl Fn(&Selector) -> bool, impl Fn(&Selector) -> Vec<Ipv4Addr>),
         exit: bool,
         unix: u64,
     ) -> Self {
         let in_force = |rule: &Rule| rule.until.is_none_or(|until| unix <= until);
         let known = |rule: &Rule| exit || rule.to != Target::Exit;
         let rules = rules.into_iter().filter(|(_, rule)| in_force(rule) && known(rule));
-        let ours = rules.filter_map(|(origin, rule)| Some((rule.from.clone(), resolve((origin, rule), &is_own)?)));
+        let ours = rules.flat_map(|(origin, rule)| {
+            let scopes = scopes(&rule.to, &is_own, &here).into_iter();
+            scopes.map(move |to| (rule.from.clone(), resolve((origin, rule), to)))
+        });
         let (from, rules): (Vec<_>, Vec<_>) = ours.unzip();
         Self {
             rules: rules.into(),
@@ -224,15 +287,24 @@ impl List {
     }
 }
 
-/// A rule for packets to this node, or `None` if it is about other destinations only.
-fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> Option<rules::Rule> {
-    let to = match &rule.to {
-        Target::Members(Selector::Any) => Scope::Any,
-        Target::Members(members) if is_own(members) => Scope::Node,
-        Target::Route(subnet) => Scope::Subnet(*subnet),
-        Target::Exit => Scope::Exit,
-        Target::Members(_) => return None,
-    };
+/// The destinations here that a rule is about: none if it is about others only.
+fn scopes(to: &Target, is_own: impl Fn(&Selector) -> bool, here: impl Fn(&Selector) -> Vec<Ipv4Addr>) -> Vec<Scope> {
+    match to {
+        Target::Members(Selector::Any) => vec![Scope::Any],
+        Target::Members(members) => {
+            let node = is_own(members).then_some(Scope::Node);
+            let guests = Some(here(members)).filter(|guests| !guests.is_empty());
+            node.into_iter()
+                .chain(guests.map(|guests| Scope::Guests(guests.into())))
+                .collect()
+        }
+        Target::Route(subnet) => vec![Scope::Subnet(*subnet)],
+        Target::Exit => vec![Scope::Exit],
+    }
+}
+
+/// A rule for packets to this node and what is behind it.
+fn resolve((origin, rule): (u16, &Rule), to: Scope) -> rules::Rule {
     let service = rule.service.as_ref();
     let protocol = match service.map(|service| service.protocol) {
         None => rules::Protocol::Any,
@@ -241,7 +313,7 @@ fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> 
         Some(Protocol::Udp) => rules::Protocol::Number(17),
         Some(Protocol::Number(number)) => rules::Protocol::Number(number),
     };
-    Some(rules::Rule {
+    rules::Rule {
         origin,
         allow: rule.policy == Policy::Allow,
         to,
@@ -249,14 +321,14 @@ fn resolve((origin, rule): (u16, &Rule), is_own: impl Fn(&Selector) -> bool) -> 
         ports: service
             .map(|service| service.ports.as_slice().into())
             .unwrap_or_default(),
-    })
+    }
 }
 
-fn holds(selector: &Selector, key: &PublicKey, tags: &BTreeSet<Name>) -> bool {
+fn holds(selector: &Selector, party: Party<'_>, tags: &BTreeSet<Name>) -> bool {
     match selector {
         Selector::Any => true,
         Selector::Tag(tag) => tags.contains(tag),
-        Selector::Member(member) => member == key,
+        Selector::Member(member) => party.is_node(member),
         // Only local rules have one.
         Selector::TagOf(..) => false,
     }

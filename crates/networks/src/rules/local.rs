@@ -1,25 +1,22 @@
 //! Local rules: the networks whose tags they mean.
 
-use weft_noise::PublicKey;
 use weft_roster::names::Name;
 use weft_roster::rules::{Policy, Rule, Selector, Target};
 
+use super::party::Party;
 use crate::{Network, Networks};
 
-/// Whether a rule of the configuration is about a node, at the end that `selector` is of. `joined` are the
+/// Whether a rule of the configuration is about a node or a guest, at the end that `selector` is of. `joined` are the
 /// networks that this node is a member of.
 ///
 /// Of a tag without a network, and while there are several, the reading counts that lets less pass: a
 /// rule that denies means all of them, and one that allows means none. Otherwise an administrator of each
 /// network could give its members what the rule gives to those of another one.
-pub(super) fn holds(joined: &[&Network], policy: Policy, selector: &Selector, key: &PublicKey) -> bool {
-    let has = |network: &&Network, tag: &Name| {
-        let member = network.state().members.get(key);
-        member.is_some_and(|member| member.tags.contains(tag))
-    };
+pub(super) fn holds(joined: &[&Network], policy: Policy, selector: &Selector, party: Party<'_>) -> bool {
+    let has = |network: &&Network, tag: &Name| party.tags(network).is_some_and(|tags| tags.contains(tag));
     match selector {
         Selector::Any => true,
-        Selector::Member(member) => member == key,
+        Selector::Member(member) => party.is_node(member),
         Selector::TagOf(of, tag) => joined.iter().any(|network| is_named(network, of) && has(network, tag)),
         Selector::Tag(_) if joined.len() > 1 && policy == Policy::Allow => false,
         Selector::Tag(tag) => joined.iter().any(|network| has(network, tag)),
@@ -44,7 +41,7 @@ pub fn unclear(networks: &Networks, local: &[Rule]) -> Vec<String> {
     lines.flatten().collect()
 }
 
-/// A line for each tag in local rules that no member has, which the rule may have misspelt.
+/// A line for each tag in local rules that no member and no guest has, which the rule may have misspelt.
 #[must_use]
 pub fn unused_tags(networks: &Networks, local: &[Rule]) -> Vec<String> {
     let joined = networks.joined(networks.own());
@@ -52,7 +49,12 @@ pub fn unused_tags(networks: &Networks, local: &[Rule]) -> Vec<String> {
         let mut meant = joined
             .iter()
             .filter(|network| of.is_none_or(|of| is_named(network, of)));
-        meant.any(|network| network.state().members.values().any(|member| member.tags.contains(tag)))
+        meant.any(|network| {
+            let state = network.state();
+            let guests = state.guests.values().map(|guest| &guest.tags);
+            let mut tags = state.members.values().map(|member| &member.tags).chain(guests);
+            tags.any(|tags| tags.contains(tag))
+        })
     };
     let of_rule = |rule: &Rule| {
         ends(rule).find_map(|end| match end {
