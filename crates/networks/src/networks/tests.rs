@@ -4,6 +4,8 @@ use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
 use weft_noise::SecretKey;
 use weft_roster::invite::{EntryPoint, Seed};
+use weft_roster::key::RecordKey;
+use weft_roster::record::{Body, Guest};
 
 use super::enrolment::MAX_PASSED_ON;
 use super::*;
@@ -11,6 +13,7 @@ use crate::{Ask, Document, Refusal, Verdict, Wish, document, kept};
 
 mod decisions;
 mod foreign;
+mod guests;
 mod leave;
 mod local_rules;
 mod lost;
@@ -91,6 +94,14 @@ impl Networks {
         let id = self.find(Some(of)).unwrap();
         let (identity, network) = self.with(id).unwrap();
         network.take_in(identity, node, (Some(name), tags), 0, UNIX).unwrap();
+    }
+
+    /// Adds a guest with this WireGuard key, whose record says this.
+    pub(crate) fn take_guest(&mut self, of: &str, key: [u8; 32], guest: Guest) {
+        let id = self.find(Some(of)).unwrap();
+        let (identity, network) = self.with(id).unwrap();
+        let body = Body::Guest(guest);
+        network.write(identity, RecordKey::Guest(key), &body, 0, UNIX).unwrap();
     }
 }
 

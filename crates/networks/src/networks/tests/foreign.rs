@@ -36,7 +36,7 @@ fn list(by: usize, at: u64, members: &[usize]) -> Event {
 }
 
 /// Node 0 in a network of nvpn with its administrator and node 2.
-fn member() -> (Networks, NetworkId) {
+pub(super) fn member() -> (Networks, NetworkId) {
     let mut node = networks(0, Vec::new());
     let id = node.join_foreign(list(1, UNIX, &[0, 1, 2]), UNIX).unwrap();
     (node, id)
