@@ -15,6 +15,8 @@ use super::compile::{ByHand, compile};
 use super::why::{Known, Question, Verdict, service, why};
 use crate::{Networks, RouteChange, RuleChange};
 
+mod guests;
+
 const UNIX: u64 = 1_700_000_000;
 
 fn identity(byte: u8) -> Arc<Identity> {
@@ -61,7 +63,7 @@ fn texts(networks: &Networks) -> Vec<String> {
 }
 
 fn local(rules: &[&str]) -> Vec<Rule> {
-    rules.iter().map(|rule| rule.parse().unwrap()).collect()
+    rules.iter().map(|rule| Rule::local(rule).unwrap()).collect()
 }
 
 /// Makes a node a member of a network, as `laptop`.
@@ -194,7 +196,7 @@ fn rules_that_are_about_others_are_left_out() {
     let (rules, _) = compiled(&networks, &rules.each_ref().map(String::as_str), UNIX);
     let of_peer = rules.allow.chosen.iter().map(|at| &rules.allow.list[usize::from(*at)]);
     let found: Vec<_> = of_peer
-        .map(|rule| (rule.to, rule.protocol, rule.ports.to_vec()))
+        .map(|rule| (rule.to.clone(), rule.protocol, rule.ports.to_vec()))
         .collect();
     let subnet = Scope::Subnet("192.168.7.0/24".parse().unwrap());
     assert_eq!(
