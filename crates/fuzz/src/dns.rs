@@ -23,7 +23,7 @@ fn key() -> PublicKey {
 /// One name, and a network with two members, one without an IPv4 address.
 fn zone() -> Zone {
     let mut zone = Zone::new([(&NAME.parse().unwrap(), key())]);
-    let ipv6 = key().node_addr().to_ipv6();
+    let ipv6 = Some(key().node_addr().to_ipv6());
     let ipv4 = Some(IPV4);
     zone.add_member(NETWORK, NAME, MemberAddresses { ipv6, ipv4 });
     zone.add_member(NETWORK, "six", MemberAddresses { ipv6, ipv4: None });

@@ -17,7 +17,7 @@ pub const DOMAIN: &str = "fips";
 /// The domain of private networks: the members of the network `home` are below `home.weft`.
 pub const NETWORKS: &str = "weft";
 
-/// The names and keys below [`DOMAIN`], and the members of networks below [`NETWORKS`].
+/// The names and keys below [`DOMAIN`], and the members and guests of networks below [`NETWORKS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Zone {
     names: BTreeMap<String, Ipv6Addr>,
@@ -34,7 +34,7 @@ pub struct Zone {
 enum Pointer {
     /// The name of a peer below [`DOMAIN`].
     Peer(String),
-    /// The name of a member of a network, which takes precedence.
+    /// The name of a member or guest of a network, which takes precedence.
     Member(String),
 }
 
@@ -46,11 +46,11 @@ impl Pointer {
     }
 }
 
-/// The addresses of a member of a network.
+/// The addresses of a member of a network, or of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberAddresses {
-    /// Its address in the mesh.
-    pub ipv6: Ipv6Addr,
+    /// Its address in the mesh. A guest has none.
+    pub ipv6: Option<Ipv6Addr>,
     /// Its address in the network.
     pub ipv4: Option<Ipv4Addr>,
 }
@@ -99,13 +99,13 @@ impl Zone {
         self.networks.iter().map(String::as_str)
     }
 
-    /// Adds a member of a network. Both names are labels of DNS in lower case. An address that two
+    /// Adds a member of a network, or a guest. Both names are labels of DNS in lower case. An address that two
     /// networks share has the name of the network that was added first.
     pub fn add_member(&mut self, network: &str, name: &str, addresses: MemberAddresses) {
         self.add_network(network);
         let whole = || Pointer::Member(format!("{name}.{network}.{NETWORKS}"));
         let ipv4 = addresses.ipv4.map(IpAddr::V4);
-        for address in ipv4.into_iter().chain([IpAddr::V6(addresses.ipv6)]) {
+        for address in ipv4.into_iter().chain(addresses.ipv6.map(IpAddr::V6)) {
             match self.pointers.entry(address) {
                 Entry::Occupied(mut entry) if matches!(entry.get(), Pointer::Peer(_)) => {
                     entry.insert(whole());
@@ -153,9 +153,7 @@ impl Zone {
             ([label, _], DOMAIN) => self.address(label).map(|ipv6| (Some(ipv6), None)),
             // A network has members below it, and nothing itself (RFC 8020).
             ([network, _], NETWORKS) => self.has_network(network).then_some((None, None)),
-            ([name, network, _], NETWORKS) => self
-                .member(name, network)
-                .map(|member| (Some(member.ipv6), member.ipv4)),
+            ([name, network, _], NETWORKS) => self.member(name, network).map(|member| (member.ipv6, member.ipv4)),
             _ => None,
         };
         let Some((ipv6, ipv4)) = found else {

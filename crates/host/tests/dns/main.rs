@@ -21,22 +21,30 @@ fn address(byte: u8) -> Ipv6Addr {
 }
 
 /// `bob` is key 1, `x-2` is key 2. The network `home` has a member with an IPv4 address, and two
-/// without, one of which is `x-2` under another name.
+/// without, one of which is `x-2` under another name. Its guest `phone` has no IPv6 address.
 fn zone() -> Zone {
     let mut zone = Zone::new([(&"Bob".parse().unwrap(), key(1)), (&"x-2".parse().unwrap(), key(2))]);
     let member = |byte, ipv4| MemberAddresses {
-        ipv6: address(byte),
+        ipv6: Some(address(byte)),
         ipv4,
+    };
+    let guest = MemberAddresses {
+        ipv6: None,
+        ipv4: Some(PHONE),
     };
     zone.add_member("home", "nas", member(3, Some(NAS)));
     zone.add_member("home", "six", member(4, None));
     zone.add_member("home", "y", member(2, None));
+    zone.add_member("home", "phone", guest);
     zone.add_network("empty");
     zone
 }
 
 /// The IPv4 address of `nas`.
 const NAS: Ipv4Addr = Ipv4Addr::new(10, 44, 3, 3);
+
+/// The IPv4 address of `phone`.
+const PHONE: Ipv4Addr = Ipv4Addr::new(10, 44, 3, 8);
 
 /// A query in the form of a resolver.
 fn query(name: &str, qtype: TYPE) -> Packet<'static> {

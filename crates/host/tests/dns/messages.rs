@@ -58,6 +58,7 @@ fn members_of_networks_have_addresses_of_both_versions() {
         ("NAS.Home.WEFT", QTYPE::TYPE(TYPE::A), None, Some(four)),
         ("nas.home.weft", both, Some(six), Some(four)),
         ("six.home.weft", both, Some(address(4)), None),
+        ("phone.home.weft", both, None, Some(super::PHONE)),
     ] {
         let mut request = query(name, TYPE::AAAA);
         request.questions[0].qtype = qtype;
@@ -77,7 +78,8 @@ fn members_of_networks_have_addresses_of_both_versions() {
         }
         assert_eq!((found6, found4), (ipv6, ipv4), "{name}");
     }
-    // A network has no address itself, and a member without IPv4 has none.
+    // A network has no address itself, a member without IPv4 has none, and a guest none of IPv6.
+    assert_negative("phone.home.weft", TYPE::AAAA, RCODE::NoError, true);
     assert_negative("home.weft", TYPE::AAAA, RCODE::NoError, true);
     assert_negative("empty.weft", TYPE::A, RCODE::NoError, true);
     assert_negative("six.home.weft", TYPE::A, RCODE::NoError, true);
@@ -189,6 +191,7 @@ fn addresses_have_names() {
         (address(1).into(), "bob.fips"),
         (address(3).into(), "nas.home.weft"),
         (super::NAS.into(), "nas.home.weft"),
+        (super::PHONE.into(), "phone.home.weft"),
         // A peer that is also a member has its name in the network.
         (address(2).into(), "y.home.weft"),
     ] {
@@ -268,7 +271,11 @@ fn the_longest_name_of_an_address_fits() {
     let label = "x".repeat(63);
     let mut zone = weft_host::dns::Zone::default();
     let ipv6 = address(5);
-    zone.add_member(&label, &label, MemberAddresses { ipv6, ipv4: None });
+    let addresses = MemberAddresses {
+        ipv6: Some(ipv6),
+        ipv4: None,
+    };
+    zone.add_member(&label, &label, addresses);
     let request = with_edns(query(&reverse(ipv6.into()), TYPE::PTR))
         .build_bytes_vec()
         .unwrap();
