@@ -13,6 +13,7 @@
 //! | [`addresses`] | the addresses of this host that others are told |
 //! | [`members`] | the nodes with which packets pass, whatever brought them |
 //! | [`exit`] | orders for exits, and what this node offers |
+//! | [`guests`] | the devices with WireGuard behind this node |
 //! | [`names`] | the names that this node answers for |
 //! | [`references`] | the node that a user means by a name, an address or a key |
 //! | [`routes`] | where packets to subnets behind peers go |
@@ -22,6 +23,7 @@
 
 pub mod addresses;
 pub mod exit;
+pub mod guests;
 mod lan;
 pub mod members;
 pub mod names;
@@ -51,6 +53,7 @@ use weft_wire::{NodeAddr, Subnet};
 
 use addresses::HostAddresses;
 use exit::Orders;
+use guests::Hosted;
 use members::Members;
 use routes::Routes;
 
@@ -147,13 +150,17 @@ pub struct Desired {
     pub guests: bool,
     /// The nodes with which packets pass.
     pub members: Members,
+    /// The guests behind this node, under the addresses that stand for them in the lanes. Their rules are under these,
+    /// too.
+    pub wireguard: BTreeMap<NodeAddr, Hosted>,
     /// The rules of the packet path.
     pub rules: Compiled,
     /// What is to be said of local rules that do not say which network they mean.
     pub unclear: Vec<String>,
     /// The exit of this node, if it is approved.
     pub exit: Option<(PublicKey, Exit)>,
-    /// The addresses and subnets to which peers may send, with those that this node forwards as exit.
+    /// The addresses and subnets to which peers may send, with the guests behind this node and those that it forwards
+    /// as exit.
     pub own_subnets: Vec<Subnet>,
     /// The IPv4 addresses of this node in its networks.
     pub own_ipv4: Vec<Ipv4Addr>,
@@ -161,7 +168,7 @@ pub struct Desired {
     pub host_use: HostUse,
     /// The subnets of which it matters how the host reaches addresses in them.
     pub of_interest: Subnets,
-    /// The routes to subnets behind peers.
+    /// The routes to subnets behind peers, and to the guests behind this node.
     pub routes: Routes,
     /// What the system does for exits.
     pub orders: Orders,
@@ -214,6 +221,9 @@ impl Desired {
             exit: exit.map(|(key, _)| key),
             ..config.by_hand()
         };
+        let wireguard = guests::hosted(config, networks);
+        // Rules know the addresses of guests apart from those of this node.
+        own_subnets.extend(wireguard.values().map(Hosted::subnet));
         own_subnets.extend(inputs.served.into_iter().flat_map(of_exit));
         let host = HostAddresses::of(&system.surroundings, system.interface, &system.listen);
         Self {
@@ -226,7 +236,7 @@ impl Desired {
             own_ipv4: networks.own_ipv4().collect(),
             host_use: routes::host_use(config, system),
             of_interest: routes::of_interest(&members, networks),
-            routes: Routes::of(&members, system),
+            routes: Routes::of(&members, &wireguard, system),
             orders: Orders {
                 used: exit::used(config, networks, exit, inputs.pass),
                 served: exit::served(config, networks, &exit::host(config, system, &[], true)),
@@ -252,6 +262,7 @@ impl Desired {
             },
             uplinks: uplinks(config.reach.uplinks, system),
             members,
+            wireguard,
         }
     }
 }

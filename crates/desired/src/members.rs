@@ -14,7 +14,7 @@ use weft_config::host_name::PeerAddress;
 use weft_config::peer::{NodeRef, PeerName};
 use weft_core::hint::{self, Hint, HintSource};
 use weft_host::hosts::Hosts;
-use weft_networks::{Networks, of_exit};
+use weft_networks::{Networks, of_exit, used_ipv4};
 use weft_noise::PublicKey;
 use weft_roster::record::Exit;
 use weft_wire::Subnet;
@@ -41,7 +41,7 @@ pub struct Member {
     pub subnets: Vec<Subnet>,
     /// Those of them that the configuration has.
     by_hand: BTreeSet<Subnet>,
-    /// Its address in a network, as a subnet. Two networks may give it two.
+    /// Its address in each network, and those of the guests behind it, as subnets.
     own: BTreeSet<Subnet>,
     /// The address of this node that packets to a subnet leave from: that in the network which brings
     /// the subnet.
@@ -112,6 +112,7 @@ impl Members {
                 member.own.insert(subnet);
             }
         }
+        members.add_guests(networks, &configured);
         let joined = || networks.in_order().filter(|network| network.is_member(networks.own()));
         for network in joined() {
             for (key, row) in &mut members.rows {
@@ -146,6 +147,19 @@ impl Members {
     pub fn exit(&self, config: &Config, networks: &Networks) -> Option<(PublicKey, Exit)> {
         let key = self.named_exit(config.tun.exit.as_ref()?).ok()?;
         Some((key, networks.exits().remove(&key)?))
+    }
+
+    /// Adds the addresses of the guests behind other members, as subnets. A subnet that is `taken` goes first.
+    fn add_guests(&mut self, networks: &Networks, taken: &BTreeSet<Subnet>) {
+        let owners = networks.owners();
+        for guest in networks.used_guests() {
+            let source = used_ipv4(guest.network, networks.own(), &owners);
+            if let Some(row) = self.rows.get_mut(&guest.host).filter(|_| source.is_some()) {
+                let subnet = Subnet::host(IpAddr::V4(guest.ipv4));
+                row.add_subnet(subnet, source, taken);
+                row.own.insert(subnet);
+            }
+        }
     }
 
     /// Adds the approved routes of other members of a network, each at one of them: that of the lowest

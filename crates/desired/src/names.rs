@@ -1,24 +1,36 @@
 //! The names that this node answers for.
 
+use std::collections::BTreeMap;
+
 use weft_host::dns::Zone;
 use weft_host::dns::zone::MemberAddresses;
 use weft_networks::{Networks, used_ipv4};
 
 use crate::members::Members;
 
-/// Returns the names of these members, and those of the members of networks.
+/// Returns the names of these members, and those of the members and guests of networks.
 #[must_use]
 pub fn zone(members: &Members, networks: &Networks) -> Zone {
     // Those of networks are chosen by their administrators and newcomers.
     let mut zone = Zone::new(members.names_by_hand());
     let own = networks.own();
     let owners = networks.owners();
+    let guests = networks.used_guests().into_iter();
+    let guests: BTreeMap<_, _> = guests.map(|of| ((of.network.id(), of.key), of.ipv4)).collect();
     for network in networks.in_order().filter(|network| network.is_member(own)) {
         let Some(of) = network.label() else { continue };
         zone.add_network(of.as_str());
+        for (key, name) in &network.state().guest_names {
+            let addresses = MemberAddresses {
+                ipv6: None,
+                ipv4: guests.get(&(network.id(), key)).copied(),
+            };
+            zone.add_member(of.as_str(), name.as_str(), addresses);
+        }
+        // A name that both have is that of the member.
         for (key, name) in &network.state().names {
             let addresses = MemberAddresses {
-                ipv6: key.node_addr().to_ipv6(),
+                ipv6: Some(key.node_addr().to_ipv6()),
                 // Another address would lead to another node.
                 ipv4: used_ipv4(network, key, &owners),
             };

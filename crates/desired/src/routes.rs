@@ -12,9 +12,10 @@ use weft_config::Config;
 use weft_host::routes::WantedRoutes;
 use weft_host::surroundings::{Subnets, Surroundings, goes_first, to};
 use weft_networks::HostUse;
-use weft_wire::Subnet;
+use weft_wire::{NodeAddr, Subnet};
 
 use crate::System;
+use crate::guests::Hosted;
 use crate::members::Members;
 
 /// The reason why a subnet behind a peer has no route to it. Its text is half a line.
@@ -58,7 +59,7 @@ pub struct Origin {
     pub by_hand: bool,
     /// The address of this node that packets to it leave from, if one is set.
     pub source: Option<Ipv4Addr>,
-    /// It is the address of a member.
+    /// It is the address of a member or of a guest.
     pub address: bool,
 }
 
@@ -72,15 +73,15 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Derives them.
+    /// Derives them, with those to the guests behind this node.
     #[must_use]
-    pub fn of(members: &Members, system: &System) -> Self {
+    pub fn of(members: &Members, hosted: &BTreeMap<NodeAddr, Hosted>, system: &System) -> Self {
         let host = Host::of(system);
         let has_table = |network: &Subnet| system.rules[usize::from(network.address().is_ipv6())];
         let mut routes = Self::default();
         routes.wanted.in_main = system.rules.map(|has| !has);
         let peers: Vec<SocketAddr> = members.addresses().collect();
-        for (subnet, origin) in members.origins() {
+        for (subnet, origin) in members.origins().chain(hosted.values().map(Hosted::origin)) {
             let is_astray = |peer: &&SocketAddr| subnet.contains(peer.ip()) && !host.reaches_within(subnet, peer.ip());
             let inside = || match has_table(&subnet) {
                 true => None,
@@ -179,12 +180,16 @@ pub fn host_use(config: &Config, system: &System) -> HostUse {
 }
 
 /// The subnets of which it matters how the host reaches addresses in them: those behind peers, and the addresses of
-/// members, also those that are not used.
+/// members and guests, also those that are not used.
 #[must_use]
 pub fn of_interest(members: &Members, networks: &weft_networks::Networks) -> Subnets {
     let joined = networks.iter().filter(|network| network.is_member(networks.own()));
-    let addresses = joined.flat_map(|network| network.state().addresses.of.values());
-    let addresses = addresses.map(|address| Subnet::host(IpAddr::V4(*address)));
+    let addresses = joined.flat_map(|network| {
+        let state = network.state();
+        let guests = state.guests.values().filter_map(|guest| guest.ipv4);
+        state.addresses.of.values().copied().chain(guests)
+    });
+    let addresses = addresses.map(|address| Subnet::host(IpAddr::V4(address)));
     members.origins().map(|(subnet, _)| subnet).chain(addresses).collect()
 }
 

@@ -97,7 +97,7 @@ fn parts_that_differ(one: &Desired, other: &Desired) -> Vec<&'static str> {
             [$((stringify!($part), one.$part != other.$part)),*]
         }};
     }
-    let parts = parts!(admission guests members rules unclear exit own_subnets own_ipv4 host_use of_interest routes orders offer zone names_at member_of
+    let parts = parts!(admission guests members wireguard rules unclear exit own_subnets own_ipv4 host_use of_interest routes orders offer zone names_at member_of
         host_names stun nostr announced lan links host mapping uplinks);
     let differ = parts.into_iter().filter(|(_, differs)| *differs);
     differ.map(|(name, _)| name).collect()

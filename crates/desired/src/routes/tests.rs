@@ -77,15 +77,20 @@ fn members(subnets: &[(&str, bool)], at: &str) -> Members {
     members
 }
 
+/// The routes of a node without guests.
+fn derive(members: &Members, system: &System) -> Routes {
+    Routes::of(members, &BTreeMap::new(), system)
+}
+
 fn routes(subnets: &[&str], system: &System) -> Routes {
     let of_network: Vec<_> = subnets.iter().map(|text| (*text, false)).collect();
-    Routes::of(&members(&of_network, "203.0.113.9:2121"), system)
+    derive(&members(&of_network, "203.0.113.9:2121"), system)
 }
 
 #[test]
 fn a_peer_inside_a_subnet_withholds_no_route() {
     let all = members(&[("192.168.9.0/24", false)], "192.168.9.1:2121");
-    let of = Routes::of(&all, &system());
+    let of = derive(&all, &system());
     assert!(of.withheld.is_empty() && of.wanted.subnets.contains_key(&subnet("192.168.9.0/24")));
     assert_eq!(of.wanted.ports, BTreeSet::from([2121]), "for a strict check of sources");
     assert_eq!(routes(&["192.168.9.0/24"], &system()).wanted.ports, BTreeSet::new());
@@ -108,9 +113,9 @@ fn networks_of_own_links_win_over_routes_of_members() {
         assert_eq!(of.wanted.subnets.contains_key(&subnet(text)), expected.is_none());
     }
     // A user of this host has written it.
-    let by_hand = Routes::of(&members(&[("192.168.1.2/32", true)], "203.0.113.9:2121"), &system());
+    let by_hand = derive(&members(&[("192.168.1.2/32", true)], "203.0.113.9:2121"), &system());
     assert!(by_hand.withheld.is_empty());
-    let same = Routes::of(&members(&[("192.168.1.0/24", true)], "203.0.113.9:2121"), &system());
+    let same = derive(&members(&[("192.168.1.0/24", true)], "203.0.113.9:2121"), &system());
     assert_eq!(
         same.withheld.get(&subnet("192.168.1.0/24")),
         link("192.168.1.0/24").as_ref()
@@ -148,7 +153,7 @@ fn without_rules_a_peer_inside_a_subnet_withholds_it() {
         ("192.168.0.0/16", false),
         ("2001:db8:9::/64", false),
     ];
-    let of = Routes::of(&members(&all, peer), &system);
+    let of = derive(&members(&all, peer), &system);
     let inside = Obstacle::PeerInside(peer.parse().unwrap());
     let withheld: Vec<_> = of.withheld.into_iter().collect();
     let both = ["192.168.0.0/16", "192.168.9.0/24"];
@@ -158,7 +163,7 @@ fn without_rules_a_peer_inside_a_subnet_withholds_it() {
     // The host has a route to the peer that is longer.
     let to_peer = Route::via([192, 168, 9, 1].into(), 32, [192, 168, 1, 1].into());
     system.surroundings.routes.push(to_peer);
-    assert!(Routes::of(&members(&all, peer), &system).withheld.is_empty());
+    assert!(derive(&members(&all, peer), &system).withheld.is_empty());
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! Networks for tests.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha20Rng;
 use rand_core::SeedableRng as _;
-use weft_networks::{Ask, Document, Networks, NewInvite};
+use weft_networks::{Ask, Document, Network, Networks, NewInvite};
 use weft_noise::{Identity, PublicKey, SecretKey};
 use weft_roster::invite::Seed;
+use weft_roster::key::RecordKey;
 use weft_roster::names::Name;
+use weft_roster::record::{Body, Draft, Guest};
 
 /// The time of the tests, in seconds since 1970.
 pub(crate) const UNIX: u64 = 1_700_000_000;
@@ -44,4 +47,29 @@ pub(crate) fn networks(newcomer: PublicKey, host: &str) -> Networks {
     networks.handle_document(newcomer, &ask.encode(), 0, UNIX).unwrap();
     networks.settle_enrolment(true);
     networks
+}
+
+/// Networks of node 1 with further guests: the name of the network, the WireGuard key, the host, the name and the
+/// address of each.
+pub(crate) fn with_guests(networks: &Networks, guests: &[(&str, [u8; 32], PublicKey, &str, Ipv4Addr)]) -> Networks {
+    let own = identity(1);
+    let kept = networks.iter().map(|network| {
+        let label = network.label().cloned();
+        let mut set = network.set().clone();
+        for (of, key, host, name, ipv4) in guests {
+            if label.as_ref().is_some_and(|label| label.as_str() == *of) {
+                let body = Body::Guest(Guest {
+                    name: Name::host(name).ok(),
+                    tags: BTreeSet::new(),
+                    ipv4: Some(*ipv4),
+                    host: Some(*host),
+                });
+                let record = Draft::new(network.id(), RecordKey::Guest(*key), 1, &body);
+                set.insert(&Arc::new(record.sign(&own, UNIX).unwrap()));
+            }
+        }
+        Network::kept(&own.public(), set, network.contacts().clone(), None).placed(label, network.place())
+    });
+    let rng = Box::new(ChaCha20Rng::seed_from_u64(2));
+    Networks::new(Arc::new(identity(1)), kept.collect(), rng)
 }
