@@ -8,6 +8,7 @@
 //! | [`network_files`] | private networks, each in a file |
 //! | [`fast_peers`] | the peers that have ever used fast frames |
 //! | [`last_addresses`] | the peers' last addresses |
+//! | [`wireguard`] | the key for devices with WireGuard |
 //! | `statefile` | files that are written as a whole or not at all |
 //!
 //! Never here: the configuration file (weft-config), what networks contain (weft-networks).
@@ -19,3 +20,4 @@ pub mod last_addresses;
 pub mod network_files;
 pub mod state;
 mod statefile;
+pub mod wireguard;

@@ -166,6 +166,12 @@ impl StatePaths {
         self.directory.join("fast.json")
     }
 
+    /// The key and the port for devices with WireGuard: `wireguard.json`.
+    #[must_use]
+    pub fn wireguard(&self) -> PathBuf {
+        self.directory.join("wireguard.json")
+    }
+
     /// The directory of the process that moves the files of this user: `transfer`.
     #[must_use]
     pub fn transfer(&self) -> PathBuf {
@@ -174,7 +180,7 @@ impl StatePaths {
 
     /// The files that a daemon writes while it runs.
     fn written(&self) -> impl Iterator<Item = PathBuf> {
-        let documents = [self.last_addresses(), self.fast_peers()].into_iter();
+        let documents = [self.last_addresses(), self.fast_peers(), self.wireguard()].into_iter();
         let names = documents
             .chain(network_files::files(&self.directory))
             .chain(network_files::presence_files(&self.directory))
