@@ -93,6 +93,9 @@ impl NetworkCommand {
             | Self::Successor { .. }
             | Self::Rules { .. }
             | Self::Route { .. }
+            | Self::AddGuest { .. }
+            | Self::RemoveGuest { .. }
+            | Self::Guests {}
             | Self::Revoke { .. } => Audience::Owners,
         }
     }

@@ -26,7 +26,7 @@ mod stream;
 pub mod trace;
 mod transfer;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -306,6 +306,35 @@ pub enum NetworkCommand {
         /// The change.
         change: RouteChange,
     },
+    /// Takes a device with WireGuard as a guest of this node: [`crate::status::GuestAdded`].
+    AddGuest {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// Its name.
+        name: String,
+        /// Its public key of WireGuard, in base64.
+        key: String,
+        /// A secret beside the keys, in base64.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preshared: Option<GuestSecret>,
+        /// Its tags.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        tags: Vec<String>,
+        /// Its address; left out, one that is free.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ipv4: Option<Ipv4Addr>,
+    },
+    /// Removes a guest: [`crate::status::GuestList`].
+    RemoveGuest {
+        /// The network.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        network: Option<String>,
+        /// Its name, address or key.
+        guest: String,
+    },
+    /// The guests of all networks: [`crate::status::GuestList`].
+    Guests {},
     /// Revokes an open invite: [`crate::status::NetworkList`].
     Revoke {
         /// The network.
@@ -314,6 +343,17 @@ pub enum NetworkCommand {
         /// The beginning of its key.
         invite: String,
     },
+}
+
+/// A secret that a guest and its host share, in base64.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GuestSecret(pub String);
+
+impl std::fmt::Debug for GuestSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GuestSecret")
+    }
 }
 
 /// What this node was told of a network that was founded with nvpn, whose administrator was told its npub.

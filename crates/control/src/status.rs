@@ -18,6 +18,7 @@ mod rights;
 mod schema;
 mod transfer;
 mod whois;
+mod wireguard;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -52,6 +53,7 @@ pub use self::rights::{GuardStatus, RightsStatus};
 pub use self::schema::schema_of;
 pub use self::transfer::{TransferEvent, TransferEventKind, TransferOpened, TransferPlace};
 pub use self::whois::{Whois, WhoisNetwork, WhoisNode};
+pub use self::wireguard::{GuestAdded, GuestHere, GuestList, GuestStatus, WireGuardDrops, WireGuardStatus};
 pub use weft_core::{LinkStatus, MeshStatus, PeerState, Quality, SizeSource, Standing, Traffic, Trouble};
 pub use weft_host::dns::{DnsState, DnsStatus};
 pub use weft_networks::SignedKind;
@@ -117,6 +119,8 @@ documents! {
     HopsStatus => "weft.hops/1";
     NetcheckStatus => "weft.netcheck/1";
     Invited => "weft.invite/1";
+    GuestList => "weft.guests/1";
+    GuestAdded => "weft.guest-added/1";
     RequestList => "weft.requests/1";
     SignedList => "weft.signed/1";
     crate::trace::TraceDocument => "weft.trace/1";
