@@ -12,6 +12,7 @@
 //! | `networks`, `network_commands`, `membership`, `saving`, `writer`, `verifier`, `farewells` | private networks |
 //! | `reaching`, `lifetimes`, `stun`, `nostr`, `lan`, `port_mapping`, `netcheck`, `hops`, `host_names` | the search for peers and paths |
 //! | `transfers`, `transfer_receivers`, `transfer_words`, `users` | connections between processes of users that move files |
+//! | `wireguard`, `guests` | devices with WireGuard |
 //! | `configuration`, `reconfigure` | the configuration, while the daemon runs |
 
 mod absence;
@@ -26,6 +27,7 @@ mod exit_check;
 mod exit_settings;
 mod farewells;
 mod faults;
+mod guests;
 mod hops;
 mod host;
 mod host_names;
@@ -75,6 +77,7 @@ mod users;
 mod verifier;
 mod whois;
 mod why;
+mod wireguard;
 mod writer;
 
 use std::path::PathBuf;

@@ -26,7 +26,9 @@ struct Net {
 /// Configures the subnets behind all hosts.
 fn tell(world: &mut World, own: HostId) {
     let others = (0..world.hosts().len()).filter(|host| *host != own);
-    let theirs = others.map(|peer| (subnet(peer), world.host(peer).key)).collect();
+    let theirs = others
+        .map(|peer| (subnet(peer), world.host(peer).key.node_addr()))
+        .collect();
     let now = world.now();
     let host = world.host_mut(own);
     host.node.set_subnets(vec![subnet(own)], theirs);

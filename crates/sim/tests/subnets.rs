@@ -19,7 +19,9 @@ pub(crate) fn subnet(of: HostId) -> Subnet {
 
 /// Configures a host's own subnet, and those of its peers.
 fn tell(world: &mut World, own: HostId, peers: &[HostId]) {
-    let theirs = peers.iter().map(|peer| (subnet(*peer), world.host(*peer).key));
+    let theirs = peers
+        .iter()
+        .map(|peer| (subnet(*peer), world.host(*peer).key.node_addr()));
     let theirs = theirs.collect();
     world.host_mut(own).node.set_subnets(vec![subnet(own)], theirs);
 }

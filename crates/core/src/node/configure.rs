@@ -89,10 +89,8 @@ impl Node {
     }
 
     /// Sets the subnets behind this node and behind peers; see [`TableCommand::SetSubnets`].
-    /// Subnets of keys that belong to no peer have no effect.
-    pub fn set_subnets(&mut self, ours: Vec<Subnet>, theirs: Vec<(Subnet, PublicKey)>) {
-        let theirs = theirs.into_iter().map(|(subnet, key)| (subnet, key.node_addr()));
-        let theirs = theirs.collect();
+    /// Subnets of nodes that are no peers have no effect.
+    pub fn set_subnets(&mut self, ours: Vec<Subnet>, theirs: Vec<(Subnet, NodeAddr)>) {
         self.ctx.lane(TableCommand::SetSubnets { ours, theirs });
     }
 
