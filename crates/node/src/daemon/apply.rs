@@ -111,9 +111,17 @@ impl Daemon {
         if moved {
             self.apply_members(old);
         }
-        if moved || old.differs(&self.desired, |of| &of.own_subnets) {
-            let subnets = self.desired.members.subnets().collect();
+        let guests = old.differs(&self.desired, |of| &of.wireguard);
+        if moved || guests || old.differs(&self.desired, |of| &of.own_subnets) {
+            let of_members = self.desired.members.subnets();
+            let of_members = of_members.map(|(subnet, key)| (subnet, key.node_addr()));
+            let of_guests = self.desired.wireguard.iter();
+            let of_guests = of_guests.map(|(addr, guest)| (guest.subnet(), *addr));
+            let subnets = of_members.chain(of_guests).collect();
             self.node.set_subnets(self.desired.own_subnets.clone(), subnets);
+        }
+        if guests {
+            self.apply_wireguard();
         }
     }
 

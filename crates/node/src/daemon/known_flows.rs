@@ -156,11 +156,13 @@ impl Daemon {
         });
         let mut ours = new.own_subnets.clone();
         ours.extend(served.into_iter().flat_map(weft_networks::of_exit));
-        let theirs = new.members.subnets();
+        let of_members = new.members.subnets();
+        let of_members = of_members.map(|(subnet, key)| (subnet, key.node_addr()));
+        let of_guests = new.wireguard.iter().map(|(addr, guest)| (guest.subnet(), *addr));
         Some(weft_contract::KnownFlows {
             flows: flows.into_iter().map(known).collect(),
             ours,
-            theirs: theirs.map(|(subnet, key)| (subnet, key.node_addr())).collect(),
+            theirs: of_members.chain(of_guests).collect(),
         })
     }
 

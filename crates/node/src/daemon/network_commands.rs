@@ -22,6 +22,7 @@ use weft_roster::names::Name;
 use weft_roster::network_id::NetworkId;
 use weft_wire::Subnet;
 
+use super::guests::NewGuest;
 use super::network_list::network_list;
 use super::run::Daemon;
 
@@ -75,6 +76,35 @@ impl Daemon {
             } => self.change_and_save(
                 move |daemon| daemon.invite(network.as_deref(), name, &tags, (uses, expires_s), addresses),
                 |_, made| answer(reply, made),
+            ),
+            NetworkCommand::Guests {} => answer(reply, Ok(self.guest_list())),
+            NetworkCommand::AddGuest {
+                network,
+                name,
+                key,
+                preshared,
+                tags,
+                ipv4,
+            } => {
+                let new = NewGuest {
+                    network,
+                    name,
+                    key,
+                    preshared,
+                    tags,
+                    ipv4,
+                };
+                self.change_and_save(
+                    move |daemon| daemon.add_guest(new, times),
+                    |_, made| answer(reply, made),
+                );
+            }
+            NetworkCommand::RemoveGuest { network, guest } => self.change_and_save(
+                move |daemon| daemon.remove_guest(network.as_deref(), &guest, times),
+                |daemon, removed| {
+                    daemon.forget_former_guests();
+                    answer(reply, removed.map(|()| daemon.guest_list()));
+                },
             ),
             NetworkCommand::Leave { network, sure } => self.change_and_save(
                 move |daemon| daemon.leave(network.as_deref(), sure, times),
@@ -153,6 +183,9 @@ impl Daemon {
             | NetworkCommand::Requests { .. }
             | NetworkCommand::Deny { .. }
             | NetworkCommand::Signed { .. }
+            | NetworkCommand::AddGuest { .. }
+            | NetworkCommand::RemoveGuest { .. }
+            | NetworkCommand::Guests {}
             | NetworkCommand::List {}
             | NetworkCommand::Members {} => Ok(Done::default()),
         }
@@ -351,7 +384,7 @@ impl Daemon {
 
     /// Returns the addresses of this node for a code, and those among them at which others see it, and at which a
     /// NAT may let in no datagrams of a joiner.
-    fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
+    pub(super) fn own_addresses(&self) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), String> {
         let host = HostAddresses::of(&surroundings()?, self.system.interface, &self.facts.listen);
         let [mapped, mut observed] = [Kind::Mapped, Kind::Observed].map(|kind| self.reaching.own_of(kind));
         observed.retain(|at| !is_private(at.ip()));

@@ -431,7 +431,8 @@ impl Daemon {
         let ordinary = self.facts.listen.iter().map(SocketAddr::port);
         let ports = ordinary
             .chain(self.reaching.further.ports())
-            .chain(self.uplinks.ports());
+            .chain(self.uplinks.ports())
+            .chain(self.wireguard.port());
         self.node.set_underlay_ports(ports.collect());
     }
 }

@@ -54,6 +54,7 @@ use super::uplinks::UplinkSockets;
 use super::verifier::Verifier;
 
 use super::why;
+use super::wireguard::WireGuard;
 use crate::logging::LogControl;
 
 /// The maximum interval between two checks by this thread: that the lane lives, and that state is
@@ -99,6 +100,7 @@ pub(super) struct Daemon {
     pub(super) nostr: Signalling,
     pub(super) documents: Documents<PublicKey>,
     pub(super) nvpn: Nvpn,
+    pub(super) wireguard: WireGuard,
     /// When the nodes that can be reached are next counted.
     pub(super) count_at: Option<Instant>,
     pub(super) saving: Saving,
@@ -148,6 +150,7 @@ pub(super) struct Parts {
     pub(super) nostr: Signalling,
     pub(super) documents: Documents<PublicKey>,
     pub(super) nvpn: Nvpn,
+    pub(super) wireguard: WireGuard,
     pub(super) resolvers: Resolvers,
     pub(super) host: HostWatch,
     pub(super) log: Option<LogControl>,
@@ -179,6 +182,7 @@ impl Daemon {
             nostr,
             documents,
             nvpn,
+            wireguard,
             resolvers,
             host,
             log,
@@ -215,6 +219,7 @@ impl Daemon {
             nostr,
             documents,
             nvpn,
+            wireguard,
             count_at: None,
             saving,
             verifier,
@@ -313,7 +318,9 @@ impl Daemon {
             }
             return;
         }
-        self.node.handle_report_of(boottime_ms(), lane, report);
+        if let Some(report) = self.wireguard.handle_report(report) {
+            self.node.handle_report_of(boottime_ms(), lane, report);
+        }
     }
 
     pub(super) fn drain_outputs(&mut self) {
@@ -331,6 +338,7 @@ impl Daemon {
             }
             let active = self.drive_networks() | self.drive_reaching() | self.drive_stun();
             let active = active | self.drive_lifetimes() | self.drive_hops() | self.drive_nvpn();
+            let active = active | self.drive_wireguard(&mut commands);
             if !(active | self.drive_netcheck() | self.drive_lan() | self.drive_nostr()) {
                 break;
             }
@@ -350,6 +358,7 @@ impl Daemon {
             self.networks.timeout().filter(|_| !rests),
             self.documents.poll_timeout().filter(|_| !rests),
             self.nvpn.timeout(),
+            self.wireguard.timeout(),
             self.reaching.timeout(),
             self.lifetimes.timeout(),
             self.stun.poll_timeout().map(|(at, _)| at),
@@ -390,6 +399,7 @@ impl Daemon {
         if let Some(jump) = self.continuity.look() {
             tracing::info!(why = %jump, "keys in memory may be in use elsewhere; agreeing on new ones with all peers");
             self.node.handle_resumed(boottime_ms());
+            self.wireguard.renew();
         }
         self.node.handle_timeout(boottime_ms());
         let now = Instant::now();

@@ -60,6 +60,7 @@ use super::status_builder::{Facts, Services};
 use super::transfers::Transfers;
 use super::users::Users;
 use super::verifier::Verifier;
+use super::wireguard::WireGuard;
 use super::{DaemonError, Options, bind, bind_options, perf, suites, unproven};
 use crate::logging::LogControl;
 
@@ -273,6 +274,7 @@ impl Rest {
             node,
             lanes,
             facts,
+            wireguard: WireGuard::load(self.state.paths().wireguard()),
             state: self.state,
             addresses: known.addresses,
             exits: Exits::start(broker),
