@@ -96,6 +96,8 @@ pub(crate) enum Failure {
     Man { path: PathBuf, source: io::Error },
     #[error("the code cannot be read ({source}): {}", .path.display())]
     CodeFile { path: PathBuf, source: io::Error },
+    #[error("the file of the guest cannot be written ({source}): {}; give another path with --out", .path.display())]
+    GuestFile { path: PathBuf, source: io::Error },
     #[error("the rules cannot be read ({source}): {}", .path.display())]
     RuleFile { path: PathBuf, source: io::Error },
     #[error("this node is in no network named {0}; `weft networks` lists them")]

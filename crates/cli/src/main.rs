@@ -40,6 +40,7 @@ mod up;
 mod verify;
 mod version;
 mod wait;
+mod wg;
 mod whois;
 
 use std::path::PathBuf;
@@ -107,6 +108,9 @@ enum Command {
     Route(network::route::RouteAction),
     /// List or revoke open invites
     Invites(network::InvitesArgs),
+    /// Take devices with WireGuard, as phones, as guests of this machine
+    #[command(subcommand)]
+    Wg(wg::WgAction),
     /// Leave a network
     Leave(network::LeaveArgs),
     /// Add or remove a peer
@@ -222,6 +226,7 @@ fn run(args: Args) -> Result<(), Failure> {
         Command::Routes(args) => network::route::routes(&daemon(), &args),
         Command::Route(action) => network::route::route(&daemon(), action),
         Command::Invites(args) => network::invites(&daemon(), args),
+        Command::Wg(action) => wg::wg(&daemon(), action),
         Command::Leave(args) => network::leave(&daemon(), args),
         Command::Peer(action) => configure::peer(&daemon(), action),
         Command::Set(args) => configure::set(&daemon(), &args),

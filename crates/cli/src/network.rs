@@ -217,7 +217,11 @@ pub(crate) fn invite(paths: &StatePaths, args: InviteArgs) -> Result<(), Failure
         args.no_qr.then_some(false)
     };
     Out::new().text(&format!("{}\n", invited.code))?;
-    let about = text::invited(&invited, &qr_code(&invited.code, forced), args.expires);
+    let about = text::invited(
+        &invited,
+        &qr_code(&invited.code, forced, "weft invite --qr"),
+        args.expires,
+    );
     // A program that reads the code gets nothing else.
     tell(!io::stdout().is_terminal(), &about)
 }
@@ -324,8 +328,8 @@ fn joined(paths: &StatePaths, network: &NetworkStatus, wanted: &Wanted, waiting:
 }
 
 /// The code as a QR code, or the reason why it is left out, each with an empty line behind it; empty
-/// if none is wanted.
-fn qr_code(code: &str, forced: Option<bool>) -> String {
+/// if none is wanted. `command` prints it whatever the terminal is.
+pub(crate) fn qr_code(code: &str, forced: Option<bool>, command: &str) -> String {
     let terminal = qr::terminal();
     let Some(qr) = Qr::of(code) else {
         return String::new();
@@ -334,7 +338,7 @@ fn qr_code(code: &str, forced: Option<bool>) -> String {
         // It stands with all other text, which goes to standard error if the code is for a program.
         Showing::Printed => qr.text(terminal.is_some() || io::stderr().is_terminal()) + "\n",
         Showing::TooSmall { columns, rows } => format!(
-            "As a QR code it needs a terminal of {columns} columns and {rows} rows; `weft invite --qr` prints it anyway.\n\n"
+            "As a QR code it needs a terminal of {columns} columns and {rows} rows; `{command}` prints it anyway.\n\n"
         ),
         Showing::LeftOut => String::new(),
     }
