@@ -8,6 +8,7 @@ pub mod net;
 pub mod servers;
 pub mod spoof;
 pub mod turn;
+pub mod wireguard;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

@@ -124,4 +124,5 @@ mod beside {
     mod unsaved;
     mod uplinks;
     mod upstream;
+    mod wireguard;
 }
