@@ -216,7 +216,9 @@ impl<'a> Door<'a> {
         if let Some((_, way)) = self.last.filter(|(last, _)| *last == ends) {
             return Ok(way);
         }
-        if self.routes.peer_behind(ends.0) != Some(self.egress.session) {
+        // A guest has an IPv4 address alone; what stands for it in tables is no address of it.
+        let is_foreign = ends.0.is_ipv6() && self.routes.is_guest(self.peer);
+        if is_foreign || self.routes.peer_behind(ends.0) != Some(self.egress.session) {
             return Err(DropReason::ForeignSource);
         }
         let way = match (self.routes.is_ours(ends.1), self.routes.is_guest(self.peer)) {

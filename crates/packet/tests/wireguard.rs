@@ -299,6 +299,11 @@ fn a_guest_sends_from_its_own_address_alone() {
         assert_eq!(host.take(at(1), &message), None);
     }
     assert_eq!(host.drops(DropReason::ForeignSource), 4);
+    let mut ipv6 = vec![0x60, 0, 0, 0, 0, 0, 59, 64];
+    ipv6.extend([GUEST.to_ipv6().octets(), A.to_ipv6().octets()].concat());
+    let message = sealed(&mut guest, &ipv6);
+    assert_eq!(host.take(at(1), &message), None);
+    assert_eq!(host.drops(DropReason::ForeignSource), 5, "it has an IPv4 address alone");
     let message = sealed(&mut guest, &udp(GUEST_IP, [192, 0, 2, 9], 9));
     assert_eq!(host.take(at(1), &message), None);
     assert_eq!(host.drops(DropReason::ForeignDestination), 1);
@@ -455,6 +460,9 @@ fn messages_go_to_where_the_last_one_came_from() {
     // An older message from elsewhere, which an attacker has kept back, moves nothing.
     assert!(host.take(at(6), &early).is_some());
     assert_eq!(host.traffic(), []);
+    host.lane.sample(host.now);
+    let traffic = host.traffic();
+    assert!(traffic.iter().all(|of| of.from != Some(at(6))), "{traffic:?}");
     host.send(WHOLE, &udp(HOST_IP, GUEST_IP, 40));
     assert_eq!(host.train.out().1, Some(at(7)));
 }

@@ -190,7 +190,11 @@ impl Lane {
                     self.sender(now, train).wireguard_keepalive(key);
                 }
             }
-            WireGuardCommand::DropQueue => self.sender(now, train).drop_queue(peer),
+            WireGuardCommand::DropQueue => {
+                self.sender(now, train).drop_queue(peer);
+                // The next packet asks again after a while, and not at once.
+                self.tables.with_known(peer, |session| session.wanted = Some(now));
+            }
         }
         if let Some(key) = self.tables.sessions.key(&peer) {
             self.sender(now, train).flush_tunnel(key);

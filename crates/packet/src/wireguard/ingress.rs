@@ -85,6 +85,7 @@ impl<T: Transmit> WireGuardIngress<'_, T> {
         let (mut shown, mut keepalives) = (Shown::default(), 0);
         let tunnel = session.wireguard.as_deref_mut().ok_or(DropReason::NoKeys)?;
         let is_here = tunnel.is_at(from);
+        let current = tunnel.is_current(index);
         let (keys, younger) = tunnel.by_index(index).ok_or(DropReason::WireGuardUnknown)?;
         loop {
             let (at, room) = received.head_in_room();
@@ -102,9 +103,11 @@ impl<T: Transmit> WireGuardIngress<'_, T> {
             };
             let content = HEADER_LEN..message.len().saturating_sub(super::MESSAGE_OVERHEAD - HEADER_LEN);
             let content = message.get_mut(content).unwrap_or_default();
-            keys.count(from, !content.is_empty());
+            // One that was overtaken, or kept back, may come from where the peer is no longer.
+            let shows = opened.newest && (younger || current);
+            keys.count(shows.then_some(from), !content.is_empty());
             shown.used |= younger;
-            shown.moved |= opened.newest && !is_here;
+            shown.moved |= shows && !is_here;
             if content.is_empty() {
                 keepalives += 1;
                 received.skip();

@@ -119,13 +119,14 @@ impl Keys {
         Ok(Opened { newest })
     }
 
-    /// Counts a message that was opened: a packet, or a keepalive.
-    pub(super) fn count(&mut self, from: Endpoint, packet: bool) {
+    /// Counts a message that was opened: a packet, or a keepalive. `from`: where it came from, if it shows where the
+    /// peer is.
+    pub(super) fn count(&mut self, from: Option<Endpoint>, packet: bool) {
         let passed = &mut self.passed;
         passed.sent += std::mem::take(&mut passed.sent_after);
         passed.received += u64::from(packet);
         passed.keepalives += u64::from(!packet);
-        passed.from = Some(from);
+        passed.from = from.or(passed.from);
     }
 
     /// Returns what has passed since the last call, as one report or two.
@@ -196,6 +197,11 @@ impl Tunnel {
     pub(crate) fn retire(&mut self, local: u32) {
         self.keys.retain(|keys| keys.local != local);
         self.current = self.current.filter(|current| *current != local);
+    }
+
+    /// Returns whether the keys with this index seal.
+    pub(super) fn is_current(&self, local: u32) -> bool {
+        self.current == Some(local)
     }
 
     /// Returns the keys with an index, and whether they are younger than those that seal.
