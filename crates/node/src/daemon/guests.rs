@@ -9,6 +9,7 @@ use weft_control::status::{
 };
 use weft_networks::{AddGuest, Network};
 use weft_os::clock::boottime_ms;
+use weft_reach::message::Kind;
 use weft_reach::nat::is_private;
 use weft_roster::guest::node_addr;
 use weft_roster::names::Name;
@@ -50,19 +51,16 @@ impl Daemon {
             ipv4: new.ipv4,
             host: None,
         };
+        if let Some(of) = self.network_of_guest(&key) {
+            return Err(format!(
+                "the key is that of a guest of {of} already; a device needs a key of its own in each network"
+            ));
+        }
         let (id, added) = self
             .networks
             .add_guest(new.network.as_deref(), guest, times)
             .map_err(|error| error.to_string())?;
-        self.wireguard.prepare(key, preshared)?;
-        self.open_wireguard();
-        let (Some(host_key), Some(port)) = (self.wireguard.public(), self.wireguard.port()) else {
-            return Err(self
-                .wireguard
-                .why_not()
-                .unwrap_or("there is no socket for guests")
-                .to_owned());
-        };
+        let (host_key, port) = self.prepare_wireguard(key, preshared)?;
         let network = self.networks.iter().find(|network| network.id() == id);
         let (endpoints, local_only) = self.endpoints(port)?;
         Ok(GuestAdded {
@@ -79,10 +77,36 @@ impl Daemon {
         })
     }
 
+    /// Returns the network that has a guest with this key.
+    fn network_of_guest(&self, key: &PublicKey) -> Option<String> {
+        let has = |network: &&Network| network.guests().any(|(known, ..)| known == key.as_bytes());
+        let network = self.networks.iter().find(has)?;
+        let label = network.label().map(ToString::to_string);
+        Some(label.unwrap_or_else(|| network.id().to_string()))
+    }
+
+    /// Keeps what a guest and this node share, and opens the socket. Returns the key of this node and the port. What was
+    /// kept before stays if any of that fails.
+    fn prepare_wireguard(
+        &mut self,
+        guest: PublicKey,
+        preshared: Option<PresharedKey>,
+    ) -> Result<(PublicKey, u16), String> {
+        self.wireguard.prepare(guest, preshared)?;
+        self.open_wireguard();
+        if let (Some(host_key), Some(port)) = (self.wireguard.public(), self.wireguard.port()) {
+            return Ok((host_key, port));
+        }
+        self.wireguard.forget(&guest);
+        let why = self.wireguard.why_not();
+        Err(why.unwrap_or("there is no socket for guests").to_owned())
+    }
+
     /// Returns the addresses of this node for guests, those that other networks reach first, and whether there is none
     /// of those. A NAT in front of this node leads to the port only if its owner has it do so.
     fn endpoints(&self, port: u16) -> Result<(Vec<SocketAddr>, bool), String> {
-        let (addresses, _) = self.own_addresses()?;
+        let (addresses, mut unsure) = self.own_addresses()?;
+        unsure.extend(self.reaching.own_of(Kind::Mapped));
         let mut ips: Vec<IpAddr> = Vec::new();
         for at in addresses {
             if !ips.contains(&at.ip()) {
@@ -91,27 +115,30 @@ impl Daemon {
         }
         // Files take one address, and a network without IPv6 is more common than one without IPv4.
         ips.sort_by_key(|ip| (is_private(*ip), ip.is_ipv6()));
-        let local_only = ips.iter().all(|ip| is_private(*ip));
+        let of_router = |ip: IpAddr| unsure.iter().any(|at| at.ip() == ip);
+        let local_only = ips.iter().all(|ip| is_private(*ip) || of_router(*ip));
         Ok((
             ips.into_iter().map(|ip| SocketAddr::new(ip, port)).collect(),
             local_only,
         ))
     }
 
-    /// Removes a guest from its network. Its secret goes with it.
-    pub(super) fn remove_guest(&mut self, network: Option<&str>, named: &str, times: (u64, u64)) -> Result<(), String> {
+    /// Removes a guest from its network, and returns its key.
+    pub(super) fn remove_guest(
+        &mut self,
+        network: Option<&str>,
+        named: &str,
+        times: (u64, u64),
+    ) -> Result<PublicKey, String> {
         let removed = self.networks.remove_guest(network, named, times);
-        removed.map(drop).map_err(|error| error.to_string())
+        removed.map(PublicKey::from_bytes).map_err(|error| error.to_string())
     }
 
-    /// Forgets what is kept of guests that no network has.
-    pub(super) fn forget_former_guests(&mut self) {
-        let networks = self.networks.iter();
-        let all: BTreeSet<PublicKey> = networks
-            .flat_map(Network::guests)
-            .map(|(key, ..)| PublicKey::from_bytes(*key))
-            .collect();
-        self.wireguard.forget_others(|key| all.contains(key));
+    /// Forgets the secret of a guest that was removed, unless another network has a guest with its key.
+    pub(super) fn forget_guest(&mut self, key: &PublicKey) {
+        if self.network_of_guest(key).is_none() {
+            self.wireguard.forget(key);
+        }
     }
 
     /// Lists the guests of all networks of this node.

@@ -102,8 +102,10 @@ impl Daemon {
             NetworkCommand::RemoveGuest { network, guest } => self.change_and_save(
                 move |daemon| daemon.remove_guest(network.as_deref(), &guest, times),
                 |daemon, removed| {
-                    daemon.forget_former_guests();
-                    answer(reply, removed.map(|()| daemon.guest_list()));
+                    if let Ok(key) = &removed {
+                        daemon.forget_guest(key);
+                    }
+                    answer(reply, removed.map(|_| daemon.guest_list()));
                 },
             ),
             NetworkCommand::Leave { network, sure } => self.change_and_save(

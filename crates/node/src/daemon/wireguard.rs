@@ -179,17 +179,13 @@ impl WireGuard {
         self.keep(kept)
     }
 
-    /// Forgets the secrets of guests that no network has.
-    pub(super) fn forget_others(&mut self, is_guest: impl Fn(&PublicKey) -> bool) {
+    /// Forgets the secret that a former guest shared.
+    pub(super) fn forget(&mut self, guest: &PublicKey) {
         let Some(mut kept) = self.kept.clone() else { return };
-        kept.preshared.retain(|key, _| is_guest(key));
-        if self
-            .kept
-            .as_ref()
-            .is_some_and(|old| old.preshared.len() != kept.preshared.len())
+        if kept.preshared.remove(guest).is_some()
             && let Err(why) = self.keep(kept)
         {
-            tracing::info!("the secrets of former guests stay: {why}");
+            tracing::info!("the secret of a former guest stays: {why}");
         }
     }
 
@@ -344,7 +340,10 @@ impl WireGuard {
         let addr = *self.by_key.get(&peer)?;
         if let Some(guest) = self.guests.get_mut(&addr) {
             match &command {
-                WireGuardCommand::Install { .. } => guest.handshake = Some(boottime_ms()),
+                // Keys that this end has answered with prove nothing until the peer uses them.
+                WireGuardCommand::Install { use_now: true, .. } | WireGuardCommand::Use { .. } => {
+                    guest.handshake = Some(boottime_ms());
+                }
                 WireGuardCommand::DropQueue => guest.unreachable = true,
                 _ => {}
             }
@@ -446,6 +445,8 @@ impl Daemon {
             return;
         }
         tracing::info!(port, "devices with WireGuard are taken");
+        // The lanes know what the socket is for before they read it.
+        self.lanes.send(self.wireguard.commands.drain(..).collect());
         self.lanes.add_socket(id, socket);
         self.tell_underlay_ports();
     }
