@@ -13,6 +13,7 @@ use weft_control::{ControlCommand, GuestSecret, NetworkCommand};
 use weft_os::random::SystemRng;
 use weft_roster::names::Name;
 use weft_store::state::StatePaths;
+use weft_wire::Subnet;
 use weft_wireguard::config::{Endpoint, File, Host, Interface, Peer, Table};
 use weft_wireguard::keys::{PresharedKey, PrivateKey, PublicKey};
 use zeroize::Zeroizing;
@@ -275,7 +276,12 @@ fn file_text(
             port: at.port(),
         }),
     };
-    let allowed = added.allowed_ips.iter().map(|subnet| subnet.parse());
+    // Datagrams of the tunnel itself would go into the tunnel.
+    let outside = |subnet: &Result<Subnet, _>| match (subnet, endpoint.as_ref().map(|at| &at.host)) {
+        (Ok(subnet), Some(Host::Address(ip))) => !subnet.contains(*ip),
+        _ => true,
+    };
+    let allowed = added.allowed_ips.iter().map(|subnet| subnet.parse()).filter(outside);
     let private_key = match key {
         GuestKey::Made(private) => private.clone(),
         GuestKey::Brought(_) => PrivateKey::from_bytes([0; 32]),

@@ -40,12 +40,19 @@ fn a_wanted_endpoint_has_the_port_of_this_machine() {
         ("2001:db8::1", "[2001:db8::1]:51820"),
         ("[2001:db8::1]:9", "[2001:db8::1]:9"),
         ("198.51.100.1", "198.51.100.1:51820"),
+        ("192.168.7.5", "192.168.7.5:51820"),
     ] {
         let wanted = Wanted::read(wanted).ok();
         let text = file_text(&added(), (&key, None), wanted, 0).unwrap();
         let peer = &File::read(&text).unwrap().peers[0];
         assert_eq!(peer.endpoint.as_ref().unwrap().to_string(), expected);
         assert!(peer.keepalive.is_none() && peer.preshared_key.is_none());
+        let within = expected.starts_with("192.168.7.");
+        assert_eq!(
+            peer.allowed_ips.len(),
+            if within { 1 } else { 2 },
+            "the tunnel is not led into itself"
+        );
     }
     for bad in ["", "vpn example", "1.2.3.4:0", "-x", "1.2.3.400"] {
         assert!(Wanted::read(bad).is_err(), "{bad}");
