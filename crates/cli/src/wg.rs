@@ -159,7 +159,7 @@ impl GuestKey {
 }
 
 fn add(paths: &StatePaths, args: &AddArgs) -> Result<(), Failure> {
-    // What is wrong is found before anything is made.
+    // Bad arguments are refused before a key is made.
     Name::host(&args.name)?;
     let endpoint = args.endpoint.as_deref().map(Wanted::read).transpose()?;
     let out = args.out.as_deref().map(create).transpose()?;

@@ -233,9 +233,8 @@ impl Policy {
         speaker.is_some_and(|(peer, rules)| rules.decide((self.me, peer), facts, |_| ()))
     }
 
-    /// Returns whose rules are about the packets in the session with a peer that have `address` at its end, and
-    /// those rules: the guest behind the peer with this address, or else the peer. `None` if there are no rules for
-    /// it, or it cannot have such an address.
+    /// Returns the party that has `address` in the session with a peer, and its rules: a guest behind the peer, or
+    /// the peer itself. Returns `None` for a party without rules, and for a guest with an IPv6 address.
     fn speaker(&self, peer: NodeAddr, address: IpAddr) -> Option<(NodeAddr, &PeerRules)> {
         let rules = self.peers.get(&peer)?;
         match rules.guest_behind(address) {

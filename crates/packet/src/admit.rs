@@ -216,7 +216,7 @@ impl<'a> Door<'a> {
         if let Some((_, way)) = self.last.filter(|(last, _)| *last == ends) {
             return Ok(way);
         }
-        // A guest has an IPv4 address alone; what stands for it in tables is no address of it.
+        // A guest has an IPv4 address alone. The IPv6 address that its entry in the tables gives belongs to nothing.
         let is_foreign = ends.0.is_ipv6() && self.routes.is_guest(self.peer);
         if is_foreign || self.routes.peer_behind(ends.0) != Some(self.egress.session) {
             return Err(DropReason::ForeignSource);
@@ -224,6 +224,8 @@ impl<'a> Door<'a> {
         let way = match (self.routes.is_ours(ends.1), self.routes.is_guest(self.peer)) {
             (true, _) if self.routes.is_of_guest(ends.1) => Way::Guest,
             (true, _) => Way::Here,
+            // A packet to a guest is judged here, whatever the tables say of its address.
+            (false, true) if self.routes.is_of_guest(ends.1) => return Err(DropReason::ForeignDestination),
             (false, true) if self.routes.peer_behind(ends.1).is_some() => Way::Onward,
             (false, _) => return Err(DropReason::ForeignDestination),
         };

@@ -117,21 +117,25 @@ fn policy(inside: bool) -> Arc<Policy> {
     Arc::new(Policy::new(A, 1, peers))
 }
 
+/// The settings of the host.
+fn config() -> LaneConfig {
+    LaneConfig {
+        me: A,
+        mtu: 1_452,
+        probe: false,
+        transit: false,
+        handshakes: weft_contract::HandshakeLimits::default(),
+    }
+}
+
 impl End {
     /// Makes the host of two guests, of which one has keys, without the other node.
     fn host(inside: bool) -> Self {
-        let config = LaneConfig {
-            me: A,
-            mtu: 1_452,
-            probe: false,
-            transit: false,
-            handshakes: weft_contract::HandshakeLimits::default(),
-        };
         let mut end = Self {
             now: 1_000,
             me: A,
             other: B,
-            lane: Lane::new(config),
+            lane: Lane::new(config()),
             train: Train::new(Sent::default(), 64),
         };
         end.add_guests(inside);
@@ -515,14 +519,7 @@ fn a_flood_of_handshakes_takes_its_share_of_the_reports() {
 
 #[test]
 fn other_lanes_leave_packets_for_guests_to_the_first() {
-    let config = LaneConfig {
-        me: A,
-        mtu: 1_452,
-        probe: false,
-        transit: false,
-        handshakes: weft_contract::HandshakeLimits::default(),
-    };
-    let mut second = Lane::several(config, 2).remove(1);
+    let mut second = Lane::several(config(), 2).remove(1);
     let mut train = Train::new(Sent::default(), 64);
     for command in [
         Command::Table(TableCommand::SetSubnets {

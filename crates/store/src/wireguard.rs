@@ -63,7 +63,7 @@ impl WireGuardKeys {
         }
     }
 
-    /// Reads `path`. `None`: there is no such file.
+    /// Reads `path`. Returns `None` if the file does not exist.
     ///
     /// # Errors
     /// [`WireGuardKeysError`]. The file stays as it is: its private key may be what guests know.

@@ -45,7 +45,7 @@ pub struct WireGuardDrops {
     pub cookies: u64,
     /// Not authentic.
     pub forged: u64,
-    /// From keys that are no guest's.
+    /// Initiations under keys of strangers.
     pub strangers: u64,
     /// That came before.
     pub replayed: u64,

@@ -89,7 +89,7 @@ impl Node {
     }
 
     /// Sets the subnets behind this node and behind peers; see [`TableCommand::SetSubnets`].
-    /// Subnets of nodes that are no peers have no effect.
+    /// Subnets have an effect once their node is a peer.
     pub fn set_subnets(&mut self, ours: Vec<Subnet>, theirs: Vec<(Subnet, NodeAddr)>) {
         self.ctx.lane(TableCommand::SetSubnets { ours, theirs });
     }

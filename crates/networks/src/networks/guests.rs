@@ -38,8 +38,8 @@ impl Networks {
     /// Adds a guest. `times`: ms on the clock of the networks, and seconds since 1970.
     ///
     /// # Errors
-    /// [`NetworkError`]: if this node is no administrator, if the key, the name or the address is taken or cannot be
-    /// that of a guest, if the host is no member, and if there are too many guests.
+    /// [`NetworkError`]: this node lacks the rights of an administrator; key, name or address are taken or refused; the
+    /// host is unknown to the network; the network has [`MAX_GUESTS`](weft_roster::guest::MAX_GUESTS) guests.
     pub fn add_guest(
         &mut self,
         network: Option<&str>,
@@ -58,8 +58,8 @@ impl Networks {
     /// clock of the networks, and seconds since 1970.
     ///
     /// # Errors
-    /// [`NetworkError`]: if this node is no administrator, if there is no such guest, and if several networks have
-    /// one.
+    /// [`NetworkError`]: this node lacks the rights of an administrator; the guest is unknown, or several networks have
+    /// one of this name.
     pub fn remove_guest(
         &mut self,
         network: Option<&str>,

@@ -7,6 +7,7 @@ use weft_control::GuestSecret;
 use weft_control::status::{
     Document as _, GuestAdded, GuestHere, GuestList, GuestStatus, WireGuardDrops, WireGuardStatus,
 };
+use weft_networks::reserved::of_mesh;
 use weft_networks::{AddGuest, Network};
 use weft_os::clock::boottime_ms;
 use weft_reach::message::Kind;
@@ -19,9 +20,6 @@ use weft_wireguard::keys::{PresharedKey, PublicKey};
 
 use super::run::Daemon;
 use super::wireguard::MTU;
-
-/// The addresses that networks give to members and guests.
-const OF_NETWORKS: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 44, 0, 0), 16);
 
 /// A guest as its user describes it.
 pub(super) struct NewGuest {
@@ -233,7 +231,7 @@ impl Daemon {
 /// Returns what a guest reaches in a network: all addresses of members, and the subnets behind them.
 fn behind(network: &Network, guest: Ipv4Addr) -> Vec<String> {
     let members = network.state().addresses.of.values();
-    let of_networks = Subnet::around(IpAddr::V4(OF_NETWORKS.0), OF_NETWORKS.1);
+    let of_networks = of_mesh().find(|range| range.address().is_ipv4());
     let outside = |ip: &Ipv4Addr| of_networks.is_none_or(|all| !all.contains(IpAddr::V4(*ip)));
     let others = members.filter(|ip| outside(ip)).map(|ip| Subnet::host(IpAddr::V4(*ip)));
     let routes = network.routes().map(|(subnet, _)| *subnet);

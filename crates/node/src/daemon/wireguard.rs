@@ -1,8 +1,8 @@
 //! Guests: devices with WireGuard that this node exchanges packets for.
 //!
 //! The state machine of WireGuard (weft-wireguard) has handshakes and timers, the lanes have data messages. This
-//! module is between them: it opens the socket, makes commands of what the state machine says, and tells it what the
-//! lanes report. Which guests there are follows from the networks ([`Desired`](weft_desired::Desired)).
+//! module connects them: it opens the socket, turns outputs of the state machine into commands for the lanes, and
+//! passes reports of the lanes to it. The guests follow from the networks ([`Desired`](weft_desired::Desired)).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -64,20 +64,11 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    const fn new(key: PublicKey) -> Self {
+    fn new(key: PublicKey) -> Self {
         Self {
             key,
             handshake: None,
-            totals: Totals {
-                tx_frames: 0,
-                rx_frames: 0,
-                tx_bytes: 0,
-                rx_bytes: 0,
-                rx_payload: 0,
-                last_tx: 0,
-                last_payload_tx: 0,
-                last_rx: 0,
-            },
+            totals: Totals::default(),
             unreachable: false,
         }
     }
@@ -430,7 +421,7 @@ impl Daemon {
         self.wireguard.set_guests(at(), &guests);
     }
 
-    /// Opens the socket for guests, unless it is open or there is no key yet.
+    /// Opens the socket for guests if this node has a key for them and the socket is closed.
     pub(super) fn open_wireguard(&mut self) {
         if self.wireguard.socket.is_some() {
             return;
@@ -457,9 +448,8 @@ impl Daemon {
         if self.wireguard.again.take_if(|again| *again <= now).is_some() {
             self.apply_wireguard();
         }
-        let is_due = |interface: &mut Interface| interface.poll_timeout().is_some_and(|due| due <= now);
-        if let Some(interface) = self.wireguard.interface.as_mut().filter(|_| true)
-            && is_due(interface)
+        if let Some(interface) = &mut self.wireguard.interface
+            && interface.poll_timeout().is_some_and(|due| due <= now)
         {
             interface.handle_timeout(at());
         }

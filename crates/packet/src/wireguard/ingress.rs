@@ -103,7 +103,7 @@ impl<T: Transmit> WireGuardIngress<'_, T> {
             };
             let content = HEADER_LEN..message.len().saturating_sub(super::MESSAGE_OVERHEAD - HEADER_LEN);
             let content = message.get_mut(content).unwrap_or_default();
-            // One that was overtaken, or kept back, may come from where the peer is no longer.
+            // A message that was overtaken or held back may show a former address of the peer.
             let shows = opened.newest && (younger || current);
             keys.count(shows.then_some(from), !content.is_empty());
             shown.used |= younger;
